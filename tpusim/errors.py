@@ -1,0 +1,37 @@
+"""The errors tpusim raises: one class per origin, one message that a person can act on.
+
+A message names the op or tensor, the requirement, what was got and the next step. The command line prints the message
+and exits 1; everything that is not a `TpusimError` is a defect of tpusim itself.
+"""
+
+
+class TpusimError(Exception):
+    """Base of every error that is the user's to read."""
+
+
+class ImportModelError(TpusimError):
+    """A model, a module text or a weight file cannot be read."""
+
+
+class UnsupportedError(TpusimError):
+    """An op, an attribute, or the combination of op, chip and mode has no implementation."""
+
+
+class CalibrationError(TpusimError):
+    """Calibration samples or the calibration table do not fit the model."""
+
+
+class CapacityError(TpusimError):
+    """Something does not fit a memory."""
+
+
+class CommandError(TpusimError):
+    """A command breaks a legality rule of the chip."""
+
+
+class SimulationError(TpusimError):
+    """The machine refused a command stream: bounds, uninitialised bytes, a hazard, a deadlock."""
+
+
+class ConfigError(TpusimError):
+    """An option, a chip file, a table or another input of the user is malformed."""

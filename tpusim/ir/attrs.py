@@ -1,0 +1,139 @@
+"""Attributes as plain Python values, op names as locations, and `#tpu.lg`, the group information of one op."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NameLoc, NoneAttr, StringAttr, i64
+from xdsl.ir import Attribute, Data, Operation, SSAValue
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+
+def int_attr(value: int) -> IntegerAttr:
+    """An i64 attribute."""
+    return IntegerAttr(value, i64)
+
+
+def ints_attr(values: Iterable[int]) -> ArrayAttr[Attribute]:
+    """An array of i64 attributes."""
+    return ArrayAttr([int_attr(int(v)) for v in values])
+
+
+def float_attr(value: float) -> FloatAttr:
+    """An f64 attribute."""
+    return FloatAttr(float(value), 64)
+
+
+def flag(value: bool) -> BoolAttr:
+    """An i1 attribute, printed as true or false."""
+    return BoolAttr.from_bool(value)
+
+
+def text(value: str) -> StringAttr:
+    """A string attribute."""
+    return StringAttr(value)
+
+
+def ints(attribute: Attribute) -> tuple[int, ...]:
+    """The Python integers of an array attribute."""
+    return tuple(cast("IntegerAttr", a).value.data for a in cast("ArrayAttr[Attribute]", attribute).data)
+
+
+def op_name(op: Operation) -> str:
+    """The op's name in the network: its location's string; "" if it has none."""
+    location = op.location
+    return location.desc.data if isinstance(location, NameLoc) else ""
+
+
+def set_op_name(op: Operation, name: str) -> None:
+    """Give the op its network name as a location."""
+    op.location = name_location(name)
+
+
+def name_location(name: str) -> NameLoc:
+    """`loc("name")`."""
+    return NameLoc(StringAttr(name), NoneAttr())
+
+
+def value_name(value: SSAValue) -> str:
+    """The tensor name of a value: the name of the op that makes it."""
+    owner = value.owner
+    return op_name(owner) if isinstance(owner, Operation) else f"arg{value.index}"  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class LayerGroupInfo:
+    """Where and how one op of a group lives in local memory (spec/layer_group.md 14).
+
+    Addresses and sizes are bytes per lane; idx/slice arrays have one entry per section of that axis, or one entry for a
+    tensor that stays resident.
+    """
+
+    out_addr: int = 0
+    out_size: int = 0
+    buffer_addr: int = 0
+    buffer_size: int = 0
+    eu_align: bool = True
+    can_merge: bool = False
+    in_hslice_offset: tuple[int, ...] = ()
+    n_idx: tuple[int, ...] = (0,)
+    n_slice: tuple[int, ...] = (1,)
+    c_idx: tuple[int, ...] = (0,)
+    c_slice: tuple[int, ...] = (1,)
+    d_idx: tuple[int, ...] = (0,)
+    d_slice: tuple[int, ...] = (1,)
+    h_idx: tuple[int, ...] = (0,)
+    h_slice: tuple[int, ...] = (1,)
+    w_idx: tuple[int, ...] = (0,)
+    w_slice: tuple[int, ...] = (1,)
+    id: int = 0
+    stage: int = 1
+    slice_idx: int = 0
+    group_type: int = 0
+
+
+@irdl_attr_definition
+class LayerGroupAttr(Data[LayerGroupInfo]):
+    """`#tpu.lg<out_addr = 0, out_size = 64, ...>`; every field is printed, any may be left out when read."""
+
+    name = "tpu.lg"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> LayerGroupInfo:
+        """`<key = value, ...>` where a value is an integer, a boolean or a list of integers."""
+        known = {f.name: f.default for f in fields(LayerGroupInfo)}
+        values: dict[str, object] = {}
+
+        def entry() -> None:
+            start = parser.pos
+            key = parser.parse_identifier("#tpu.lg field")
+            if key not in known or key in values:
+                parser.raise_error(f"#tpu.lg: unknown or repeated field '{key}', fields are {', '.join(known)}", start)
+            parser.parse_punctuation("=")
+            values[key] = _parse_value(parser, known[key])
+
+        parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry)
+        return LayerGroupInfo(**values)  # type: ignore[arg-type]
+
+    def print_parameter(self, printer: Printer) -> None:
+        """As parsed."""
+        items = ", ".join(f"{f.name} = {_value_text(getattr(self.data, f.name))}" for f in fields(self.data))
+        printer.print_string(f"<{items}>")
+
+
+def _parse_value(parser: AttrParser, like: object) -> object:
+    if isinstance(like, tuple):
+        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
+    if isinstance(like, bool):
+        return parser.parse_boolean()
+    return parser.parse_integer()
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(str, value))}]"
+    return str(value)

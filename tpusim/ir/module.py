@@ -1,0 +1,126 @@
+"""`Model`: a module and its weights, the artefact the compiler stages hand on, as text plus npz on disk.
+
+Module attributes (as upstream writes them): `module.name`, `module.state`, `module.chip`, `module.mode`,
+`module.asymmetric`, `module.weight_file`, later `module.coeff_addr`, `module.coeff_size`, `module.neuron_addr`,
+`module.neuron_size`.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from tpusim.errors import ImportModelError
+from tpusim.ir import text
+from tpusim.ir.attrs import int_attr
+from tpusim.ir.weights import WeightStore, load_weights, save_weights
+
+STATES = ("TOP_F32", "TOP_CALIBRATED", "TPU_LOWERED", "TPU_REORDERED", "TPU_DIVIDED", "TPU_ADDRESSED")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A verified module with its weights."""
+
+    module: ModuleOp
+    weights: WeightStore
+
+    @property
+    def name(self) -> str:
+        """`module.name`."""
+        return self.attribute("module.name")
+
+    @property
+    def state(self) -> str:
+        """`module.state`: one of STATES."""
+        return self.attribute("module.state")
+
+    def attribute(self, key: str, default: str = "") -> str:
+        """A string attribute of the module."""
+        value = self.module.attributes.get(key)
+        return value.data if isinstance(value, StringAttr) else default
+
+    def number(self, key: str) -> int:
+        """An integer attribute of the module, 0 if absent."""
+        value = self.module.attributes.get(key)
+        return value.value.data if isinstance(value, IntegerAttr) else 0
+
+    def set(self, **attributes: str | int) -> None:
+        """Set module attributes: `set(state="TOP_F32")` sets `module.state`."""
+        for key, value in attributes.items():
+            attribute = StringAttr(value) if isinstance(value, str) else int_attr(value)
+            self.module.attributes[f"module.{key}"] = attribute
+
+    @property
+    def function(self) -> FuncOp:
+        """`func.func @main`."""
+        for op in self.module.ops:
+            if isinstance(op, FuncOp) and op.sym_name.data == "main":
+                return op
+        raise ImportModelError(f"module '{self.name}': a function @main is required, there is none")
+
+    @property
+    def body(self) -> Block:
+        """The single block of @main."""
+        return self.function.body.block
+
+    @property
+    def ops(self) -> Iterator[Operation]:
+        """The ops of @main in program order, the terminator last."""
+        return iter(self.body.ops)
+
+    @property
+    def terminator(self) -> ReturnOp:
+        """The `func.return` of @main."""
+        last = self.body.last_op
+        if not isinstance(last, ReturnOp):
+            raise ImportModelError(f"module '{self.name}': @main must end with func.return")
+        return last
+
+    @property
+    def results(self) -> tuple[SSAValue, ...]:
+        """The values the network returns."""
+        return tuple(self.terminator.operands)
+
+    def clone(self) -> "Model":
+        """A copy that a pass may change; weight arrays are shared, the store can grow."""
+        return Model(self.module.clone(), self.weights.copy())
+
+    def require_state(self, *states: str, stage: str) -> None:
+        """Raise ImportModelError unless the module is in one of `states`."""
+        if self.state not in states:
+            raise ImportModelError(
+                f"{stage}: a module in state {' or '.join(states)} is required, '{self.name}' is in state "
+                f"{self.state or '(none)'}; run the stages in order"
+            )
+
+
+def update_function_type(model: Model) -> None:
+    """Make @main's type follow its block arguments and returned values."""
+    model.function.update_function_type()
+
+
+def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz") -> None:
+    """Write `path` (text) and the weights beside it; both appear whole or not at all."""
+    model.set(weight_file=weight_file)
+    save_weights(model.weights, path.parent / weight_file)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text.print_module(model.module), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def load_model(path: Path, ctx: Context) -> Model:
+    """Read a module and its weights. Raises ImportModelError."""
+    module = text.parse_module(text.read_text(path), ctx, str(path))
+    model = Model(module, WeightStore())
+    weight_file = model.attribute("module.weight_file")
+    if Path(weight_file).name != weight_file:
+        raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
+    if weight_file:
+        return Model(module, load_weights(path.parent / weight_file))
+    return model

@@ -1,0 +1,113 @@
+"""Parse and print modules as MLIR does: generic op form, op names as locations, location aliases anywhere in the file.
+
+xDSL's own parser wants an alias defined before it is used; MLIR prints `#loc1 = loc("input")` at the end.
+`ModuleParser` reads those definitions first and then parses the text unchanged, so that error positions stay right.
+"""
+
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, LocationAttr, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.ir import Dialect
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.mlir_lexer import MLIRTokenKind
+
+from tpusim.errors import ImportModelError
+from tpusim.ir.types import Quant
+
+_LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
+
+
+def context(dialects: Iterable[Dialect] = ()) -> Context:
+    """An xDSL context with builtin, func, quant and the given dialects; anything else is an error."""
+    ctx = Context()
+    for dialect in (Builtin, Func, Quant, *dialects):
+        ctx.load_dialect(dialect)
+    return ctx
+
+
+class ModuleParser(Parser):
+    """xDSL's parser with location aliases that may be defined after their use."""
+
+    def __init__(self, ctx: Context, text: str, name: str = "<text>") -> None:
+        super().__init__(ctx, text, name)
+        self._late = {m.group(1): m.end() for m in _LOCATION_ALIAS.finditer(text)}
+        self._resolving: set[str] = set()
+
+    def _parse_location(self) -> LocationAttr:
+        if self._current_token.kind == MLIRTokenKind.HASH_IDENT and self._current_token.text in self._late:
+            return self._resolve(self._consume_token().text)
+        return super()._parse_location()
+
+    def _resolve(self, alias: str) -> LocationAttr:
+        """The location an alias stands for, parsed where it is defined (aliases may name other aliases)."""
+        if alias not in self.attribute_aliases:
+            if alias in self._resolving:
+                self.raise_error(f"location alias {alias} is defined by itself")
+            self._resolving.add(alias)
+            here = self.pos
+            self._resume_from(self._late[alias])
+            location = self.parse_optional_location()
+            self._resume_from(here)
+            if location is None:
+                self.raise_error(f"location alias {alias} requires loc(...)")
+            self.attribute_aliases[alias] = location
+        return self.attribute_aliases[alias]  # type: ignore[return-value]
+
+    def _parse_alias_def(self) -> None:
+        if self._current_token.text not in self._late:
+            super()._parse_alias_def()
+            return
+        self._resolve(self._consume_token().text)
+        self.parse_punctuation("=")
+        self.parse_optional_location()
+
+
+def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
+    """Parse and verify one module. Raises ImportModelError with file, line and what was wrong."""
+    try:
+        module = ModuleParser(ctx, text, name).parse_module()
+    except (ParseError, VerifyException, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise ImportModelError(f"module '{name}' does not parse: {_first_words(error)}") from error
+    verify(module, name)
+    return module
+
+
+def verify(module: ModuleOp, where: str) -> None:
+    """Verify the module. Raises ImportModelError that says `where` the module came from (a file, a pass)."""
+    try:
+        module.verify()
+    except VerifyException as error:
+        raise ImportModelError(f"module '{where}' does not verify: {_first_words(error)}") from error
+
+
+def _first_words(error: Exception) -> str:
+    """An error's message on a few lines: the position and the reason, never the whole module."""
+    if isinstance(error, ParseError):
+        span = error.span
+        line = span.input.content.count("\n", 0, span.start) + 1
+        snippet = "".join(span.input.content.splitlines()[line - 1 : line]).strip()
+        return f"line {line}: {error.message}" + (f"; near `{snippet[:100]}`" if snippet else "")
+    lines = [s for s in str(error).strip().splitlines() if s.strip()]
+    return lines[-1].strip()[:400] if lines else type(error).__name__
+
+
+def print_module(module: ModuleOp) -> str:
+    """The module as text that tpusim and MLIR parse, with locations."""
+    stream = io.StringIO()
+    Printer(stream, print_debuginfo=True).print_op(module)
+    return stream.getvalue() + "\n"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises ImportModelError if it is missing or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImportModelError(f"module '{path}' cannot be read as text: {error}") from error

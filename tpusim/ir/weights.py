@@ -1,0 +1,77 @@
+"""`WeightStore`: the constants of a module by name, kept beside the text in one npz file."""
+
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tpusim.errors import ImportModelError
+
+
+class WeightStore(Mapping[str, np.ndarray]):
+    """Name -> read-only ndarray. A name is given once; `add` makes a new name unique when it is taken."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray] | None = None) -> None:
+        self._arrays: dict[str, np.ndarray] = {}
+        for name, array in (arrays or {}).items():
+            self._arrays[name] = _frozen(array)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def add(self, name: str, array: np.ndarray) -> str:
+        """Store `array` and return the name it got: `name`, or `name_1`, `name_2` ... if that is taken."""
+        unique, count = name, 0
+        while unique in self._arrays:
+            count += 1
+            unique = f"{name}_{count}"
+        self._arrays[unique] = _frozen(array)
+        return unique
+
+    def copy(self) -> "WeightStore":
+        """A store that can grow on its own; arrays are shared (they are read-only)."""
+        store = WeightStore()
+        store._arrays = dict(self._arrays)
+        return store
+
+    def restricted(self, names: set[str]) -> "WeightStore":
+        """Only the named weights."""
+        store = WeightStore()
+        store._arrays = {k: v for k, v in self._arrays.items() if k in names}
+        return store
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    view = np.ascontiguousarray(array).reshape(array.shape).view()
+    view.flags.writeable = False
+    return view
+
+
+def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write an npz atomically (uncompressed: weights do not compress, and loading stays fast)."""
+    temporary = path.with_name(path.name + ".tmp")
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in store.items():
+            with archive.open(name + ".npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    os.replace(temporary, path)
+
+
+def load_weights(path: Path) -> WeightStore:
+    """Read an npz of weights; nothing is unpickled. Raises ImportModelError naming the file and the reason."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return WeightStore({name: archive[name] for name in archive.files})
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise ImportModelError(
+            f"weight file '{path}': a readable npz without pickled objects is required, got {error}; "
+            "write it again with the stage that made it"
+        ) from error

@@ -1,0 +1,268 @@
+"""Legality of a command on a chip (hardware.md 4, decision DH-06): one function is one rule, its docstring the rule.
+
+A rule returns None or a `Finding`; `check` turns the first finding into a CommandError. `RULES` lists them all. The
+body of a global kernel obeys `BODY_RULES` only: a library kernel tiles it, so lane and range limits do not apply.
+"""
+
+from collections.abc import Callable
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import CommandError
+from tpusim.isa.commands import (
+    AnyCommand,
+    Arith,
+    ChannelScale,
+    Conv,
+    Depthwise,
+    Dequantize,
+    Fill,
+    GlobalKernel,
+    MatMul,
+    Move,
+    Pool,
+    Quantize,
+    Requant,
+    Rescale,
+)
+from tpusim.isa.finding import Finding, first
+from tpusim.isa.layout import extent
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.shapes import SHAPE_RULES
+
+_ID_LIMIT = 1 << 20
+_COEFFICIENTS = ("filter", "bias", "requant_table")
+
+
+def _local(command: AnyCommand) -> list[tuple[str, View]]:
+    return [(name, view) for name, view in command.operands() if view.memory == "lmem"]
+
+
+def _requant(command: AnyCommand) -> Requant | None:
+    return command.requant if isinstance(command, Conv | Depthwise | Pool | MatMul | Rescale) else None
+
+
+def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Ids count from 1 and fit 20 bits; a dependency is 0 or such an id (codegen.md 2, DC-03)."""
+    if 1 <= command.id < _ID_LIMIT and 0 <= command.dep < _ID_LIMIT:
+        return None
+    return Finding(
+        f"1 <= id < {_ID_LIMIT:,}, 0 <= dep < {_ID_LIMIT:,}", f"id {command.id}, dep {command.dep}", "renumber"
+    )
+
+
+def memories(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Only Move and Fill reach global memory; TIU operands lie in LMEM, those of a global kernel's body in GMEM."""
+    if isinstance(command, Move | Fill):
+        return None
+    wanted = "gmem" if isinstance(command, GlobalKernel) else "lmem"
+    operands = command.body.operands() if isinstance(command, GlobalKernel) else command.operands()
+    return first(
+        Finding(f"operand {name} in {wanted}", view.memory, "load it with Move, or use a GlobalKernel")
+        for name, view in operands
+        if view.memory != wanted
+    )
+
+
+def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A laned view has axes n, c, h, w and layout aligned, compact or strided; plain GMEM is dense or strided.
+
+    Strides are given exactly for "strided", one per axis (n, row, h, w if laned), none negative (hardware.md 2.1, 2.2).
+    """
+    for name, view in command.operands():
+        known = ("aligned", "compact", "strided") if view.laned else ("dense", "strided")
+        if view.layout not in known or (view.laned and len(view.shape) != 4):
+            wanted = f"{name} with layout {' or '.join(known)}{' and 4 axes' if view.laned else ''}"
+            return Finding(wanted, f"{view.layout} with {len(view.shape)} axes", "correct the view")
+        strides = view.strides
+        if (view.layout == "strided") != (strides is not None) or len(strides or view.shape) != len(view.shape):
+            return Finding(f"one stride per axis of strided {name}, else none", str(strides), "correct the view")
+        if min(strides or (0,)) < 0:
+            return Finding(f"strides of {name} >= 0", str(strides), "reverse the tensor another way")
+    return None
+
+
+def interleaves(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Batch items share a 4-byte word (4N/2N) only on a chip with batch packing, 4/B of them (hardware.md 2.5)."""
+    for name, view in command.operands():
+        factor = chip.batch_factor(itemsize(view.dtype))
+        if view.interleave not in (1, factor):
+            return Finding(f"interleave of {name} 1 or {factor}", str(view.interleave), "use chip.batch_factor")
+    return None
+
+
+def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Every byte of an operand lies inside its lane, and the start lane exists (hardware.md 2.1)."""
+    for name, view in _local(command):
+        reach = extent(view, chip)
+        if reach.start < 0 or reach.stop > chip.lmem_bytes or not 0 <= view.lane < chip.lanes:
+            got = f"bytes [{reach.start:,}, {reach.stop:,}) from lane {view.lane}"
+            return Finding(
+                f"{name} inside {chip.lanes} lanes of {chip.lmem_bytes:,} bytes", got, "cut the slice smaller"
+            )
+    return None
+
+
+def addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """An aligned operand starts at a multiple of EU_BYTES; a free-stride or compact one at a whole element or word."""
+    for name, view in _local(command):
+        step = chip.eu_bytes if view.layout == "aligned" else itemsize(view.dtype) * view.interleave
+        if view.address % step:
+            return Finding(f"{name} ({view.layout}) at a multiple of {step} bytes", f"{view.address:,}", "align it")
+    return None
+
+
+def coefficient_addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """The bias of a convolution is 4-byte aligned, its requant table 8-byte aligned (2-byte biases: by element)."""
+    if not isinstance(command, Conv | Depthwise):
+        return None
+    for name, view, step in (("bias", command.bias, 4), ("requant_table", command.requant_table, 8)):
+        if view is not None and view.address % min(step, 2 * itemsize(view.dtype)):
+            return Finding(f"{name} at a multiple of {step} bytes", f"{view.address:,}", "align it")
+    return None
+
+
+def conv_input_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """The input of an 8- or 16-bit CONV starts at lane 0."""
+    if not isinstance(command, Conv) or itemsize(command.input.dtype) == 4 or command.input.lane == 0:
+        return None
+    return Finding("input at lane 0", f"lane {command.input.lane}", "copy it with LaneCopy")
+
+
+def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Filter, bias and requant table of a convolution start at the lane of its output."""
+    if not isinstance(command, Conv | Depthwise):
+        return None
+    return first(
+        Finding(f"{name} at the output's lane {command.output.lane}", f"lane {view.lane}", "load it at that lane")
+        for name, view in _local(command)
+        if name in _COEFFICIENTS and view.lane != command.output.lane
+    )
+
+
+def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Operands and result of AR share the start lane; so do those of RQ/DQ and PorD, which cross no lanes either."""
+    if not isinstance(command, Arith | ChannelScale | Rescale | Quantize | Dequantize | Pool | Depthwise):
+        return None
+    lane = command.output.lane
+    return first(
+        Finding(f"{name} at the output's lane {lane}", f"lane {view.lane}", "move it with LaneCopy first")
+        for name, view in _local(command)
+        if view.lane != lane
+    )
+
+
+def arith_strides(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Explicit strides of AR operands are below 2**18."""
+    if not isinstance(command, Arith):
+        return None
+    return first(
+        Finding(f"strides of {name} < 262,144", str(view.strides), "use a smaller slice")
+        for name, view in _local(command)
+        if max(view.strides or (0,)) >= 1 << 18
+    )
+
+
+def dimensions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Every axis of an operand is 1 to 65535 long."""
+    return first(
+        Finding(f"axes of {name} within 1-65535", str(view.shape), "split the command, or reshape the view")
+        for name, view in command.operands()
+        if not all(1 <= size <= 65535 for size in view.shape)
+    )
+
+
+def window_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Strides are 1 to the chip's limit (15), pads 0-15, dilations 1-15."""
+    if not isinstance(command, Conv | Depthwise | Pool):
+        return None
+    dilations = (1, 1) if isinstance(command, Pool) else command.dilations
+    for name, values, low, high in (
+        ("strides", command.strides, 1, chip.max_stride),
+        ("pads", command.pads, 0, 15),
+        ("dilations", dilations, 1, 15),
+    ):
+        if not all(low <= value <= high for value in values):
+            return Finding(f"{name} within {low}-{high}", str(values), "run the layer as a global kernel")
+    return None
+
+
+def conv_channels(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A convolution has at most the chip's number of input and output channels."""
+    if not isinstance(command, Conv | Depthwise):
+        return None
+    most = max(command.input.shape[1], command.output.shape[1])
+    if most <= chip.max_conv_channels:
+        return None
+    return Finding(f"at most {chip.max_conv_channels} channels", str(most), "split the channels")
+
+
+def requant_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A requant has an int32 multiplier, a shift of -128..127 and an int16 zero point."""
+    requant = _requant(command)
+    if requant is None:
+        return None
+    inside = (
+        -(2**31) <= requant.multiplier < 2**31
+        and -128 <= requant.rshift <= 127
+        and -(2**15) <= requant.zero_point < 2**15
+    )
+    got = f"multiplier {requant.multiplier}, rshift {requant.rshift}, zero point {requant.zero_point}"
+    return None if inside else Finding("int32 multiplier, rshift -128..127, int16 zero point", got, "rescale in steps")
+
+
+def fused_multiplier(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Convolution and matrix product of a chip without requant multiplier only shift right (hardware.md 1.4)."""
+    if chip.requant_words or not isinstance(command, Conv | Depthwise | MatMul):
+        return None
+    requant = _requant(command)
+    if not isinstance(command, MatMul) and command.requant_table is not None:
+        return Finding("no requant table", "one", f"{chip.name} requants by a shift: use requant=Requant(rshift=...)")
+    if requant is None or requant.multiplier == 1:
+        return None
+    return Finding("multiplier 1", str(requant.multiplier), f"{chip.name} requants by a shift only")
+
+
+Rule = Callable[[AnyCommand, ChipSpec], Finding | None]
+
+RULES: tuple[Rule, ...] = (
+    sequence_ids,
+    memories,
+    layouts,
+    interleaves,
+    lmem_bounds,
+    addresses,
+    coefficient_addresses,
+    conv_input_lane,
+    coefficient_lanes,
+    shared_lane,
+    arith_strides,
+    dimensions,
+    window_ranges,
+    conv_channels,
+    requant_ranges,
+    fused_multiplier,
+    *SHAPE_RULES,
+)
+"""Every rule, in the order they are tried."""
+
+BODY_RULES: tuple[Rule, ...] = (layouts, interleaves, requant_ranges, fused_multiplier, *SHAPE_RULES)
+"""The rules for what a global kernel computes."""
+
+
+def check(command: AnyCommand, chip: ChipSpec) -> None:
+    """Raise CommandError if `command` breaks a rule of `chip`."""
+    if isinstance(command, GlobalKernel):
+        _apply((sequence_ids, memories), command, command, chip)
+        _apply(BODY_RULES, command.body, command, chip)
+    else:
+        _apply(RULES, command, command, chip)
+
+
+def _apply(rules: tuple[Rule, ...], subject: AnyCommand, command: AnyCommand, chip: ChipSpec) -> None:
+    for rule in rules:
+        finding = rule(subject, chip)
+        if finding is not None:
+            raise CommandError(
+                f"{command.label} on {chip.name}: {rule.__name__} requires {finding.requirement}, "
+                f"got {finding.got}; {finding.advice}"
+            )

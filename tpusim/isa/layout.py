@@ -1,0 +1,134 @@
+"""Byte strides of every layout, and the byte range a view covers.
+
+All formulas are those of spec/hardware.md: channel c of a tensor with start lane s lives in lane (s+c) mod NPU, row
+(s+c) div NPU (2.1); 4N/2N interleaves 4/B batch items in a 4-byte word (2.5). Offsets of the axes add up, so a view is
+a start address plus independent terms of n, c, h and w.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.region import DType, Memory, View, itemsize
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The quotient a / b rounded up."""
+    return -(-a // b)
+
+
+def align(a: int, b: int) -> int:
+    """`a` rounded up to a multiple of `b` (AL of the specification)."""
+    return ceil_div(a, b) * b
+
+
+def channel_stride(h: int, w: int, dtype: DType, chip: ChipSpec, *, aligned: bool) -> int:
+    """Cs: elements from one channel row of a lane to the next (hardware.md 2.1)."""
+    return align(h * w, chip.eu_elements(itemsize(dtype))) if aligned else h * w
+
+
+def lmem_strides(view: View, chip: ChipSpec) -> tuple[int, int, int, int]:
+    """(n, row, h, w) strides of a laned view, in elements (in 4-byte words if interleaved)."""
+    if view.layout == "strided":
+        n, row, h, w = view.strides or (0, 0, 0, 0)
+        return n, row, h, w
+    _, c, h, w = view.shape
+    cs = channel_stride(h, w, view.dtype, chip, aligned=view.layout == "aligned")
+    return ceil_div(view.lane + c, chip.lanes) * cs, cs, w, 1
+
+
+def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides of `shape`, in elements."""
+    return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def gmem_sizes(view: View) -> tuple[int, ...]:
+    """Axis lengths of an unlaned view, the batch axis counted in words if interleaved."""
+    return tuple(
+        ceil_div(size, view.interleave) if axis == view.batch_axis else size for axis, size in enumerate(view.shape)
+    )
+
+
+def gmem_strides(view: View) -> tuple[int, ...]:
+    """Strides of an unlaned view, one per axis, in elements (in 4-byte words if interleaved)."""
+    if view.layout == "strided" and view.strides is not None:
+        return view.strides
+    return dense_strides(gmem_sizes(view))
+
+
+def element_bytes(view: View) -> int:
+    """Bytes a stride of 1 stands for: the element, or the 4-byte word of interleaved batches."""
+    return itemsize(view.dtype) * view.interleave
+
+
+def lmem_bytes(
+    shape: tuple[int, int, int, int], dtype: DType, chip: ChipSpec, *, aligned: bool = True, packed: bool = True
+) -> int:
+    """Bytes per lane that an (n, c, h, w) tensor at start lane 0 occupies (hardware.md 2.1, 2.5).
+
+    packed: the tensor is an activation, hence 4N/2N on a chip with batch packing.
+    """
+    n, c, h, w = shape
+    factor = chip.batch_factor(itemsize(dtype)) if packed else 1
+    cs = channel_stride(h, w, dtype, chip, aligned=aligned)
+    return ceil_div(n, factor) * ceil_div(c, chip.lanes) * cs * itemsize(dtype) * factor
+
+
+def gmem_bytes(shape: tuple[int, ...], dtype: DType, chip: ChipSpec) -> int:
+    """Bytes of an activation in global memory: dense, with the batch rounded up to whole words on a 4N chip."""
+    factor = chip.batch_factor(itemsize(dtype))
+    batch, *rest = shape or (1,)
+    return align(batch, factor) * prod(rest) * itemsize(dtype)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The bytes a view may touch: [start, stop) per lane for LMEM, absolute for GMEM; lanes [first, last]."""
+
+    memory: str
+    start: int
+    stop: int
+    first_lane: int = 0
+    last_lane: int = 0
+
+    def overlaps(self, other: "Extent") -> bool:
+        """Whether the two extents share a byte (conservative for strided views)."""
+        return (
+            self.memory == other.memory
+            and self.start < other.stop
+            and other.start < self.stop
+            and self.first_lane <= other.last_lane
+            and other.first_lane <= self.last_lane
+        )
+
+
+def _span(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Largest index a strided box reaches."""
+    return sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+
+
+def extent(view: View, chip: ChipSpec) -> Extent:
+    """The byte extent of a view; an empty view has start == stop."""
+    unit = element_bytes(view)
+    if 0 in view.shape:
+        return Extent(view.memory, view.address, view.address)
+    if not view.laned:
+        last = _span(gmem_sizes(view), gmem_strides(view))
+        return Extent("gmem", view.address, view.address + (last + 1) * unit)
+    n, c, h, w = view.shape
+    rows = ceil_div(view.lane + c, chip.lanes)
+    last = _span((ceil_div(n, view.interleave), rows, h, w), lmem_strides(view, chip))
+    stop = view.address + (last + 1) * unit
+    one_row = view.lane + c <= chip.lanes
+    first, last_lane = (view.lane, view.lane + c - 1) if one_row else (0, chip.lanes - 1)
+    if view.memory == "gmem":
+        return Extent("gmem", view.address + first * view.lane_pitch, stop + last_lane * view.lane_pitch)
+    return Extent("lmem", view.address, stop, first, last_lane)
+
+
+def activation_view(
+    address: int, shape: tuple[int, int, int, int], dtype: DType, chip: ChipSpec, *, memory: Memory = "lmem"
+) -> View:
+    """An EU-aligned activation in LMEM (or a dense one in GMEM), 4N/2N on a chip with batch packing."""
+    layout = "aligned" if memory == "lmem" else "dense"
+    return View(memory, address, shape, dtype, layout, interleave=chip.batch_factor(itemsize(dtype)))

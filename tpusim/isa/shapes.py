@@ -1,0 +1,139 @@
+"""Legality rules about the shapes and element types of one command's operands; see `tpusim.isa.check`."""
+
+from collections.abc import Callable
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import (
+    AnyCommand,
+    Arith,
+    ChannelScale,
+    Conv,
+    Depthwise,
+    Dequantize,
+    LaneCopy,
+    MatMul,
+    Move,
+    Pool,
+    Quantize,
+    Rescale,
+)
+from tpusim.isa.finding import Finding, first
+from tpusim.isa.layout import align
+from tpusim.isa.region import View, itemsize
+
+_FLOATS = ("f32", "f16", "bf16")
+
+
+def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A copy has the same shape and element type on both sides; a lane copy stays in one memory."""
+    if not isinstance(command, Move | LaneCopy):
+        return None
+    source, target = command.input, command.output
+    if source.shape != target.shape or source.dtype != target.dtype:
+        return Finding(
+            f"the output to be {source.dtype} {source.shape}", f"{target.dtype} {target.shape}", "correct one view"
+        )
+    if isinstance(command, LaneCopy) and source.memory != target.memory:
+        return Finding("both views in one memory", f"{source.memory} and {target.memory}", "use Move")
+    return None
+
+
+def windows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Input and output of a window op have four axes and the same batch; every window lies inside the padded input."""
+    if not isinstance(command, Conv | Depthwise | Pool):
+        return None
+    source, target = command.input.shape, command.output.shape
+    if len(source) != 4 or len(target) != 4 or source[0] != target[0]:
+        return Finding("n, c, h, w with one batch", f"{source} and {target}", "correct the views")
+    dilations = (1, 1) if isinstance(command, Pool) else command.dilations
+    for axis in (0, 1):
+        span = (target[2 + axis] - 1) * command.strides[axis] + (command.kernel[axis] - 1) * dilations[axis] + 1
+        room = source[2 + axis] + command.pads[axis] + command.pads[axis + 2]
+        if span > room:
+            got = f"a reach of {span} into {room} padded {'rows' if axis == 0 else 'columns'}"
+            return Finding("every window inside the padded input", got, "load more input, or pad more")
+    return None
+
+
+def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A filter is (1, oc, 1, K): K = AL(ic/groups, P)*kh*kw for CONV, kh*kw for depthwise (hardware.md 2.3)."""
+    if not isinstance(command, Conv | Depthwise):
+        return None
+    channels, outputs = command.input.shape[1], command.output.shape[1]
+    taps = command.kernel[0] * command.kernel[1]
+    if isinstance(command, Depthwise):
+        wanted = (1, outputs, 1, taps)
+        if channels != outputs:
+            return Finding(f"{outputs} input channels", str(channels), "depthwise keeps the channels")
+    else:
+        if channels % command.groups or outputs % command.groups:
+            got = f"{channels} to {outputs} channels"
+            return Finding(f"channels that {command.groups} groups divide", got, "correct groups")
+        packing = chip.filter_packing(itemsize(command.filter.dtype))
+        wanted = (1, outputs, 1, align(channels // command.groups, packing) * taps)
+    if command.filter.shape == wanted:
+        return None
+    return Finding(f"filter {wanted}", str(command.filter.shape), "pack the filter for this chip")
+
+
+def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32."""
+    wanted: list[tuple[str, View | None, int]] = []
+    if isinstance(command, Conv | Depthwise):
+        wanted = [("bias", command.bias, 1), ("requant_table", command.requant_table, 3)]
+    elif isinstance(command, ChannelScale):
+        wanted = [("scale", command.scale, 1), ("bias", command.bias, 1), ("rshift", command.rshift, 1)]
+    channels = command.writes()[0].shape[1] if wanted else 0
+    for name, view, width in wanted:
+        if view is not None and view.shape != (1, channels, 1, width):
+            return Finding(f"{name} {(1, channels, 1, width)}", str(view.shape), "correct the view")
+        if view is not None and name in ("requant_table", "rshift") and view.dtype != "i32":
+            return Finding(f"{name} i32", view.dtype, "convert it")
+    return None
+
+
+def elementwise_shapes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Element-wise operands have the output's shape; AR operands may have axes of length 1 where it is longer."""
+    if isinstance(command, Rescale | Quantize | Dequantize | ChannelScale):
+        if command.input.shape == command.output.shape:
+            return None
+        return Finding(f"input {command.output.shape}", str(command.input.shape), "correct the views")
+    if not isinstance(command, Arith):
+        return None
+    target = command.output.shape
+    return first(
+        Finding(f"{name} to broadcast to {target}", str(view.shape), "correct the views")
+        for name, view in command.operands()
+        if len(view.shape) > len(target)
+        or any(
+            size not in (1, whole)
+            for size, whole in zip(view.shape, target[len(target) - len(view.shape) :], strict=True)
+        )
+    )
+
+
+def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Products and requants do not mix floats and integers; RQ rq0 reads f32, DQ dq0 writes f32."""
+    if isinstance(command, Quantize) and command.input.dtype != "f32":
+        return Finding("an f32 input", command.input.dtype, "use Rescale for integers")
+    if isinstance(command, Dequantize) and command.output.dtype != "f32":
+        return Finding("an f32 output", command.output.dtype, "use Rescale for integers")
+    if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale):
+        return None
+    names = ("input", "filter", "bias", "left", "right", "output")
+    kinds = {view.dtype in _FLOATS for name, view in command.operands() if name in names}
+    if len(kinds) == 1:
+        return None
+    got = ", ".join(f"{name} {view.dtype}" for name, view in command.operands())
+    return Finding("operands all integer or all float", got, "convert with Quantize or Dequantize")
+
+
+SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
+    copies,
+    windows,
+    filters,
+    channel_operands,
+    elementwise_shapes,
+    element_types,
+)
+"""Rules that hold in local memory and in global kernels alike."""
