@@ -1,0 +1,410 @@
+"""Calibration: the table's text format, streaming statistics, thresholds, samples (numerics.md 3.1 and 15)."""
+
+import math
+from datetime import datetime
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpusim.calibration.samples import load_samples
+from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
+from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
+from tpusim.calibration.thresholds import kl_threshold, thresholds
+from tpusim.errors import CalibrationError, ConfigError, TpusimError
+
+RNG = np.random.default_rng(7)
+HEADER = dict(method="kl", samples=100, bins=2048, tune=5, time=datetime(2026, 1, 31, 12))
+
+UPSTREAM_TABLE = """\
+# mlir version: v1.2 cali version 1.0
+# mlir: yolov5s.mlir
+# genetated time: 2022-08-11 10:00:59.743675
+# histogram number: 2048
+# sample number: 100
+###
+# tune number: 5
+###
+# op_name    threshold    min    max
+images 1.0000080 0.0000000 1.0000080
+122_Conv 56.4281803 -102.5830231 97.6811752
+124_Mul 38.1586478 -0.2784646 97.6811752
+"""
+
+
+# --- table
+
+
+def test_upstream_table():
+    table = parse_table(UPSTREAM_TABLE)
+    assert list(table.entries) == ["images", "122_Conv", "124_Mul"]
+    assert table.entries["122_Conv"] == Entry(56.4281803, -102.5830231, 97.6811752)
+    assert table.header[2] == "# genetated time: 2022-08-11 10:00:59.743675"
+    assert table.notes == ()
+
+
+def test_written_bytes(tmp_path):
+    path = tmp_path / "new" / "cali_table"
+    write_table(path, CalibrationTable({"x": Entry(1.00000801, -0.5, 1), 'fused["a", "b"]': Entry(2, 0, 2)}), **HEADER)
+    assert path.read_text() == (
+        "# genetated time: 2026-01-31 12:00:00\n"
+        "# quantization threshold calculation method: kl\n"
+        "# histogram number: 2048\n"
+        "# sample number: 100\n"
+        "###\n"
+        "# tune number: 5\n"
+        "###\n"
+        "# op_name    threshold    min    max\n"
+        "x 1.0000080 -0.5000000 1.0000000\n"
+        "a 2.0000000 0.0000000 2.0000000\n"
+    )
+    assert [file.name for file in path.parent.iterdir()] == ["cali_table"]
+
+
+def test_all_blocks_round_trip(tmp_path):
+    table = CalibrationTable(
+        {"a": Entry(1, -1, 1)},
+        int4={"a": Entry(0.5, -0.5, 0.25)},
+        fp8={"b": Entry(3, -3, 3)},
+        weight_scales={"a_weight": (0.1, 1e-9)},
+        weight_scales_fp8={"b_weight": (7.0,)},
+        asym_ops=("gelu", "fc"),
+        int4_ops=("a",),
+    )
+    write_table(tmp_path / "t", table, **HEADER)
+    read = read_table(tmp_path / "t")
+    for block in ("entries", "int4", "fp8", "weight_scales", "weight_scales_fp8", "asym_ops", "int4_ops"):
+        assert getattr(read, block) == getattr(table, block), block
+
+
+def test_markers_begin_blocks_and_comments_do_not():
+    table = parse_table(
+        "a 1 -1 1\n# note\nb 1 -1 1\n#int4_th\na 2 -2 2\n# note\nb 3 -3 3\r\n\n# x mqbench-fp8 y\nc 4 0 4"
+    )
+    assert (list(table.entries), list(table.int4), list(table.fp8)) == (["a", "b"], ["a", "b"], ["c"])
+
+
+def test_scales_may_be_followed_by_zero_points():
+    table = parse_table("#weight_scale_fp8\nw 2 0.5 1e-3 2 0 0\n#weight_scale\nw 1 0.25")
+    assert table.weight_scales_fp8 == {"w": (0.5, 1e-3)}
+    assert table.weight_scales == {"w": (0.25,)}
+
+
+def test_infinity_becomes_65000_with_a_note():
+    table = parse_table("mask inf -inf 0", "t")
+    assert table.entries["mask"] == Entry(65000.0, -65000.0, 0.0)
+    assert len(table.notes) == 2
+    assert table.notes[0] == "t:1: 'mask' has inf, taken as 65000"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 -1", r"t:1: a line must be 'name threshold min max', got 3 fields: 'a 1 -1'"),
+        ("\na 1 -1 1 1", r"t:2: a line must be"),
+        ("a 1 x 1", r"t:1: a decimal number is required, got 'x' in 'a 1 x 1'"),
+        ("a nan -1 1", "got 'nan'"),
+        ("a 1_0 -1 1", "got '1_0'"),
+        ("a __import__('os') 0 1", "a decimal number is required"),
+        ("a -1 -1 1", "threshold >= 0 and min <= max are required"),
+        ("a 1 2 1", "threshold >= 0 and min <= max are required"),
+        ("#weight_scale\nw 2 0.5", "t:2: a weight scale line must be"),
+        ("#weight_scale\nw many", "t:2: a weight scale line must be"),
+        ("#weight_scale\nw 999999999 1", "t:2: a weight scale line must be"),
+        ("#asym_op\na b", "t:2: one op name is required"),
+    ],
+)
+def test_malformed_lines(text, message):
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        parse_table(text, "t")
+
+
+def test_unreadable_table(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_table(tmp_path / "none")
+    (tmp_path / "bytes").write_bytes(b"a 1 \xff")
+    with pytest.raises(ConfigError, match="byte 4 is not"):
+        read_table(tmp_path / "bytes")
+
+
+@pytest.mark.parametrize("name", ["a b", "#a", "", "a\n"])
+def test_names_that_would_not_read_back_are_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="a tensor name must have no blank"):
+        write_table(tmp_path / "t", CalibrationTable({name: Entry(1, -1, 1)}), **HEADER)
+    assert list(tmp_path.iterdir()) == []
+
+
+LINES = st.lists(
+    st.one_of(
+        st.text(max_size=30),
+        st.sampled_from(["#int4_th", "#weight_scale", "#weight_scale_fp8", "#asym_op", "#int4_op", "#tpu-mlir-fp8"]),
+        st.lists(st.sampled_from(["a", "1", "-2.5", "1e3", "inf", "-", "1e999", "2"]), max_size=6).map(" ".join),
+    ),
+    max_size=8,
+).map("\n".join)
+
+
+@given(LINES)
+def test_any_text_is_a_table_or_a_tpusim_error(text):
+    try:
+        table = parse_table(text)
+    except TpusimError:
+        return
+    for entry in [*table.entries.values(), *table.int4.values(), *table.fp8.values()]:
+        assert all(map(math.isfinite, (entry.threshold, entry.minimum, entry.maximum)))
+
+
+NUMBERS = st.integers(0, 10**9).map(lambda number: number / 1e4)
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\r\f\v\n#"), min_size=1, max_size=12)
+
+
+@given(st.dictionaries(NAMES.filter(lambda name: "fused[" not in name), st.tuples(NUMBERS, NUMBERS), max_size=5))
+def test_table_round_trip(tmp_path_factory, values):
+    entries = {name: Entry(th, -low, th) for name, (th, low) in values.items()}
+    path = tmp_path_factory.mktemp("tables") / "t"
+    write_table(path, CalibrationTable(entries), **HEADER)
+    assert read_table(path).entries == entries
+
+
+# --- statistics
+
+
+def collected(*samples, bins=2048):
+    statistics = TensorStatistics(bins)
+    for sample in samples:
+        statistics.update(np.asarray(sample, np.float32))
+    return statistics
+
+
+def test_histogram_of_a_few_values():
+    statistics = collected([0, 0, -7, 1, 1.4, 1.5, 3], bins=8)
+    assert statistics.width == 1
+    assert statistics.histogram.tolist() == [0, 2, 1, 1, 0, 0, 0, 1]
+    assert (statistics.minimum, statistics.maximum, statistics.absmax) == (-7, 3, 7)
+
+
+def test_merging_equals_one_histogram_of_everything():
+    first = RNG.standard_normal(5000).astype(np.float32)
+    first[0] = -9
+    rest = [RNG.standard_normal(4000).astype(np.float32) for _ in range(3)]
+    merged, whole = collected(first, *rest), collected(np.concatenate([first, *rest]))
+    assert merged.width == whole.width
+    assert np.array_equal(merged.histogram, whole.histogram)
+    assert (merged.minimum, merged.maximum) == (whole.minimum, whole.maximum)
+
+
+def test_growth_keeps_every_count_and_the_indices_of_the_old_ones():
+    first, second = RNG.uniform(1, 2, 3000), RNG.uniform(-6, 6, 3000)
+    before, after = collected(first), collected(first, second)
+    added = int((np.abs(second).max().astype(np.float32) - before.absmax) // (before.absmax / 2048) + 1)
+    assert len(after.histogram) == 2048 + added
+    alone = collected([], bins=2048 + added)
+    alone._grow_to(after.width * (2047 + added))
+    alone.update(second)
+    assert np.array_equal(after.histogram, np.pad(before.histogram, (0, added)) + alone.histogram)
+    assert after.width == pytest.approx(before.width, rel=1 / 2048)
+    assert after.histogram.sum() == 6000
+
+
+def test_a_much_larger_sample_restarts_the_histogram():
+    statistics = collected([1e-6, 2e-6], [1.0, 50.0])
+    assert (len(statistics.histogram), statistics.histogram.sum()) == (2048, 2)
+    assert statistics.minimum == pytest.approx(1e-6)
+
+
+def test_zeros_first():
+    statistics = collected([0, 0], [0, 2, -1])
+    assert (statistics.histogram.sum(), statistics.absmax, statistics.width) == (2, 2, 2 / 2047)
+
+
+def test_values_that_are_not_finite():
+    statistics = collected([math.nan, 1, 70000], [-math.inf, math.nan])
+    assert (statistics.minimum, statistics.maximum) == (-65000, 70000)
+    assert (statistics.nans, statistics.infinities, statistics.histogram.sum()) == (2, 1, 2)
+    assert thresholds(statistics, "kl") == Entry(70000, -65000, 70000)
+
+
+@pytest.mark.parametrize("top", [1e-45, 1e-38, 3e38])
+def test_extreme_magnitudes(top):
+    statistics = collected([top, -top / 2, top / 4])
+    assert statistics.histogram.sum() == np.count_nonzero(np.asarray([top, top / 2, top / 4], np.float32))
+    assert thresholds(statistics, "kl").threshold <= max(statistics.absmax, 1e-5)
+
+
+def test_statistics_of_a_model():
+    statistics = ActivationStatistics()
+    statistics.update({"a": np.float32([1, 2]), "b": np.float32([math.nan, 1])})
+    statistics.update({"a": np.float32([-3])})
+    assert (statistics.tensors["a"].minimum, statistics.tensors["a"].samples) == (-3, 2)
+    assert statistics.notes() == ["'b' has 1 NaN (ignored) and 0 infinite values (taken as 65000)"]
+
+
+# --- thresholds
+
+
+def literal_kl(histogram, width, groups):
+    """The rule of numerics.md 15.2 word by word, in f32 loops."""
+    f = np.float32
+    count, best, best_m = f(sum(histogram)), None, 0
+    for m, i in enumerate(range(groups, len(histogram) + 1, groups)):
+        p = [f(h) for h in histogram[:i]]
+        for outliers in histogram[i:]:
+            p[-1] += f(outliers)
+        p = [value / count for value in p]
+        kept = f(0)
+        for h in histogram[:i]:
+            kept += f(h)
+        divergence, size = f(0), i // groups
+        for index in range(i):
+            group = histogram[index // size * size : index // size * size + size]
+            share = f(sum(group)) / f(max(sum(h > 0 for h in group), 1)) / kept if kept else f(0)
+            q = share if histogram[index] > 0 else f(0)
+            term = float(p[index]) * (math.log10(float(p[index]) + 1e-30) - math.log10(float(q) + 1e-30))
+            divergence = f(float(divergence) + term)
+        if best is None or divergence < best:
+            best, best_m = divergence, m
+    return float(f(width) * f(best_m + 1) * f(groups))
+
+
+@pytest.mark.parametrize("kind", ["normal", "laplace", "spike", "sparse", "relu", "narrow"])
+@pytest.mark.parametrize("groups", [128, 8])
+def test_kl_equals_the_literal_rule(kind, groups):
+    draw = {
+        "normal": lambda: RNG.standard_normal(4000),
+        "laplace": lambda: RNG.laplace(size=4000),
+        "spike": lambda: np.append(RNG.standard_normal(4000), [80.0, 90.0]),
+        "sparse": lambda: RNG.standard_normal(30),
+        "relu": lambda: np.maximum(RNG.standard_normal(4000), 0),
+        "narrow": lambda: RNG.uniform(0.98, 1, 500),
+    }[kind]
+    statistics = collected(draw(), bins=512 if groups == 128 else 64)
+    expected = literal_kl(statistics.histogram.tolist(), statistics.width, groups)
+    assert kl_threshold(statistics.histogram, statistics.width, groups) == expected
+
+
+def test_kl_cuts_outliers_off():
+    body = np.random.default_rng(1).standard_normal(200_000)
+    entry = thresholds(collected(np.append(body, [100.0])), "kl")
+    assert 6 < entry.threshold < 30
+    assert entry.maximum == 100
+
+
+def test_kl_pads_a_grown_histogram_to_whole_groups():
+    histogram = RNG.integers(0, 50, 700)
+    padded = np.pad(histogram, (0, 768 - 700))
+    assert kl_threshold(histogram, 0.1) == kl_threshold(padded, 0.1)
+
+
+def test_kl_halves_a_huge_histogram():
+    huge = np.zeros(2**18, np.int64)
+    huge[:512] = 100
+    assert kl_threshold(huge, 0.5, groups=2**15) == kl_threshold(huge[::2] + huge[1::2], 1.0, groups=2**15)
+
+
+def test_threshold_is_at_most_the_largest_value():
+    statistics = collected([1.0, -1.5])
+    assert thresholds(statistics, "kl") == Entry(1.5, -1.5, 1.0)
+    assert thresholds(statistics, "max") == Entry(1.5, -1.5, 1.0)
+
+
+@pytest.mark.parametrize(("values", "minimum"), [([0, 0], 0), ([1e-6], 0), ([-1e-6, 0], -1e-5)])
+def test_all_zero_tensors(values, minimum):
+    for method in ("kl", "max"):
+        assert thresholds(collected(values), method) == Entry(1e-5, minimum, 1e-5)
+
+
+def test_errors_of_thresholds():
+    with pytest.raises(ConfigError, match="method 'median' is unknown; the methods are kl, max"):
+        thresholds(collected([1]), "median")
+    with pytest.raises(CalibrationError, match="tensor 'x' needs at least one number, got 2 NaN"):
+        thresholds(collected([math.nan] * 2), "max", name="x")
+
+
+# --- samples
+
+F32 = np.dtype(np.float32)
+INPUTS = {"x": ((2, 3), F32), "ids": ((2,), np.dtype(np.int64))}
+ONE = {"x": ((2, 3), F32)}
+
+
+def test_samples_of_an_npz_are_split_into_batches(tmp_path):
+    x, ids = np.arange(18, dtype=np.uint8).reshape(6, 3), np.arange(6, dtype=np.float32)
+    np.savez(tmp_path / "s.npz", x=x, ids=ids, label=np.zeros(1))
+    samples = list(load_samples(tmp_path / "s.npz", INPUTS))
+    assert len(samples) == 3
+    assert samples[1]["x"].tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert (samples[2]["ids"].tolist(), samples[2]["ids"].dtype, samples[2]["x"].dtype) == (
+        [4, 5],
+        np.int64,
+        np.float32,
+    )
+    assert len(list(load_samples(tmp_path / "s.npz", INPUTS, limit=2))) == 2
+
+
+def test_samples_of_a_folder_come_in_order_of_names(tmp_path):
+    np.save(tmp_path / "b.npy", np.ones((4, 3), np.float32))
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 3), np.float64))
+    (tmp_path / "notes.txt").write_text("not a sample")
+    assert [sample["x"][0, 0] for sample in load_samples(tmp_path, ONE)] == [0, 1, 1]
+
+
+def test_random_samples():
+    first, second = list(load_samples("random:2", INPUTS)), list(load_samples("random:2:0", INPUTS))
+    other = list(load_samples("random:2:1", INPUTS))
+    assert len(first) == 2
+    assert (first[0]["x"].shape, first[0]["x"].dtype, first[0]["ids"].dtype) == ((2, 3), np.float32, np.int64)
+    assert np.array_equal(first[1]["x"], second[1]["x"])
+    assert not np.array_equal(first[0]["x"], other[0]["x"])
+    large = next(load_samples("random:1", {"x": ((100_000,), F32)}))["x"]
+    assert abs(large.mean()) < 0.02 and abs(large.std() - 1) < 0.02
+
+
+def test_scalar_inputs(tmp_path):
+    np.savez(tmp_path / "s.npz", t=np.float32(3))
+    assert [sample["t"].item() for sample in load_samples(tmp_path / "s.npz", {"t": ((), F32)})] == [3]
+
+
+@pytest.mark.parametrize("spec", ["random:", "random:0", "random:-1", "random:x", "random:1:2:3", "random:1e3"])
+def test_bad_random_specs(spec):
+    with pytest.raises(CalibrationError, match="'random:N' or 'random:N:seed'"):
+        load_samples(spec, ONE)
+
+
+def failing(tmp_path, message, inputs=ONE, **arrays):
+    np.savez(tmp_path / "s.npz", **arrays)
+    with pytest.raises(CalibrationError, match=message):
+        list(load_samples(tmp_path / "s.npz", inputs))
+
+
+def test_arrays_that_do_not_fit(tmp_path):
+    x = np.zeros((2, 3), np.float32)
+    failing(tmp_path, r"s.npz has no array for input x; it has: y, z", y=x, z=x)
+    failing(
+        tmp_path, r"must have shape \(2, 3\) \(the first dimension may be a multiple\), got \(3, 3\)", x=x[[0, 1, 1]]
+    )
+    failing(tmp_path, r"got \(3,\)", x=x[0])
+    failing(tmp_path, r"got \(0, 3\)", x=x[:0])
+    failing(
+        tmp_path, r"same number of samples for every input, got {'x': 1, 'ids': 2}", INPUTS, x=x, ids=np.zeros(4, int)
+    )
+    failing(tmp_path, "must be float32, got int64 with values", x=np.full((2, 3), 2**24 + 1))
+    failing(tmp_path, "must be float32, got <U1", x=np.full((2, 3), "a"))
+    failing(tmp_path, "must be float32, got float64 with values", x=np.full((2, 3), 1e300))
+    failing(tmp_path, "must be int64, got float32 with values", INPUTS, x=x, ids=np.float32([0.5, 1]))
+    failing(tmp_path, "readable .npz or .npy of plain numbers", x=np.full((2, 3), None))
+
+
+def test_sources_that_cannot_be_read(tmp_path):
+    with pytest.raises(CalibrationError, match="is no file and no folder"):
+        load_samples(tmp_path / "none", ONE)
+    with pytest.raises(CalibrationError, match="must hold .npz or .npy files for this model, got none"):
+        load_samples(tmp_path, ONE)
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    with pytest.raises(CalibrationError, match="must hold .npz files for this model"):
+        load_samples(tmp_path, INPUTS)
+    with pytest.raises(CalibrationError, match=r"the model has 2 inputs \(x, ids\)"):
+        list(load_samples(tmp_path / "a.npy", INPUTS))
+    (tmp_path / "a.npy").write_text("hello")
+    with pytest.raises(CalibrationError, match="readable .npz or .npy"):
+        list(load_samples(tmp_path, ONE))

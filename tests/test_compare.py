@@ -1,0 +1,351 @@
+"""The verdicts of `npz_tool.py compare` (interface.md 6.2) and what tpusim adds to them."""
+
+import io
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tpusim.errors import ConfigError, TpusimError
+from tpusim.verify import npz, render, tolerances
+from tpusim.verify.compare import Tolerance, compare, compare_tensors, sampled
+
+LOOSE = Tolerance(0.99, 0.80)
+TIGHT = Tolerance(0.99, 0.99)
+
+
+def f32(*values):
+    return np.array(values, np.float32)
+
+
+def i8(*values):
+    return np.array(values, np.int8)
+
+
+def verdict(target, reference, tolerance=TIGHT, **options):
+    return compare_tensors(target, reference, tolerance, **options).verdict
+
+
+def test_worked_example_of_the_spec():
+    result = compare_tensors(f32(1, 2, 3, 4), f32(1, 2, 3, 5), LOOSE, name="conv1")
+    assert (result.verdict, result.passed, result.close_order) == ("SIMILAR", True, None)
+    assert result.cosine == pytest.approx(0.993999, abs=5e-7)
+    assert result.euclidean == pytest.approx(0.8291285, abs=5e-8)
+    assert result.sqnr_db == pytest.approx(8.2390874, abs=5e-7)
+    strict = compare_tensors(f32(1, 2, 3, 4), f32(1, 2, 3, 5), Tolerance(0.99, 0.90))
+    assert (strict.verdict, strict.passed) == ("NOT_SIMLIAR", False)
+
+
+def test_sqnr_takes_the_target_as_signal():
+    forward = compare_tensors(f32(1, 2, 3, 4), f32(1, 2, 3, 5), LOOSE)
+    backward = compare_tensors(f32(1, 2, 3, 5), f32(1, 2, 3, 4), LOOSE)
+    assert backward.sqnr_db == pytest.approx(10 * math.log10(8.75 / 0.75), rel=1e-6)
+    assert forward.sqnr_db != backward.sqnr_db
+
+
+@pytest.mark.parametrize(("relative", "order"), [(8e-6, 5), (8e-5, 4), (8e-4, 3)])
+def test_close_orders(relative, order):
+    result = compare_tensors(f32(100 * (1 + relative)), f32(100), TIGHT)
+    assert (result.verdict, result.close_order, result.passed) == ("CLOSE", order, True)
+
+
+def test_order_two_is_not_close():
+    result = compare_tensors(f32(100.8, 1), f32(100, 1), TIGHT)
+    assert (result.verdict, result.close_order) == ("SIMILAR", None)
+
+
+def test_closeness_is_relative_to_the_reference():
+    assert verdict(f32(0.0), f32(9e-9)) == "CLOSE"
+    assert verdict(f32(1.0), f32(1.0010005)) == "CLOSE"
+    assert verdict(f32(1.0010005), f32(1.0)) != "CLOSE"
+
+
+def test_equal_comes_before_everything():
+    assert verdict(i8(1, 2), i8(1, 2)) == "EQUAL"
+    assert verdict(f32(), f32()) == "EQUAL"
+    assert verdict(f32(1, 2), np.array([1, 2], np.float64)) == "EQUAL"
+
+
+def test_int8_that_differs_fails_whatever_the_tolerance():
+    target, reference = i8(100, 100, 100), i8(100, 100, 101)
+    result = compare_tensors(target, reference, Tolerance(0, 0))
+    assert (result.verdict, result.passed, result.bit_exact) == ("NOT_EQUAL", False, False)
+    assert 0.99 < result.cosine < 1
+    assert verdict(target, reference, Tolerance(0.9, 0.9), int8_tensor_close=False) == "SIMILAR"
+
+
+def test_uint8_is_compared_as_float():
+    assert verdict(np.array([200, 200], np.uint8), np.array([200, 201], np.uint8), LOOSE) == "SIMILAR"
+
+
+def test_common_dtype():
+    assert verdict(i8(1, 2), f32(1.2, 2.9)) == "EQUAL"
+    assert verdict(np.array([7], np.int32), f32(7.5)) == "EQUAL"
+    assert verdict(i8(3), np.array([259], np.int32)) == "EQUAL"  # 259 as int8 is 3
+
+
+def test_uint16_is_a_bf16_pattern():
+    patterns = np.array([0x3F80, 0xC000], np.uint16)
+    assert verdict(patterns, f32(1, -2)) == "EQUAL"
+
+
+def test_nan_and_infinity():
+    nan, inf = math.nan, math.inf
+    assert verdict(f32(nan, 1), f32(nan, 1)) == "CLOSE"
+    assert verdict(f32(nan, 1), f32(0, 1)) != "CLOSE"
+    assert compare_tensors(f32(nan, 1), f32(0, 1), TIGHT).cosine == pytest.approx(1)
+    assert compare_tensors(f32(inf, 0), f32(10000, 0), TIGHT).euclidean == pytest.approx(1)
+    assert compare_tensors(f32(-inf, 0), f32(inf, 0), TIGHT).cosine == pytest.approx(-1)
+
+
+def test_all_zero_has_cosine_zero():
+    assert compare_tensors(f32(0, 0), f32(1, 1), TIGHT).cosine == 0
+    assert compare_tensors(f32(1, 1), f32(0, 0), TIGHT).cosine == 0
+
+
+def test_overflowing_sums_have_euclidean_zero():
+    result = compare_tensors(f32(3e38, 1), f32(1e38, 1), TIGHT)
+    assert (result.euclidean, result.verdict) == (0.0, "NOT_SIMLIAR")
+
+
+def test_int32_squares_wrap_and_never_raise():
+    big = np.array([2**30, -(2**30), 40000], np.int32)
+    assert verdict(big, -big) == "NOT_SIMLIAR"
+
+
+def test_constant_noise_has_infinite_sqnr():
+    assert compare_tensors(f32(1, 5), f32(2, 6), LOOSE).sqnr_db == math.inf
+
+
+def test_strictly_above_the_tolerance():
+    result = compare_tensors(f32(1, 2, 3, 4), f32(1, 2, 3, 5), LOOSE)
+    assert verdict(f32(1, 2, 3, 4), f32(1, 2, 3, 5), Tolerance(result.cosine, 0.8)) == "NOT_SIMLIAR"
+    assert verdict(f32(1, 2, 3, 4), f32(1, 2, 3, 5), Tolerance(0.9, result.euclidean)) == "NOT_SIMLIAR"
+
+
+def test_shapes_are_aligned():
+    grid = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert verdict(grid, grid.reshape(6, 4)) == "EQUAL"
+    cropped = compare_tensors(grid, grid[:, :2, :3], TIGHT)
+    assert (cropped.verdict, cropped.note) == ("EQUAL", "WARRING: not the same shape  (2, 3, 4) v.s. (2, 2, 3)")
+    assert verdict(grid[:1], grid) == "EQUAL"
+    assert verdict(grid[:, :2], grid[:1]) == "NOT_MATCH"
+    assert verdict(grid, grid[0]) == "NOT_MATCH"
+
+
+def test_non_max_suppression_is_cropped_to_fewer_rows():
+    boxes = np.arange(12, dtype=np.float32).reshape(4, 3)
+    assert verdict(boxes, boxes[:2], name="out_NonMaxSuppression") == "EQUAL"
+    assert verdict(np.vstack([boxes, boxes]), np.full((2, 6), 1, np.float32), name="x") == "NOT_MATCH"
+
+
+def test_inputs_are_not_changed():
+    target, reference = f32(math.nan, math.inf, 1), f32(1, 2, 3)
+    compare_tensors(target, reference, TIGHT)
+    assert np.isnan(target[0]) and np.isinf(target[1])
+
+
+def test_bit_exact_is_about_bits():
+    assert compare_tensors(f32(math.nan), f32(math.nan), TIGHT).bit_exact
+    assert not compare_tensors(f32(0.0), f32(-0.0), TIGHT).bit_exact
+    assert not compare_tensors(i8(1), np.array([1], np.uint8), TIGHT).bit_exact
+    assert not compare_tensors(i8(1, 2), i8(1, 2).reshape(1, 2), TIGHT).bit_exact
+
+
+def test_names_follow_the_reference_and_the_rest_is_accounted_for():
+    targets = {"a": f32(1), "b": f32(1), "d": f32(1), "x": f32(1)}
+    references = {"d": f32(1), "c": f32(1), "b": f32(2), "a": f32(1)}
+    found = compare(targets, references, TIGHT, label="t", excepts=["a"])
+    assert [tensor.name for tensor in found.tensors] == ["d", "b"]
+    assert (found.only_in_target, found.only_in_reference, found.excepted) == (("x",), ("c",), ("a",))
+    assert (found.compared, found.missing, found.passed, found.worst) == (2, 1, False, "b")
+    assert found.coverage() == "coverage: 2 compared, 1 only in target, 1 only in reference, 1 excepted"
+
+
+def test_key_replaces_the_list():
+    tensors = {"a": f32(1), "b": f32(2)}
+    assert [t.name for t in compare(tensors, tensors, TIGHT, key="b").tensors] == ["b"]
+    with pytest.raises(ConfigError, match="the target has no tensor 'z'"):
+        compare(tensors, tensors, TIGHT, key="z")
+
+
+def test_nothing_compared_is_said():
+    found = compare({"a": f32(1)}, {"b": f32(1)}, TIGHT)
+    assert found.passed and found.empty and not found.bit_exact
+    assert "nothing was compared" in (found.warning() or "")
+    assert any("nothing was compared" in line for line in render.summary_lines(found))
+
+
+def test_bit_exact_of_a_comparison_is_over_integer_tensors():
+    references = {"q": i8(1, 2), "f": f32(1.0)}
+    assert compare({"q": i8(1, 2), "f": f32(1.0000001)}, references, TIGHT).bit_exact
+    assert not compare({"q": i8(1, 3), "f": f32(1.0)}, references, TIGHT).bit_exact
+    assert not compare({"f": f32(1.0000001)}, references, TIGHT).bit_exact
+
+
+@pytest.mark.parametrize(
+    ("count", "kept"),
+    [(5, range(5)), (200, range(200)), (399, range(399)), (401, [*range(0, 401, 2)]), (400, [*range(0, 400, 2), 399])],
+)
+def test_upstream_sampling(count, kept):
+    names = [f"t{index}" for index in range(count)]
+    assert sampled(names) == [f"t{index}" for index in kept]
+
+
+def test_sampling_is_off_unless_asked_for():
+    tensors = {f"t{index}": f32(index) for index in range(600)}
+    assert compare(tensors, tensors, TIGHT).compared == 600
+    some = compare(tensors, tensors, TIGHT, upstream_sampling=True)
+    assert some.compared == 201
+    assert len(some.not_sampled) == 399
+    assert "399 not sampled" in some.coverage()
+
+
+def test_json_object():
+    found = compare({"a": f32(1, 2, 3, 4), "b": i8(1)}, {"a": f32(1, 2, 3, 5), "b": i8(1)}, LOOSE)
+    content = found.to_json()
+    assert {key: content[key] for key in ("passed", "bit_exact", "compared", "missing")} == {
+        "passed": True,
+        "bit_exact": True,
+        "compared": 2,
+        "missing": 0,
+    }
+    assert content["min_cosine"] == pytest.approx(0.993999, abs=1e-6)
+    first, second = content["tensors"]
+    assert (first["name"], first["verdict"], first["bit_exact"]) == ("a", "SIMILAR", False)
+    assert (second["verdict"], second["cosine"], second["sqnr_db"]) == ("EQUAL", 1.0, None)
+
+
+def test_csv_has_ones_for_what_was_not_measured():
+    found = compare({"a": i8(1), "b": f32(1, 2, 3, 4)}, {"a": i8(2), "b": f32(1, 2, 3, 5)}, LOOSE)
+    header, first, second = found.to_csv().splitlines()
+    assert header == "name, op, quant, pass, sim_cos, sim_euc, sqnr"
+    assert first == "a, -, -, False, 1.0, 1.0, inf"
+    assert second.startswith("b, -, -, True, 0.99399")
+
+
+def printed(comparison, **options):
+    console = Console(file=io.StringIO(), width=40, force_terminal=False)
+    render.print_comparison(console, comparison, **options)
+    return console.file.getvalue()
+
+
+def test_lines_of_the_tool():
+    targets = {"[bold]122_Conv": f32(1, 2, 3, 4), "q": i8(127, -128, 0, 9), "c": f32(100.005)}
+    references = {"[bold]122_Conv": f32(1, 2, 3, 5), "q": i8(127, -128, 0, 9), "c": f32(100)}
+    found = compare(targets, references, LOOSE)
+    text = printed(found, verbose=1, target_name="t.npz", reference_name="r.npz")
+    assert "[[bold]122_Conv                  ]      SIMILAR [PASSED]\n    (4,) float32 \n" in text
+    assert "    cosine_similarity      = 0.993999\n    euclidean_similarity   = 0.829128\n" in text
+    assert "    sqnr_similarity        = 8.239087\n" in text
+    assert "    close order            = 4\n" in text
+    assert "    pos(x=127)    = 0.2500  [1/4]\n    neg(x=-128)   = 0.2500  [1/4]\n" in text
+    assert "    zeros(x=0)    = 0.2500  [1/4]\n    low(abs(x)<8) = 0.2500  [1/4]\n" in text
+    assert "3 compared\n3 passed\n  1 equal, 1 close, 1 similar\n0 failed\n  0 not equal, 0 not similar\n" in text
+    assert "min_similiarity = (0.993999" in text
+    assert text.endswith("npz compare PASSED.\n")
+
+
+def test_minimum_line_counts_similar_tensors_only():
+    found = compare({"q": i8(1, 2)}, {"q": i8(1, 3)}, LOOSE)
+    assert render.upstream_minimum(found) == (1.0, 1.0, math.inf)
+    assert found.min_cosine < 1
+
+
+def test_verbose_lines_show_the_differences_of_failures():
+    targets, references = {"a": f32(1, 9, 3), "ok": f32(1)}, {"a": f32(1, 2, 3), "ok": f32(1)}
+    found = compare(targets, references, TIGHT)
+    text = printed(found, verbose=4, targets=targets, references=references)
+    assert "top-k:\n idx-t  target  idx-r  ref\n  1 9.0 2 3.0\n" in text
+    assert "all-diffs:\n idx  target  ref\n  1 9.0 2.0\n" in text
+    assert text.count("all-elements:") == 1
+
+
+def test_summary_table():
+    console = Console(file=io.StringIO(), width=160)
+    comparisons = [
+        compare({"a[red]": f32(1, 9)}, {"a[red]": f32(1, 2)}, TIGHT, label="tpu_vs_top"),
+        compare({}, {}, TIGHT, label="local_vs_tpu"),
+    ]
+    console.print(render.summary_table(comparisons))
+    text = console.file.getvalue()
+    for part in ("tpu_vs_top", "a[red]", "FAILED", "NOTHING COMPARED", "0.99,0.99"):
+        assert part in text
+
+
+def test_tolerance_text():
+    assert Tolerance.parse("0.99,0.90") == Tolerance(0.99, 0.9)
+    assert Tolerance.parse(" 0.9 , 0.8, 50") == Tolerance(0.9, 0.8)
+    assert str(Tolerance(0.99, 0.9)) == "0.99,0.90"
+    assert str(Tolerance(0.9999, 0.9)) == "0.9999,0.9"
+
+
+@given(st.text(max_size=20))
+def test_tolerance_of_any_text_parses_or_is_a_config_error(text):
+    try:
+        parsed = Tolerance.parse(text)
+    except TpusimError:
+        return
+    assert math.isfinite(parsed.cosine) and math.isfinite(parsed.euclidean)
+
+
+def test_default_tolerances():
+    assert Tolerance(0.99, 0.99) == tolerances.TOP_VS_ONNX
+    assert tolerances.tpu_vs_top("INT8") == Tolerance(0.90, 0.80)
+    assert tolerances.tpu_vs_top("bf16") == Tolerance(0.99, 0.90)
+    assert tolerances.tpu_vs_top("f8e5m2") == Tolerance(0.80, 0.50)
+    assert tolerances.local_vs_tpu(with_qtable=False) == Tolerance(0.99, 0.90)
+    assert tolerances.local_vs_tpu(with_qtable=True) == Tolerance(0.98, 0.80)
+    with pytest.raises(ConfigError, match="mode 'int4' has no default"):
+        tolerances.tpu_vs_top("int4")
+
+
+def test_tensor_files(tmp_path):
+    path = tmp_path / "new" / "x.npz"
+    tensors = {"file": i8(1, -2), "a/b": f32(0.5), "scalar": np.array(3, np.int32)}
+    npz.save_tensors(path, tensors)
+    loaded = npz.load_tensors(path)
+    assert list(loaded) == list(tensors)
+    assert all(
+        np.array_equal(loaded[name], tensors[name]) and loaded[name].dtype == tensors[name].dtype for name in loaded
+    )
+    assert [file.name for file in path.parent.iterdir()] == ["x.npz"]
+    np.save(tmp_path / "one.npy", f32(1))
+    assert npz.load_tensors(tmp_path / "one.npy").keys() == {"one"}
+
+
+def test_bf16_is_saved_as_its_pattern(tmp_path):
+    values = f32(1, -2.5).astype(ml_dtypes.bfloat16)
+    npz.save_tensors(tmp_path / "x.npz", {"a": values})
+    loaded = npz.load_tensors(tmp_path / "x.npz")["a"]
+    assert loaded.dtype == np.uint16
+    assert verdict(loaded, f32(1, -2.5)) == "EQUAL"
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    path = tmp_path / "x.npz"
+    npz.save_tensors(path, {"a": f32(1)})
+    with pytest.raises(ConfigError, match="must hold plain numbers, got object"):
+        npz.save_tensors(path, {"a": np.array([None])})
+    with pytest.raises(ConfigError, match="cannot be written"):
+        npz.save_tensors(path / "below_a_file.npz", {"a": f32(1)})
+    assert list(npz.load_tensors(path)) == ["a"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_unreadable_tensor_files(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        npz.load_tensors(tmp_path / "none.npz")
+    np.savez(tmp_path / "pickled.npz", a=np.array([{}], object))
+    (tmp_path / "text.npz").write_text("hello")
+    (tmp_path / "empty.npz").write_bytes(b"")
+    whole = tmp_path / "whole.npz"
+    np.savez(whole, a=f32(1, 2, 3))
+    (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:-30])
+    for name in ("pickled", "text", "empty", "cut"):
+        with pytest.raises(ConfigError, match=f"{name}.npz: an .npz or .npy of plain arrays is required"):
+            npz.load_tensors(tmp_path / f"{name}.npz")

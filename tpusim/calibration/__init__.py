@@ -1,0 +1,16 @@
+"""Stage 3, `calibration`: top module + samples -> calibration table -> calibrated types on the top module.
+
+Input: a float top module and samples (an `.npz`, a folder, or `random:N`).
+Output: a calibration table, text of `name threshold min max` lines that TPU-MLIR reads and writes too.
+
+* `samples.py` gives the samples in exactly the model's shapes; what does not fit is an error, never reshaped to fit.
+* `statistics.py` keeps minimum, maximum and a histogram of absolute values per tensor, one sample at a time, so that
+  memory does not grow with the number of samples.
+* `thresholds.py` turns the statistics of a tensor into its table entry (`kl`, `max`), with upstream's arithmetic (f32).
+* `table.py` reads and writes the table.
+
+Invariants: the same samples in the same order give the same table; a table is data, read with a strict grammar and
+never evaluated; an entry is always finite. Writing and reading back keeps seven decimals of an entry.
+
+Must not (these files): know an op or the IR; decide scales or storage types, which is `lowering`'s business.
+"""

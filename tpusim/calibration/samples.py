@@ -1,0 +1,162 @@
+"""Calibration samples in exactly the model's input shapes, from files or drawn at random.
+
+A source is an `.npz` keyed by input name, a folder of `.npz` (or, for a model with one input, `.npy`) files, or the
+text `random:N` or `random:N:seed`. One file may hold several samples: its leading dimension is then a multiple of the
+model's.
+"""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpusim.errors import CalibrationError
+
+Tensor = NDArray[Any]
+Sample = dict[str, Tensor]
+InputSpec = tuple[Sequence[int], np.dtype[Any]]
+
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, TokenError),
+)
+"""What NumPy and zipfile raise on files that are damaged or something else."""
+MAX_EXACT_F32 = 2**24
+"""Integers up to this size are exact in f32."""
+
+
+def load_samples(source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0) -> Iterator[Sample]:
+    """The samples of a source, one at a time, at most `limit` if that is not 0.
+
+    The source itself is examined at once, each file when its turn comes.
+    """
+    text = str(source)
+    samples = _random(text, inputs) if text.startswith("random:") else _from_files(_files(Path(source), inputs), inputs)
+    return islice(samples, limit) if limit > 0 else samples
+
+
+def _random(text: str, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
+    match = re.fullmatch(r"random:([0-9]{1,9})(?::([0-9]{1,18}))?", text)
+    if match is None or int(match[1]) == 0:
+        raise CalibrationError(f"samples: 'random:N' or 'random:N:seed' with N >= 1 is required, got '{text}'")
+    return _draw(int(match[1]), int(match[2] or 0), inputs)
+
+
+def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
+    """Standard normal numbers for float inputs; 0 or 1 for integers, which any index or mask can be."""
+    generator = np.random.default_rng(seed)
+    for _ in range(count):
+        sample: Sample = {}
+        for name, (shape, dtype) in inputs.items():
+            if _is_integer(dtype):
+                sample[name] = generator.integers(0, 2, tuple(shape)).astype(dtype)
+            else:
+                sample[name] = generator.standard_normal(tuple(shape), np.float32).astype(dtype)
+        yield sample
+
+
+def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[Path]:
+    """The sample files of a source, in order of their names."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise CalibrationError(f"samples: {path} is no file and no folder; give an .npz, a folder, or random:N")
+    suffixes = (".npz", ".npy") if len(inputs) == 1 else (".npz",)
+    found = sorted(file for file in path.iterdir() if file.suffix in suffixes and file.is_file())
+    if not found:
+        raise CalibrationError(f"samples: {path} must hold {' or '.join(suffixes)} files for this model, got none")
+    return found
+
+
+def _from_files(files: Iterable[Path], inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
+    for file in files:
+        arrays = {name: _fit(file, name, value, inputs[name]) for name, value in _read(file, inputs).items()}
+        counts = {name: _sample_count(value, inputs[name]) for name, value in arrays.items()}
+        if len(set(counts.values())) > 1:
+            raise CalibrationError(
+                f"samples: {file} must hold the same number of samples for every input, got {counts}"
+            )
+        for index in range(next(iter(counts.values()), 0)):
+            yield {name: _part(value, inputs[name], index) for name, value in arrays.items()}
+
+
+def _read(file: Path, inputs: Mapping[str, InputSpec]) -> Sample:
+    """The arrays of the model's inputs in a file; other arrays of an `.npz` (labels, say) are not looked at."""
+    try:
+        with file.open("rb") as opened:
+            loaded = np.load(opened, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {_only_input(file, inputs): loaded}
+            missing = [name for name in inputs if name not in loaded.files]
+            if missing:
+                needed, got = ", ".join(missing), ", ".join(loaded.files[:10])
+                raise CalibrationError(f"samples: {file} has no array for input {needed}; it has: {got}")
+            return {name: loaded[name] for name in inputs}
+    except UNREADABLE as error:
+        reason = str(error).split("\n", 1)[0]
+        raise CalibrationError(f"samples: {file} must be a readable .npz or .npy of plain numbers; {reason}") from error
+
+
+def _only_input(file: Path, inputs: Mapping[str, InputSpec]) -> str:
+    if len(inputs) != 1:
+        names = ", ".join(inputs)
+        raise CalibrationError(
+            f"samples: {file} is one array, the model has {len(inputs)} inputs ({names}); use an .npz"
+        )
+    return next(iter(inputs))
+
+
+def _fit(file: Path, name: str, value: Tensor, spec: InputSpec) -> Tensor:
+    """The array in the input's dtype, after its shape was found to fit."""
+    shape, dtype = tuple(spec[0]), spec[1]
+    fits = value.shape == shape
+    if shape and value.ndim == len(shape) and shape[0] > 0 and value.shape[1:] == shape[1:]:
+        fits = value.shape[0] > 0 and value.shape[0] % shape[0] == 0
+    if not fits:
+        several = " (the first dimension may be a multiple)" if shape else ""
+        raise CalibrationError(f"samples: {file}: input '{name}' must have shape {shape}{several}, got {value.shape}")
+    if not _converts(value, dtype):
+        raise CalibrationError(
+            f"samples: {file}: input '{name}' must be {dtype}, got {value.dtype} with values that {dtype} does not hold"
+        )
+    return value.astype(dtype, copy=False)
+
+
+def _converts(value: Tensor, dtype: np.dtype[Any]) -> bool:
+    """Whether a cast keeps the values: in range, and exact in f32 or whole where the kind changes."""
+    if value.dtype == dtype:
+        return True
+    if value.dtype.kind not in "iubf":
+        return False
+    if value.size == 0:
+        return True
+    if value.dtype.kind == "f" and dtype.kind == "f":
+        return bool(np.all(np.abs(value[np.isfinite(value)]) <= float(np.finfo(dtype).max)))
+    low, high = float(value.min()), float(value.max())
+    if not _is_integer(dtype):
+        return max(-low, high) <= MAX_EXACT_F32
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return least <= low and high <= most and (value.dtype.kind != "f" or bool(np.all(value == np.floor(value))))
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iub"
+
+
+def _sample_count(value: Tensor, spec: InputSpec) -> int:
+    return value.shape[0] // spec[0][0] if spec[0] and spec[0][0] else 1
+
+
+def _part(value: Tensor, spec: InputSpec, index: int) -> Tensor:
+    """Sample number `index` of an array that may hold several."""
+    if not spec[0]:
+        return value
+    batch = spec[0][0]
+    return np.ascontiguousarray(value[index * batch : (index + 1) * batch])

@@ -1,0 +1,262 @@
+"""The calibration table, byte-compatible with TPU-MLIR's text format.
+
+Source: numerics.md 3.1 (reading, `ImportCalibration.cpp`) and 15.1 (writing, `kld_calibrator.py`).
+
+    # genetated time: 2026-01-31 12:00:00.000000        header, comments all
+    # op_name    threshold    min    max
+    conv1 2.5000000 -2.5000000 1.9000000                one tensor: threshold, least and largest value
+    #int4_th                                            a marker begins another block; INT8 entries cannot follow it
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+from tpusim.errors import ConfigError
+
+INFINITY_STAND_IN = 6.5e4
+"""What `inf` in a table means: about the largest f16."""
+
+T = TypeVar("T")
+
+_NUMBER = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|inf)")
+_BLANK = re.compile(r"[ \t\r\f\v]+")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The range of one tensor: the threshold for symmetric, minimum and maximum for asymmetric quantisation."""
+
+    threshold: float
+    minimum: float
+    maximum: float
+
+
+@dataclass(frozen=True)
+class CalibrationTable:
+    """All blocks of a table.
+
+    `weight_scales` maps `<opname>_weight` to scales per channel (in `weight_scales_fp8` they are thresholds);
+    `asym_ops` and `int4_ops` name ops; `header` holds the comment lines before the first entry, `notes` what the
+    reader replaced.
+    """
+
+    entries: Mapping[str, Entry]
+    int4: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    fp8: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+    weight_scales: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    weight_scales_fp8: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    asym_ops: tuple[str, ...] = ()
+    int4_ops: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class _Block(Enum):
+    INT8 = ""
+    WEIGHT_SCALE_FP8 = "#weight_scale_fp8"
+    WEIGHT_SCALE = "#weight_scale"
+    INT4_TH = "#int4_th"
+    FP8 = "#tpu-mlir-fp8"
+    FP8_MQBENCH = "mqbench-fp8"
+    ASYM_OP = "asym_op"
+    INT4_OP = "int4_op"
+
+
+def read_table(path: str | Path) -> CalibrationTable:
+    """Read a table; a line that fits no rule of its block is a `ConfigError` that names it."""
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigError(f"calibration table {path}: cannot be read, {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"calibration table {path}: UTF-8 text is required, byte {error.start} is not") from error
+    return parse_table(text, str(path))
+
+
+def parse_table(text: str, source: str = "table") -> CalibrationTable:
+    """Read the text of a table; `source` is the name errors give it."""
+    reader = _Reader(source)
+    for number, line in enumerate(text.split("\n"), start=1):
+        reader.read_line(number, line.strip(" \t\r\f\v"))
+    return reader.table()
+
+
+def write_table(
+    path: str | Path,
+    table: CalibrationTable,
+    *,
+    method: str,
+    samples: int,
+    bins: int,
+    tune: int,
+    time: datetime | None = None,
+) -> None:
+    """Write a table as upstream does: header, 7 decimals, other blocks after the INT8 block; the file appears whole.
+
+    `time` is for reproducible files and defaults to now. A fused name (`fused["a", ...]`) is written as its first
+    member.
+    """
+    path = Path(path)
+    stamp = time if time is not None else datetime.now()
+    header = [
+        f"# genetated time: {stamp}",  # upstream's spelling
+        f"# quantization threshold calculation method: {method}",
+        f"# histogram number: {bins}",
+        f"# sample number: {samples}",
+        "###",
+        f"# tune number: {tune}",
+        "###",
+        "# op_name    threshold    min    max",
+    ]
+    lines = [*header, *_body(table, str(path))]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(("\n".join(lines) + "\n").encode())
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"calibration table {path}: cannot be written, {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def table_name(tensor: str) -> str:
+    """The name a tensor has in a table: of a fused name the first member."""
+    match = re.match(r'fused\["([^"]+)"', tensor)
+    return match[1] if match else tensor
+
+
+class _Reader:
+    """The blocks read so far and the block the next line belongs to."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._block = _Block.INT8
+        self._entries: dict[_Block, dict[str, Entry]] = {_Block.INT8: {}, _Block.INT4_TH: {}, _Block.FP8: {}}
+        self._scales: dict[_Block, dict[str, tuple[float, ...]]] = {
+            _Block.WEIGHT_SCALE: {},
+            _Block.WEIGHT_SCALE_FP8: {},
+        }
+        self._names: dict[_Block, list[str]] = {_Block.ASYM_OP: [], _Block.INT4_OP: []}
+        self._header: list[str] = []
+        self._notes: list[str] = []
+
+    def read_line(self, number: int, line: str) -> None:
+        """Take in one line without its surrounding blanks."""
+        if not line:
+            return
+        if line.startswith("#"):
+            self._read_comment(line)
+            return
+        fields = _BLANK.split(line)
+        place = f"{self._source}:{number}"
+        if self._block in self._entries:
+            self._read_entry(place, fields)
+        elif self._block in self._scales:
+            self._read_scales(place, fields)
+        else:
+            self._read_name(place, fields)
+
+    def table(self) -> CalibrationTable:
+        """What was read."""
+        return CalibrationTable(
+            entries=self._entries[_Block.INT8],
+            int4=self._entries[_Block.INT4_TH],
+            fp8=self._entries[_Block.FP8],
+            weight_scales=self._scales[_Block.WEIGHT_SCALE],
+            weight_scales_fp8=self._scales[_Block.WEIGHT_SCALE_FP8],
+            asym_ops=tuple(self._names[_Block.ASYM_OP]),
+            int4_ops=tuple(self._names[_Block.INT4_OP]),
+            header=tuple(self._header),
+            notes=tuple(self._notes),
+        )
+
+    def _read_comment(self, line: str) -> None:
+        marked = next((block for block in _Block if block.value and block.value in line), None)
+        if marked is not None:
+            self._block = _Block.FP8 if marked is _Block.FP8_MQBENCH else marked
+        elif self._block is _Block.INT8 and not self._entries[_Block.INT8]:
+            self._header.append(line)
+
+    def _read_entry(self, place: str, fields: list[str]) -> None:
+        if len(fields) != 4:
+            raise ConfigError(
+                f"{place}: a line must be 'name threshold min max', got {len(fields)} fields: {_quote(fields)}"
+            )
+        threshold, minimum, maximum = (self._number(place, fields, value) for value in fields[1:])
+        if threshold < 0 or minimum > maximum:
+            raise ConfigError(f"{place}: threshold >= 0 and min <= max are required, got {_quote(fields)}")
+        self._entries[self._block][fields[0]] = Entry(threshold, minimum, maximum)
+
+    def _read_scales(self, place: str, fields: list[str]) -> None:
+        """`name N s0 .. s(N-1)`; zero points that some writers put after the scales are not used, as upstream."""
+        count = int(fields[1]) if len(fields) > 1 and re.fullmatch(r"[0-9]{1,9}", fields[1]) else None
+        if count is None or len(fields) < 2 + count:
+            raise ConfigError(f"{place}: a weight scale line must be 'name N' and N numbers, got {_quote(fields)}")
+        scales = tuple(self._number(place, fields, value) for value in fields[2 : 2 + count])
+        self._scales[self._block][fields[0]] = scales
+
+    def _read_name(self, place: str, fields: list[str]) -> None:
+        if len(fields) != 1:
+            raise ConfigError(f"{place}: one op name is required per line of this block, got {_quote(fields)}")
+        self._names[self._block].append(fields[0])
+
+    def _number(self, place: str, fields: list[str], text: str) -> float:
+        if not _NUMBER.fullmatch(text):
+            raise ConfigError(f"{place}: a decimal number is required, got '{text[:40]}' in {_quote(fields)}")
+        value = float(text)
+        if math.isinf(value):
+            self._notes.append(f"{place}: '{fields[0]}' has {text[:40]}, taken as {INFINITY_STAND_IN:g}")
+            value = math.copysign(INFINITY_STAND_IN, value)
+        return value
+
+
+def _body(table: CalibrationTable, source: str) -> Iterator[str]:
+    def entry_line(name: str, entry: Entry) -> str:
+        return f"{name} {entry.threshold:.7f} {entry.minimum:.7f} {entry.maximum:.7f}"
+
+    def scale_line(name: str, scales: tuple[float, ...]) -> str:
+        return " ".join([name, str(len(scales)), *map(repr, scales)])
+
+    yield from _block_lines(table.entries, entry_line, source)
+    for marker, entries in (("#int4_th", table.int4), ("#tpu-mlir-fp8 caliration table", table.fp8)):
+        yield from _marked(marker, _block_lines(entries, entry_line, source))
+    for marker, scales in (("#weight_scale", table.weight_scales), ("#weight_scale_fp8", table.weight_scales_fp8)):
+        yield from _marked(marker, _block_lines(scales, scale_line, source))
+    for marker, names in (("#asym_op", table.asym_ops), ("#int4_op", table.int4_ops)):
+        yield from _marked(marker, (_writable(name, source) for name in names))
+
+
+def _block_lines(values: Mapping[str, T], line: Callable[[str, T], str], source: str) -> Iterator[str]:
+    for tensor, value in values.items():
+        yield line(_writable(table_name(tensor), source), value)
+
+
+def _marked(marker: str, lines: Iterator[str]) -> Iterator[str]:
+    first = next(lines, None)
+    if first is not None:
+        yield from ("", marker, first)
+        yield from lines
+
+
+def _writable(name: str, source: str) -> str:
+    if not name or name.startswith("#") or re.search(r"[ \t\r\f\v\n]", name):
+        raise ConfigError(
+            f"calibration table {source}: a tensor name must have no blank and not begin with '#', got '{name}'; "
+            "rename the tensor"
+        )
+    return name
+
+
+def _quote(fields: list[str]) -> str:
+    text = " ".join(fields)
+    return f"'{text[:77]}...'" if len(text) > 80 else f"'{text}'"

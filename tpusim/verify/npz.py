@@ -1,0 +1,84 @@
+"""Tensor files: `.npz` (name -> array) and `.npy` (one array), read without pickle and written atomically."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO
+
+import numpy as np
+
+from tpusim.errors import ConfigError
+from tpusim.verify.similarity import Tensor
+
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, TokenError),
+)
+"""What NumPy and zipfile raise on files that are damaged or something else."""
+
+
+def load_tensors(path: str | Path) -> dict[str, Tensor]:
+    """Read all arrays of an `.npz`; an `.npy` gives one array under the file's stem."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return {path.stem: loaded}
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; give an .npz (name -> array) or .npy file") from None
+    except UNREADABLE as error:
+        raise ConfigError(f"{path}: an .npz or .npy of plain arrays is required, got {_reason(error)}") from error
+
+
+def save_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write an `.npz`; the name appears only when the content is complete.
+
+    An array may have any name, "file" included, so the archive is written member by member. bf16 is stored as its bit
+    pattern in uint16, which is how `npz_tool.py` reads uint16.
+    """
+    stored = {name: _storable(path, name, value) for name, value in tensors.items()}
+
+    def write(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, value in stored.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, value, allow_pickle=False)
+
+    write_atomically(path, write)
+
+
+def write_atomically(path: str | Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it; a failure leaves what was there."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            write(file)
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written, {_reason(error)}; give a path you may write to") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _storable(path: str | Path, name: str, value: Tensor) -> Tensor:
+    if value.dtype.name == "bfloat16":
+        return np.ascontiguousarray(value).view(np.uint16).reshape(value.shape)
+    if value.dtype.kind not in "biufc":
+        raise ConfigError(f"{path}: tensor '{name}' must hold plain numbers, got {value.dtype}; convert it first")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = str(error).split("\n", 1)[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,125 @@
+"""Alignment of two tensors and the measures of their similarity, as upstream's `tensor_compare.py` takes them.
+
+Sums and products are taken in the dtype upstream takes them in, because a verdict next to the tolerance depends on it:
+f32 for floats, the wrapping integer type for integers. The caller (`compare_tensors`) silences NumPy's warnings.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tensor = NDArray[Any]
+
+CLOSE_ORDERS = (5, 4, 3)
+"""Decimal places tried for CLOSE, best first."""
+INFINITY_STAND_IN = 10000.0
+"""What an infinity counts as in the similarities."""
+
+
+def align(target: Tensor, reference: Tensor, name: str = "") -> tuple[Tensor, Tensor, str] | None:
+    """Copies of one shape and dtype, and a note if something had to be cropped; None if that is impossible."""
+    if "NonMaxSuppression" in name and target.ndim and reference.ndim:
+        rows = min(target.shape[0], reference.shape[0])
+        target, reference = target[:rows], reference[:rows]
+    note = ""
+    if target.size == reference.size:
+        reference = reference.reshape(target.shape)
+    else:
+        note = f"WARRING: not the same shape  {target.shape} v.s. {reference.shape}"
+        cropped = _crop_to_smaller(target, reference)
+        if cropped is None:
+            return None
+        target, reference = cropped
+    dtype = _common_dtype(target.dtype, reference.dtype)
+    return _as_values(target).astype(dtype), _as_values(reference).astype(dtype), note
+
+
+def cosine_similarity(target: Tensor, reference: Tensor) -> float:
+    """The cosine in f32, as 1 - (1 - c); 0 if either tensor is all zero."""
+    if np.sum(np.abs(target)) == 0 or not np.any(reference):
+        return 0.0
+    t, r = target.astype(np.float32), reference.astype(np.float32)
+    distance = 1 - np.dot(t, r) / (np.linalg.norm(t) * np.linalg.norm(r))
+    return float(1 - distance)
+
+
+def euclidean_similarity(target: Tensor, reference: Tensor) -> float:
+    """1 - |t - r| / (|(t + r) / 2| + 1e-7), squares and sums in the arrays' dtype; 0 if a root is infinite."""
+    distance = _root_of_squares(target - reference)
+    size = _root_of_squares((target + reference) / 2) + 1e-7
+    if math.isinf(distance) or math.isinf(size):
+        return 0.0
+    return 1 - distance / size
+
+
+def sqnr_db(target: Tensor, reference: Tensor) -> float:
+    """Signal (the target!) to noise ratio of the parts without mean, in dB; infinite if either is constant."""
+    noise = target - reference
+    signal_power = np.sum(np.square(target - np.sum(target) / target.size))
+    noise_power = np.sum(np.square(noise - np.sum(noise) / noise.size))
+    if signal_power == 0 or noise_power == 0:
+        return math.inf
+    return float(10 * np.log10(signal_power / noise_power))
+
+
+def close_order(target: Tensor, reference: Tensor) -> int | None:
+    """The first k of 5, 4, 3 with |t - r| <= 1e-8 + 10^-k |r| everywhere (NaN equal to NaN), or None."""
+    for order in CLOSE_ORDERS:
+        if np.allclose(target, reference, rtol=10**-order, atol=1e-8, equal_nan=True):
+            return order
+    return None
+
+
+def without_non_finite(values: Tensor) -> Tensor:
+    """NaN as 0 and infinities as 10000 with their sign, as the similarities see them."""
+    if values.dtype.kind != "f":
+        return values
+    return np.nan_to_num(values, nan=0.0, posinf=INFINITY_STAND_IN, neginf=-INFINITY_STAND_IN)
+
+
+def is_bit_exact(target: Tensor, reference: Tensor) -> bool:
+    """Whether dtype, shape and every bit agree (so a NaN equals itself, and -0.0 is not 0.0)."""
+    if target.dtype != reference.dtype or target.shape != reference.shape:
+        return False
+    return np.array_equal(_bytes(target), _bytes(reference))
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether a stored tensor holds integers or bools; uint16 does not, it holds bf16 bit patterns."""
+    if dtype == np.uint16:
+        return False
+    return dtype.kind in "iub" or dtype.name in ("int4", "uint4")
+
+
+def _root_of_squares(values: Tensor) -> float:
+    total = float(np.sum(np.power(values, 2)))
+    return math.sqrt(total) if total >= 0 else math.nan  # integer squares may have wrapped
+
+
+def _crop_to_smaller(target: Tensor, reference: Tensor) -> tuple[Tensor, Tensor] | None:
+    if target.ndim != reference.ndim:
+        return None
+    pairs = list(zip(target.shape, reference.shape, strict=True))
+    if not (all(t >= r for t, r in pairs) or all(t <= r for t, r in pairs)):
+        return None
+    corner = tuple(slice(0, min(pair)) for pair in pairs)
+    return target[corner], reference[corner]
+
+
+def _common_dtype(target: np.dtype[Any], reference: np.dtype[Any]) -> np.dtype[Any]:
+    for dtype in (np.int8, np.int32):
+        if dtype in (target, reference):
+            return np.dtype(dtype)
+    return np.dtype(np.float32)
+
+
+def _as_values(stored: Tensor) -> Tensor:
+    if stored.dtype != np.uint16:
+        return stored
+    return (stored.astype(np.uint32) << 16).view(np.float32)
+
+
+def _bytes(values: Tensor) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)

@@ -1,0 +1,49 @@
+"""The default tolerances (cosine, euclidean) of each comparison. Source: interface.md 6.3, upstream's defaults."""
+
+from typing import Final
+
+from tpusim.errors import ConfigError
+from tpusim.verify.compare import Tolerance
+
+TOP_VS_ONNX: Final = Tolerance(0.99, 0.99)
+"""The float top module against the framework (`model_transform`)."""
+LOCAL_VS_TPU: Final = Tolerance(0.99, 0.90)
+"""The executed command streams against the tpu module (`model_deploy --correctness`)."""
+LOCAL_VS_TPU_QTABLE: Final = Tolerance(0.98, 0.80)
+"""The same with a quantisation table."""
+NPZ_TOOL: Final = Tolerance(0.99, 0.99)
+"""`npz_tool compare` when nothing is said."""
+
+_INTEGER = Tolerance(0.90, 0.80)
+_HALF = Tolerance(0.99, 0.90)
+_F8 = Tolerance(0.80, 0.50)
+
+TPU_VS_TOP: Final[dict[str, Tolerance]] = {
+    "int8": _INTEGER,
+    "w8f16": _INTEGER,
+    "w8bf16": _INTEGER,
+    "w4f16": _INTEGER,
+    "w4bf16": _INTEGER,
+    "f16": _HALF,
+    "bf16": _HALF,
+    "f32": Tolerance(0.99, 0.99),
+    "f8e4m3": _F8,
+    "f8e5m2": _F8,
+}
+"""The tpu module against the top module by mode (`model_deploy --tolerance`)."""
+
+
+def tpu_vs_top(mode: str) -> Tolerance:
+    """The default for a mode; for modes without one (int4, w4int8, qdq) the user must state it, as upstream."""
+    found = TPU_VS_TOP.get(mode.lower())
+    if found is None:
+        known = ", ".join(TPU_VS_TOP)
+        raise ConfigError(
+            f"tolerance: mode '{mode}' has no default (modes with one: {known}); give one as cosine,euclidean"
+        )
+    return found
+
+
+def local_vs_tpu(*, with_qtable: bool) -> Tolerance:
+    """The default for command streams against the tpu module."""
+    return LOCAL_VS_TPU_QTABLE if with_qtable else LOCAL_VS_TPU
