@@ -7,7 +7,7 @@ Module attributes (as upstream writes them): `module.name`, `module.state`, `mod
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from xdsl.context import Context
@@ -19,6 +19,14 @@ from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
+
+
+@dataclass
+class ModelContext(Context):
+    """An xDSL context that also carries the weights of the module a pass runs on; a pass may replace them."""
+
+    weights: WeightStore = field(default_factory=WeightStore)
+
 
 STATES = ("TOP_F32", "TOP_CALIBRATED", "TPU_LOWERED", "TPU_REORDERED", "TPU_DIVIDED", "TPU_ADDRESSED")
 

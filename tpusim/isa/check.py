@@ -64,8 +64,9 @@ def memories(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """A laned view has axes n, c, h, w and layout aligned, compact or strided; plain GMEM is dense or strided.
+    """A laned view has axes n, c, h, w, an existing start lane, and layout aligned, compact or strided.
 
+    Plain GMEM is dense or strided.
     Strides are given exactly for "strided", one per axis (n, row, h, w if laned), none negative (hardware.md 2.1, 2.2).
     """
     for name, view in command.operands():
@@ -73,6 +74,8 @@ def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         if view.layout not in known or (view.laned and len(view.shape) != 4):
             wanted = f"{name} with layout {' or '.join(known)}{' and 4 axes' if view.laned else ''}"
             return Finding(wanted, f"{view.layout} with {len(view.shape)} axes", "correct the view")
+        if view.laned and not 0 <= view.lane < chip.lanes:
+            return Finding(f"start lane of {name} within 0-{chip.lanes - 1}", str(view.lane), "correct the view")
         strides = view.strides
         if (view.layout == "strided") != (strides is not None) or len(strides or view.shape) != len(view.shape):
             return Finding(f"one stride per axis of strided {name}, else none", str(strides), "correct the view")
@@ -91,14 +94,12 @@ def interleaves(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Every byte of an operand lies inside its lane, and the start lane exists (hardware.md 2.1)."""
+    """Every byte of an operand lies inside its lane (hardware.md 2.1)."""
     for name, view in _local(command):
         reach = extent(view, chip)
-        if reach.start < 0 or reach.stop > chip.lmem_bytes or not 0 <= view.lane < chip.lanes:
-            got = f"bytes [{reach.start:,}, {reach.stop:,}) from lane {view.lane}"
-            return Finding(
-                f"{name} inside {chip.lanes} lanes of {chip.lmem_bytes:,} bytes", got, "cut the slice smaller"
-            )
+        if reach.start < 0 or reach.stop > chip.lmem_bytes:
+            got = f"bytes [{reach.start:,}, {reach.stop:,})"
+            return Finding(f"{name} inside the {chip.lmem_bytes:,} bytes of a lane", got, "cut the slice smaller")
     return None
 
 

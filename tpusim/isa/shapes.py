@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import (
     AnyCommand,
@@ -10,6 +12,7 @@ from tpusim.isa.commands import (
     Conv,
     Depthwise,
     Dequantize,
+    Fill,
     LaneCopy,
     MatMul,
     Move,
@@ -19,7 +22,7 @@ from tpusim.isa.commands import (
 )
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import align
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.region import View, itemsize, numpy_dtype
 
 _FLOATS = ("f32", "f16", "bf16")
 
@@ -46,6 +49,8 @@ def windows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     if len(source) != 4 or len(target) != 4 or source[0] != target[0]:
         return Finding("n, c, h, w with one batch", f"{source} and {target}", "correct the views")
     dilations = (1, 1) if isinstance(command, Pool) else command.dilations
+    if isinstance(command, Pool) and source[1] != target[1]:
+        return Finding(f"{source[1]} output channels", str(target[1]), "pooling keeps the channels")
     for axis in (0, 1):
         span = (target[2 + axis] - 1) * command.strides[axis] + (command.kernel[axis] - 1) * dilations[axis] + 1
         room = source[2 + axis] + command.pads[axis] + command.pads[axis + 2]
@@ -74,6 +79,34 @@ def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     if command.filter.shape == wanted:
         return None
     return Finding(f"filter {wanted}", str(command.filter.shape), "pack the filter for this chip")
+
+
+def matrix_shape(view: View, transpose: bool) -> tuple[int, int]:
+    """(rows, columns) of a matmul operand: the last two axes in GMEM, c and h*w of a laned view."""
+    rows, columns = (view.shape[1], view.shape[2] * view.shape[3]) if view.laned else view.shape[-2:]
+    return (columns, rows) if transpose else (rows, columns)
+
+
+def matrices(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A matrix product takes (..., M, K) and (..., K, N) and gives (..., M, N); its bias has N elements."""
+    if not isinstance(command, MatMul):
+        return None
+    if min(len(command.left.shape), len(command.right.shape), len(command.output.shape)) < 2:
+        return Finding("matrices of two axes or more", "a vector", "add an axis of length 1")
+    rows, inner = matrix_shape(command.left, command.left_transpose)
+    depth, columns = matrix_shape(command.right, command.right_transpose)
+    batch = max(view.elements // (size or 1) for view, size in _matrix_sizes(command))
+    if inner != depth or command.output.elements != batch * rows * columns:
+        got = f"{command.left.shape} x {command.right.shape} -> {command.output.shape}"
+        return Finding("(..., M, K) x (..., K, N) -> (..., M, N)", got, "correct the views or the transposes")
+    if command.bias is not None and command.bias.elements != columns:
+        return Finding(f"a bias of {columns} elements", str(command.bias.elements), "correct the bias view")
+    return None
+
+
+def _matrix_sizes(command: MatMul) -> tuple[tuple[View, int], tuple[View, int]]:
+    left, right = matrix_shape(command.left, False), matrix_shape(command.right, False)
+    return (command.left, left[0] * left[1]), (command.right, right[0] * right[1])
 
 
 def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -113,11 +146,16 @@ def elementwise_shapes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Products and requants do not mix floats and integers; RQ rq0 reads f32, DQ dq0 writes f32."""
+    """Products and requants do not mix floats and integers; RQ rq0 reads f32, DQ dq0 writes f32.
+
+    AR with an integer result has integer operands and an integral constant.
+    """
     if isinstance(command, Quantize) and command.input.dtype != "f32":
         return Finding("an f32 input", command.input.dtype, "use Rescale for integers")
     if isinstance(command, Dequantize) and command.output.dtype != "f32":
         return Finding("an f32 output", command.output.dtype, "use Rescale for integers")
+    if isinstance(command, Arith) and command.output.dtype not in _FLOATS:
+        return _integer_arith(command)
     if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale):
         return None
     names = ("input", "filter", "bias", "left", "right", "output")
@@ -128,12 +166,35 @@ def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding("operands all integer or all float", got, "convert with Quantize or Dequantize")
 
 
+def _integer_arith(command: Arith) -> Finding | None:
+    constant = 0.0 if isinstance(command.b, View) else command.b
+    if constant != int(constant):
+        return Finding("an integral constant b", str(constant), "quantise the constant")
+    return first(
+        Finding(f"{name} of an integer type", view.dtype, "convert it with Quantize")
+        for name, view in command.operands()
+        if view.dtype in _FLOATS
+    )
+
+
+def fill_values(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A fill of an integer tensor has an integral value inside the type's range."""
+    if not isinstance(command, Fill) or command.output.dtype in _FLOATS:
+        return None
+    info = np.iinfo(numpy_dtype(command.output.dtype))
+    if command.value == int(command.value) and info.min <= command.value <= info.max:
+        return None
+    return Finding(f"an integer within {info.min}..{info.max}", str(command.value), "correct the value or the type")
+
+
 SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
     copies,
     windows,
     filters,
+    matrices,
     channel_operands,
     elementwise_shapes,
     element_types,
+    fill_values,
 )
 """Rules that hold in local memory and in global kernels alike."""

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Literal
 
@@ -76,7 +77,10 @@ class Program(msgspec.Struct, frozen=True):
 
     def tensor(self, name: str) -> TensorEntry:
         """The tensor table's entry of that name. Raises KeyError."""
-        return next(t for t in self.tensors if t.name == name)
+        for entry in self.tensors:
+            if entry.name == name:
+                return entry
+        raise KeyError(name)
 
     @property
     def inputs(self) -> tuple[TensorEntry, ...]:
@@ -132,7 +136,7 @@ def load(path: Path) -> Program:
             members = {name: archive.read(name) for name in _MEMBERS}
     except OSError as error:
         raise refuse(f"cannot be opened ({error.strerror or error})", error) from error
-    except (zipfile.BadZipFile, KeyError, msgspec.DecodeError, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, msgspec.DecodeError, RuntimeError, EOFError) as error:
         raise refuse(f"is not a complete program archive ({error})", error) from error
     for name, data in members.items():
         if hashlib.sha256(data).hexdigest() != header.checksums.get(name):

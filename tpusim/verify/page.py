@@ -88,7 +88,10 @@ def _totals(report: Json) -> str:
     if (accuracy := report.get("accuracy")) is not None:
         cards["samples"] = f"{accuracy['samples']:,}"
         cards["top-1 in float"] = f"{accuracy['float_top1']:.2%}"
-        cards["top-1 quantised"] = f"{accuracy['int8_top1']:.2%}"
+        cards["top-1 quantised, flat"] = f"{accuracy['int8_top1']:.2%}"
+        if accuracy["local_samples"]:
+            cards["top-1 local memory"] = f"{accuracy['local_top1']:.2%}"
+            cards["bit-exact samples"] = f"{accuracy['local_bit_exact_samples']:,} of {accuracy['local_samples']:,}"
     content = "".join(
         f"<div class='card'><b>{value}</b><span class='dim'>{name}</span></div>" for name, value in cards.items()
     )
@@ -149,6 +152,12 @@ def _badness(tensor: Json) -> tuple[bool, float, float]:
     return tensor["passed"], -1e9 if cosine is None else cosine, -1e9 if euclidean is None else euclidean
 
 
+def _sections(group: Json) -> str:
+    if group["reason"]:
+        return f"global: {group['reason']}"
+    return " ".join(f"{axis}{count}" for axis, count in group["secs"].items() if count != 1) or "whole"
+
+
 def _groups(groups: Sequence[Json]) -> str:
     if not groups:
         return "<p class='dim'>No layer group.</p>\n"
@@ -156,7 +165,7 @@ def _groups(groups: Sequence[Json]) -> str:
         (
             str(group["id"]),
             escape(", ".join(group["ops"])),
-            escape(" ".join(f"{axis}{count}" for axis, count in group["secs"].items() if count != 1) or "whole"),
+            escape(_sections(group)),
             _bar(group["lmem_peak_bytes"], group["lmem_bytes"]),
             _bytes(group["load_bytes"]),
             _bytes(group["store_bytes"]),

@@ -34,6 +34,8 @@ class Group:
     load_bytes: int = 0
     store_bytes: int = 0
     cycles: int = 0
+    reason: str = ""
+    """For a layer that runs from global memory: why it is not in local memory."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,17 @@ class Totals:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Top-1 accuracy (0 to 1) on labelled data, float model and quantised model."""
+    """Top-1 accuracy (0 to 1) on labelled data: float model, flat quantised model, local-memory machine.
+
+    local_bit_exact_samples counts the samples for which every tensor the machine stored equals the flat one.
+    """
 
     samples: int
     float_top1: float
     int8_top1: float
+    local_top1: float = 0.0
+    local_samples: int = 0
+    local_bit_exact_samples: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,98 @@
+"""Activation functions: the 256-entry lookup table and the float functions (numerics 9.8, 10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import lax
+
+from tpusim_kernels.base import Array, f32, kernel
+
+
+@kernel()
+def lut(x: Array, table: Array) -> Array:
+    """Compute y = table[byte of x]: x int8|uint8, any shape.
+
+    table (256,), any dtype, which is the output dtype (numerics 10).
+
+    The index is the stored byte, so the entry of a negative value i is at 256 + i.
+    """
+    x, table = jnp.asarray(x), jnp.asarray(table)
+    if table.shape != (256,) or x.dtype not in (jnp.int8, jnp.uint8):
+        raise ValueError(f"lut needs a table of 256 entries and byte input, got {table.shape} and {x.dtype}")
+    index = lax.bitcast_convert_type(x, jnp.uint8)
+    return table.at[index].get(mode="promise_in_bounds")
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1.0 / (1.0 + jnp.exp(-x))
+
+
+def _softplus(x: Array) -> Array:
+    return jnp.where(x > 20.0, x, jnp.log(jnp.exp(jnp.minimum(x, 20.0)) + 1.0))
+
+
+def _mish(x: Array) -> Array:
+    """Compute MISH all in f32 and without the x > 20 guard, as upstream.
+
+    e^x may be infinite: then s is too, and the result is x*(2/1 - 1) = x.
+    """
+    narrow = x.astype(jnp.float32)
+    one, two = jnp.float32(1), jnp.float32(2)
+    s = jnp.log(jnp.exp(narrow) + one)
+    return narrow * (two / (one + jnp.exp(-two * s)) - one)
+
+
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "ABSVAL": jnp.abs,
+    "CEIL": jnp.ceil,
+    "FLOOR": jnp.floor,
+    "ROUND": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "SQRT": jnp.sqrt,
+    "RSQRT": lambda x: 1.0 / jnp.sqrt(x),
+    "SQUARE": lambda x: x * x,
+    "EXP": jnp.exp,
+    "LN": jnp.log,
+    "LOG2": lambda x: jnp.log(x) / math.log(2.0),
+    "ERF": lax.erf,
+    "SIN": jnp.sin,
+    "COS": jnp.cos,
+    "TAN": jnp.tan,
+    "SINH": jnp.sinh,
+    "COSH": jnp.cosh,
+    "TANH": jnp.tanh,
+    "ARCCOS": jnp.arccos,
+    "ARCTANH": jnp.arctanh,
+    "SIGMOID": _sigmoid,
+    "LOG_SIGMOID": lambda x: jnp.where(x < -700.0, x, jnp.log(_sigmoid(jnp.maximum(x, -700.0)))),
+    "SILU": lambda x: x / (1.0 + jnp.exp(-x)),
+    "SWISH": lambda x, beta: x / (1.0 + jnp.exp(-x * beta)),
+    "GELU": lambda x: 0.5 * x * (1.0 + lax.erf(x / math.sqrt(2.0))),
+    "TGELU": lambda x: 0.5 * x * (1.0 + jnp.tanh(0.7978845608 * x * (1.0 + 0.044715 * x * x))),
+    "QGELU": lambda x: x * _sigmoid(1.702 * x),
+    "ELU": lambda x, alpha: jnp.where(x > 0, x, alpha * (jnp.exp(jnp.minimum(x, 0.0)) - 1.0)),
+    "HSIGMOID": lambda x, beta, alpha: jnp.maximum(0.0, jnp.minimum(1.0, alpha * x + beta)),
+    "HSWISH": lambda x: x * jnp.maximum(0.0, jnp.minimum(1.0, (x + 3.0) / 6.0)),
+    "SOFT_PLUS": _softplus,
+    "SOFT_SIGN": lambda x: x / (1.0 + jnp.abs(x)),
+    "MISH": _mish,
+    "SIGN": jnp.sign,
+}
+
+
+@kernel(static=("mode", "coeffs"))
+def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = ()) -> Array:
+    """Compute y = f(x), computed in double from f32 `x` and rounded once to f32; any shape (numerics 9.8).
+
+    `mode` is the upstream name (FUNCTIONS); coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha), others none.
+    MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding to F16 or BF16 is the caller's (`prim.smallfloat`).
+    """
+    if mode not in FUNCTIONS:
+        raise ValueError(f"activation mode must be one of {', '.join(FUNCTIONS)}, got {mode!r}")
+    y = FUNCTIONS[mode](f32(x).astype(jnp.float64), *coeffs)
+    return y.astype(jnp.float32)
+
+
+__all__ = ["FUNCTIONS", "activation_float", "lut"]

@@ -1,0 +1,85 @@
+"""Matrix multiplication, float and integer (numerics 9.2)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
+from tpusim_kernels.prim.bytedot import byte_dot
+from tpusim_kernels.prim.requant import requantize
+from tpusim_kernels.prim.rounding import saturate
+
+
+def _operands(x: Array, w: Array, left_transpose: bool, right_transpose: bool) -> tuple[Array, Array]:
+    """Apply the transposes and broadcast the batch axes; a rank-2 right operand stays as it is."""
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    if x.ndim < 2 or w.ndim < 2:
+        raise ValueError(f"matmul needs operands of rank 2 or more, got {x.shape} and {w.shape}")
+    x = jnp.swapaxes(x, -1, -2) if left_transpose else x
+    w = jnp.swapaxes(w, -1, -2) if right_transpose else w
+    if x.shape[-1] != w.shape[-2]:
+        raise ValueError(f"matmul needs equal inner sizes, got {x.shape} times {w.shape} (after the transposes)")
+    if w.ndim > 2:
+        batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])
+        x = jnp.broadcast_to(x, (*batch, *x.shape[-2:]))
+        w = jnp.broadcast_to(w, (*batch, *w.shape[-2:]))
+    return x, w
+
+
+@kernel(static=("left_transpose", "right_transpose", "do_relu"))
+def matmul_float(
+    x: Array, w: Array, b: Array | None, *, left_transpose: bool, right_transpose: bool, do_relu: bool
+) -> Array:
+    """Compute y = relu(x @ w + b) in f32.
+
+    x (..., M, K), w (..., K, N) with NumPy batch broadcasting, b None, (1,) or (N,).
+
+    The transposes swap the last two axes first. f32 accumulation in an unspecified order. Source: numerics 9.2.
+    """
+    x, w = _operands(f32(x), f32(w), left_transpose, right_transpose)
+    batch = tuple(range(w.ndim - 2))
+    dims = (((x.ndim - 1,), (w.ndim - 2,)), (batch, batch))
+    y = lax.dot_general(x, w, dims, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+    if b is not None:
+        y = y + along_axis(f32(b), y.ndim, y.ndim - 1)
+    return jnp.maximum(y, jnp.float32(0)) if do_relu else y
+
+
+@kernel(static=("left_transpose", "right_transpose"))
+def matmul_accumulate(x: Array, w: Array, *, left_transpose: bool, right_transpose: bool) -> Array:
+    """Compute acc = x @ w of bytes (int8|uint8 each), exact in int32 (DN-01, DN-03; see `prim.bytedot.byte_dot`)."""
+    return byte_dot(*_operands(x, w, left_transpose, right_transpose))
+
+
+@kernel(static=("left_transpose", "right_transpose", "do_relu", "out_dtype", "requant"))
+def matmul_int(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    m: ArrayLike,
+    r: ArrayLike,
+    z_out: ArrayLike,
+    *,
+    left_transpose: bool,
+    right_transpose: bool,
+    do_relu: bool,
+    out_dtype: str,
+    requant: str = "multiply_shift",
+) -> Array:
+    """Compute y = sat(requant(relu(x @ w + b), m, r) + z_out) (numerics 9.2).
+
+    Relu acts on the accumulator, before the requant.
+
+    x (..., M, K), w (..., K, N) int8|uint8; b int32 None, (1,) or (N,), the zero point of x already folded in; m, r
+    integer scalars, (1,) or (N,). acc is int32, the rest int64; requant as in `prim.requant.requantize`.
+    """
+    acc = i64(byte_dot(*_operands(x, w, left_transpose, right_transpose)))
+    last = acc.ndim - 1
+    if b is not None:
+        acc = acc + along_axis(i64(b), acc.ndim, last)
+    if do_relu:
+        acc = jnp.maximum(acc, jnp.int64(0))
+    v = requantize(acc, along_axis(i64(m), acc.ndim, last), along_axis(i64(r), acc.ndim, last), requant)
+    return saturate(v + i64(z_out), out_dtype)

@@ -1,0 +1,162 @@
+"""Max and average pooling (numerics 9.6). Global pooling is a kernel of the full size; ceil_mode is larger end pads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel, pin
+from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_cv18xx
+from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
+
+Pair = tuple[int, int]
+Pads = tuple[int, int, int, int]
+WINDOW = ("kernel", "strides", "pads")
+
+
+def _slide(x: Array, kernel: Pair, strides: Pair, combine: Callable[[Array, Array], Array], whole: Callable) -> Array:
+    """Reduce every window of padded NCHW `x`, one axis after the other: width, then height."""
+    for axis, size, stride in ((3, kernel[1], strides[1]), (2, kernel[0], strides[0])):
+        length = x.shape[axis]
+        if size > length:
+            raise ValueError(f"a pooling window of {size} does not fit the padded axis of {length}")
+        if size == length:
+            x = whole(x, axis=axis, keepdims=True)
+            continue
+        last = (length - size) // stride * stride
+        views = [lax.slice_in_dim(x, i, i + last + 1, stride, axis) for i in range(size)]
+        while len(views) > 1:  # a balanced tree: short dependency chains
+            pairs = [combine(a, b) for a, b in zip(views[::2], views[1::2], strict=False)]
+            views = pairs + views[len(pairs) * 2 :]
+        x = views[0]
+    return x
+
+
+def _padded(x: Array, value: Array, pads: Pads) -> Array:
+    top, left, bottom, right = pads
+    return lax.pad(x, value, ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
+
+
+def _counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.ndarray:
+    """How many elements of each window along one axis lie inside the unpadded tensor."""
+    start = np.arange((size + before + after - kernel) // stride + 1) * stride - before
+    return np.minimum(start + kernel, size) - np.maximum(start, 0)
+
+
+def _divisors(x: Array, kernel: Pair, strides: Pair, pads: Pads, count_include_pad: bool) -> np.ndarray:
+    """The number of averaged elements per output place: (1, 1, oh, ow), or (1, 1, 1, 1) when it is the same for all."""
+    if count_include_pad or not any(pads):
+        return np.full((1, 1, 1, 1), kernel[0] * kernel[1], np.int64)
+    rows = _counts(x.shape[2], kernel[0], strides[0], pads[0], pads[2])
+    columns = _counts(x.shape[3], kernel[1], strides[1], pads[1], pads[3])
+    counts = np.maximum(rows[:, None] * columns[None, :], 1)  # a window wholly inside the padding averages to zero
+    return counts[None, None].astype(np.int64)
+
+
+@kernel(static=(*WINDOW, "do_relu"))
+def maxpool2d(x: Array, *, kernel: Pair, strides: Pair, pads: Pads, do_relu: bool = False) -> Array:
+    """Compute y = max over each window, any dtype, NCHW; padded elements never win (DN-17).
+
+    With `do_relu`, then max(y, 0).
+
+    The output has the dtype (and, in INT8, the scale) of the input. Source: numerics 9.6, ONNX MaxPool.
+    """
+    x = jnp.asarray(x)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        lowest = jnp.asarray(-jnp.inf, x.dtype)
+    else:
+        lowest = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)
+    y = _slide(_padded(x, lowest, pads), kernel, strides, jnp.maximum, jnp.max)
+    return jnp.maximum(y, jnp.asarray(0, y.dtype)) if do_relu else y
+
+
+@kernel(static=(*WINDOW, "count_include_pad", "do_relu"))
+def avgpool2d_float(
+    x: Array, *, kernel: Pair, strides: Pair, pads: Pads, count_include_pad: bool, do_relu: bool
+) -> Array:
+    """Compute y = (sum over each window) / count in f32, NCHW; count = kh*kw, or the unpadded elements only.
+
+    Source: numerics 9.6, ONNX AveragePool.
+    """
+    total = _slide(_padded(f32(x), jnp.float32(0), pads), kernel, strides, jnp.add, jnp.sum)
+    y = divide(total, jnp.asarray(_divisors(x, kernel, strides, pads, count_include_pad), jnp.float32))
+    return jnp.maximum(y, jnp.float32(0)) if do_relu else y
+
+
+@kernel(static=(*WINDOW, "count_include_pad", "do_relu", "out_dtype", "first_round"))
+def avgpool2d_int(
+    x: Array,
+    m: ArrayLike,
+    r: ArrayLike,
+    *,
+    kernel: Pair,
+    strides: Pair,
+    pads: Pads,
+    count_include_pad: bool,
+    do_relu: bool,
+    out_dtype: str,
+    first_round: str = "half_away",
+) -> Array:
+    """Compute y = sat(relu(RSR(v*m, r, HALF_UP))), v = round(sum * kh*kw / count), symmetric INT8 (numerics 9.6).
+
+    x int8|uint8 NCHW, padding 0; m, r scalars: the 8-bit best fit of s_in/(s_out*kh*kw), or the BM1684 table of 1/k
+    (there s_in = s_out). v is exact integer arithmetic. Upstream rounds f32(f32(sum/count) * kh*kw): the same v for
+    full windows, and otherwise except at exact halves of cut windows whose padding is not counted (5x5, 7x7, not 3x3),
+    where its f32 average may fall on either side (tested). The factor stays kh*kw when the padding is not counted
+    (quirk avgpool_full_kernel). first_round: "half_away" (BM chips) or "half_up" (CV18xx, whose requant is the f32 form
+    of numerics 4.4).
+    """
+    if first_round not in ("half_away", "half_up"):
+        raise ValueError(f"first_round must be 'half_away' or 'half_up', got {first_round!r}")
+    x = jnp.asarray(x, jnp.int32)
+    total = i64(_slide(_padded(x, jnp.int32(0), pads), kernel, strides, jnp.add, jnp.sum))
+    count = _divisors(x, kernel, strides, pads, count_include_pad)
+    size = kernel[0] * kernel[1]
+    v = total if (count == size).all() else _rounded_ratio(total * size, jnp.asarray(count), first_round)
+    y = multiply_shift(v, i64(m), i64(r)) if first_round == "half_away" else multiply_shift_cv18xx(v, m, r)
+    if do_relu:
+        y = jnp.maximum(y, jnp.int64(0))
+    return saturate(y, out_dtype)
+
+
+def _rounded_ratio(a: Array, b: Array, rounding: str) -> Array:
+    """Compute a / b for integers and b > 0, halves away from zero or up, exact."""
+    if rounding == "half_up":
+        return jnp.floor_divide(2 * a + b, 2 * b)
+    return jnp.sign(a) * jnp.floor_divide(2 * jnp.abs(a) + b, 2 * b)
+
+
+@kernel(static=(*WINDOW, "count_include_pad", "do_relu", "out_dtype"))
+def avgpool2d_asym(
+    x: Array,
+    scale: ArrayLike,
+    offset: ArrayLike,
+    z_in: ArrayLike,
+    z_out: ArrayLike,
+    *,
+    kernel: Pair,
+    strides: Pair,
+    pads: Pads,
+    count_include_pad: bool,
+    do_relu: bool,
+    out_dtype: str,
+) -> Array:
+    """Compute y = sat(relu(round-half-away(sum*kh*kw/count * scale + offset))), asymmetric INT8 (numerics 9.6).
+
+    x int8|uint8 NCHW padded with z_in; scale = s_in/(kh*kw*s_out) and offset = z_out - s_in/s_out*z_in are doubles from
+    the lowering. sum*kh*kw/count is one double division; the product is rounded to double before the offset is added
+    (`pin` keeps it from becoming a fused multiply-add). Relu is max(y, z_out).
+    """
+    x = jnp.asarray(x)
+    padded = _padded(x, lax.convert_element_type(z_in, x.dtype), pads).astype(jnp.int32)
+    total = i64(_slide(padded, kernel, strides, jnp.add, jnp.sum)) * (kernel[0] * kernel[1])
+    count = _divisors(x, kernel, strides, pads, count_include_pad)
+    mean = divide(total.astype(jnp.float64), jnp.asarray(count, jnp.float64))
+    product = pin(mean * lax.convert_element_type(scale, jnp.float64))
+    y = to_int(product + lax.convert_element_type(offset, jnp.float64), RoundMode.HALF_AWAY_FROM_ZERO)
+    if do_relu:
+        y = jnp.maximum(y, i64(z_out))
+    return saturate(y, out_dtype)

@@ -1,0 +1,1 @@
+"""Numeric primitives: rounding, saturation, requantisation, multiplier derivation, scales, small floats."""

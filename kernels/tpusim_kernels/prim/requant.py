@@ -1,0 +1,69 @@
+"""Requantisation of integer accumulators (numerics 4.4, 5.2, 6)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from tpusim_kernels.base import Array, ArrayLike, f32, i64, kernel
+from tpusim_kernels.prim.rounding import RoundMode, rsr, to_int
+
+REQUANT_MODES = ("multiply_shift", "only_shift", "qdm")
+
+
+@kernel(static=("mode",), inline=True)
+def multiply_shift(v: ArrayLike, m: ArrayLike, r: ArrayLike, mode: RoundMode = RoundMode.HALF_UP) -> Array:
+    """RSR(v*m, r, mode) in int64 (numerics 4.4, MultiplierShift on BM chips).
+
+    `m`, `r` are integers broadcastable to `v`; r < 0 shifts left. Exact while |v*m| < 2^63: |v| <= 2^31 and |m| <= 2^31
+    do.
+    """
+    v, m, r = i64(v), i64(m), i64(r)
+    if mode != RoundMode.HALF_UP:
+        return rsr(v * m, r, mode)
+    # The common case, one multiply-add and one shift per element: floor((v*m + 2^(r-1)) / 2^r). The sum cannot overflow
+    # because |v*m| <= 2^62 for 32-bit operands and the rounding term is at most 2^62.
+    left, right = jnp.maximum(-r, 0), jnp.clip(r, 0, 63)
+    half = (jnp.asarray(1, jnp.int64) << right) >> 1
+    half = jnp.where(right == 63, jnp.asarray(1 << 62, jnp.int64), half)
+    return (v * (m << left) + half) >> right
+
+
+@kernel(static=("mode",), inline=True)
+def quantized_multiplier_apply(
+    v: ArrayLike, q: ArrayLike, e: ArrayLike, mode: RoundMode = RoundMode.HALF_AWAY_FROM_ZERO
+) -> Array:
+    """Apply a TFLite multiplier q * 2^(e-31) to `v` (numerics 5.2): int64 result within int32.
+
+    v = v << e if e > 0; v = RSR(v*q, 31, HALF_UP); clamp to int32; if e < 0: v = RSR(v, -e, mode).
+    """
+    v, q, e = i64(v), i64(q), i64(e)
+    v = rsr((v << jnp.maximum(e, 0)) * q, 31, RoundMode.HALF_UP)
+    v = jnp.clip(v, jnp.asarray(-(1 << 31), jnp.int64), jnp.asarray((1 << 31) - 1, jnp.int64))
+    return rsr(v, jnp.maximum(-e, 0), mode)
+
+
+def requantize(v: Array, m: ArrayLike, r: ArrayLike, requant: str) -> Array:
+    """The requant step of Conv and MatMul (numerics 6): int64 accumulators to int64, before z_out and saturation.
+
+    multiply_shift: RSR(v*m, r, HALF_UP). only_shift: RSR(v, r, HALF_UP), `m` ignored. qdm (CV18xx): the multiplier of
+    5.2 with e = -r, HALF_UP at 31 bits, then HALF_AWAY_FROM_ZERO.
+    """
+    if requant == "multiply_shift":
+        return multiply_shift(v, m, r, RoundMode.HALF_UP)
+    if requant == "only_shift":
+        return rsr(v, r, RoundMode.HALF_UP)
+    if requant == "qdm":
+        return quantized_multiplier_apply(v, m, -i64(r), RoundMode.HALF_AWAY_FROM_ZERO)
+    raise ValueError(f"requant must be one of {REQUANT_MODES}, got {requant!r}")
+
+
+@kernel(inline=True)
+def multiply_shift_cv18xx(v: ArrayLike, m: ArrayLike, r: ArrayLike) -> Array:
+    """CV18xx MultiplierShift (numerics 4.4): to_int(f32(v)*m / 2^r, HALF_UP), the product rounded to f32; int64.
+
+    Add, Sub, Concat, LeakyRelu, PRelu and AvgPool of that chip use it (numerics 6). r >= 0.
+    """
+    product = f32(i64(v)) * f32(i64(m))
+    scale = lax.bitcast_convert_type(((127 - i64(r)) << 23).astype(jnp.int32), jnp.float32)  # 2^-r, exactly
+    return to_int(product * scale, RoundMode.HALF_UP)

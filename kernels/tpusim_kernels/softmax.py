@@ -1,0 +1,46 @@
+"""Softmax, float and by table (numerics 11.1)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel
+from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
+
+
+@kernel(static=("axis", "log", "beta"))
+def softmax_float(x: Array, *, axis: int, log: bool = False, beta: float = 1.0) -> Array:
+    """Compute y = exp(d)/sum exp(d), d = (x - max x)*beta, along `axis`, in f32.
+
+    Source: numerics 11.1, ONNX Softmax and LogSoftmax.
+
+    The log form is d - log(sum exp(d)): the logarithm of the quotient, without its underflow to minus infinity.
+    """
+    x = f32(x)
+    d = x - jnp.max(x, axis=axis, keepdims=True)
+    d = d if beta == 1.0 else d * jnp.float32(beta)
+    e = jnp.exp(d)
+    total = jnp.sum(e, axis=axis, keepdims=True)
+    return d - jnp.log(total) if log else divide(e, total)
+
+
+@kernel(static=("axis", "out_dtype"))
+def softmax_int(x: Array, table: Array, s_out: ArrayLike, z_out: ArrayLike, *, axis: int, out_dtype: str) -> Array:
+    """Compute y = sat(round(p) + z_out), p = f32(t / (S*s_out)), t = table[max q - q], S = f32 sum of t.
+
+    Source: numerics 11.1, INT8.
+
+    x int8|uint8; table f32 (256,) with entry i = exp(-s_in*i*beta). S adds the f32 entries in index order along `axis`
+    (a loop, so that no batch size, vectorisation or fusion can reorder it). S*s_out and the division are in double and
+    the quotient is narrowed to f32, as upstream (its scale is a double). p >= 0, so round-half-away (signed output) and
+    trunc(p + 0.5) (unsigned) are the same.
+    """
+    q = jnp.moveaxis(jnp.asarray(x).astype(jnp.int32), axis, 0)
+    t = f32(table).at[jnp.max(q, axis=0)[None] - q].get(mode="promise_in_bounds")
+    start = jnp.zeros(t.shape[1:], jnp.float32)
+    total = lax.fori_loop(0, t.shape[0], lambda i, s: s + lax.dynamic_index_in_dim(t, i, 0, keepdims=False), start)
+    wide = jnp.float64
+    p = divide(t.astype(wide), (total.astype(wide) * lax.convert_element_type(s_out, wide))[None])
+    y = to_int(p.astype(jnp.float32), RoundMode.HALF_AWAY_FROM_ZERO) + i64(z_out)
+    return saturate(jnp.moveaxis(y, 0, axis), out_dtype)

@@ -1,0 +1,77 @@
+"""Hand-built programs for the tests of the ISA and the machine."""
+
+from typing import Any
+
+import numpy as np
+
+from tpusim import chips
+from tpusim.isa.commands import AnyCommand, Command
+from tpusim.isa.region import View, dtype_of
+from tpusim.isa.stream import GroupEntry, Header, Program, TensorEntry
+
+COEFF = 0x1_0000_0000
+"""Start of the coefficient region of every hand-built program."""
+NEURON = 0x2_0000_0000
+"""Start of the neuron region."""
+
+
+def lmem(address: int, shape: tuple[int, ...], dtype: str = "i8", layout: str = "aligned", **more: Any) -> View:
+    return View("lmem", address, shape, dtype, layout, **more)  # type: ignore[arg-type]
+
+
+def gmem(address: int, shape: tuple[int, ...], dtype: str = "i8", layout: str = "dense", **more: Any) -> View:
+    return View("gmem", address, shape, dtype, layout, **more)  # type: ignore[arg-type]
+
+
+def neuron(offset: int, shape: tuple[int, ...], dtype: str = "i8", **more: Any) -> View:
+    return gmem(NEURON + offset, shape, dtype, **more)
+
+
+class Builder:
+    """Numbers commands per engine and collects tensors and coefficients."""
+
+    def __init__(self, chip: str = "bm1684x", neuron_bytes: int = 1 << 16):
+        self.chip = chips.load(chip)
+        self.neuron_bytes = neuron_bytes
+        self.commands: list[Any] = []
+        self.tensors: list[TensorEntry] = []
+        self.coefficients = np.zeros(0, np.uint8)
+        self.counts = {"tiu": 0, "gdma": 0}
+
+    def tensor(self, name: str, view: View, role: str = "interior", **more: Any) -> View:
+        self.tensors.append(TensorEntry(name, view, role, **more))  # type: ignore[arg-type]
+        return view
+
+    def coefficient(self, array: np.ndarray) -> View:
+        """Append a dense tensor to the coefficient region."""
+        address = COEFF + self.coefficients.size
+        self.coefficients = np.concatenate([self.coefficients, np.frombuffer(array.tobytes(), np.uint8)])
+        return gmem(address, array.shape, dtype_of(array.dtype))
+
+    def add(self, kind: type[Command], /, dep: int | None = None, **fields: Any) -> Command:
+        """Append a command; without `dep` it waits for everything issued before it."""
+        other = "gdma" if kind.engine == "tiu" else "tiu"
+        self.counts[kind.engine] += 1
+        fields = {"op": "op", "group": 0, **fields}
+        dep = self.counts[other] if dep is None else dep
+        command = kind(id=self.counts[kind.engine], dep=dep, **fields)
+        self.commands.append(command)
+        return command
+
+    def program(self, **header: Any) -> Program:
+        fields: dict[str, Any] = {
+            "format_version": 1,
+            "tpusim": "test",
+            "chip": self.chip.name,
+            "model": "hand",
+            "mode": "int8",
+            "coeff_address": COEFF,
+            "coeff_bytes": self.coefficients.size,
+            "neuron_address": NEURON,
+            "neuron_bytes": self.neuron_bytes,
+            "macs": 0,
+            "checksums": {},
+        }
+        commands: tuple[AnyCommand, ...] = tuple(self.commands)
+        groups = (GroupEntry(0, ("op",), {"n": 1, "c": 1, "d": 1, "h": 1, "w": 1}),)
+        return Program(Header(**{**fields, **header}), tuple(self.tensors), groups, commands, self.coefficients)

@@ -1,0 +1,298 @@
+"""The contract between code generation and machine: command fields, legality rules, the program file."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec import structs
+from streams import Builder, gmem, lmem, neuron
+
+from tpusim import chips
+from tpusim.errors import CommandError, ImportModelError
+from tpusim.isa import check as rules
+from tpusim.isa.check import RULES, check
+from tpusim.isa.commands import (
+    AnyCommand,
+    Arith,
+    ChannelScale,
+    Conv,
+    Depthwise,
+    Dequantize,
+    Fill,
+    Fn,
+    GlobalKernel,
+    LaneCopy,
+    MatMul,
+    Move,
+    Pool,
+    Quantize,
+    Requant,
+    Rescale,
+)
+from tpusim.isa.layout import extent
+from tpusim.isa.region import View
+from tpusim.isa.stream import Program, load, save
+
+T = lmem(0, (1, 64, 4, 4))
+U = lmem(1024, (1, 64, 4, 4))
+F = lmem(0, (1, 64, 4, 4), "f32")
+
+
+def conv(**more: Any) -> Conv:
+    """A legal 3x3 convolution on BM1684X."""
+    fields: dict[str, Any] = {
+        "input": T,
+        "filter": lmem(2048, (1, 64, 1, 576), layout="compact"),
+        "output": U,
+        "kernel": (3, 3),
+        "pads": (1, 1, 1, 1),
+        "bias": lmem(8192, (1, 64, 1, 1), "i32", "compact"),
+        "requant_table": lmem(8256, (1, 64, 1, 3), "i32", "compact"),
+    }
+    return Conv(id=1, dep=0, op="conv1", **{**fields, **more})
+
+
+def make(kind: type[Any], /, **fields: Any) -> Any:
+    return kind(**{"id": 1, "dep": 0, "op": "op", **fields})
+
+
+def global_conv(**more: Any) -> GlobalKernel:
+    body = conv(
+        input=neuron(0, (1, 64, 4, 4)), output=neuron(4096, (1, 64, 4, 4)), filter=neuron(8192, (1, 64, 1, 576)),
+        bias=None, requant_table=None, requant=Requant(),
+    )  # fmt: skip
+    return make(GlobalKernel, body=structs.replace(body, **more))
+
+
+LEGAL: list[Any] = [
+    conv(),
+    conv(bias=None, requant_table=None, requant=Requant(3, 5, -7), strides=(15, 15), output=lmem(0, (1, 64, 1, 1))),
+    make(
+        Depthwise, input=T, filter=lmem(2048, (1, 64, 1, 9), layout="compact"), output=U, kernel=(3, 3), pads=(1,) * 4
+    ),
+    make(Pool, mode="avg", input=T, output=lmem(1024, (1, 64, 2, 2)), kernel=(2, 2), strides=(2, 2), requant=Requant()),
+    make(MatMul, left=lmem(0, (1, 4, 8, 1)), right=lmem(64, (1, 8, 4, 1)), output=lmem(128, (1, 4, 4, 1), "i32")),
+    make(Arith, kind="add", a=T, b=lmem(2048, (1, 64, 1, 1)), output=U),
+    make(Rescale, input=T, output=U, requant=Requant(1, -128, -32768)),
+    make(Quantize, input=F, output=lmem(8192, F.shape), scale=1.0),
+    make(Dequantize, input=lmem(8192, F.shape), output=F, scale=1.0),
+    make(ChannelScale, input=F, scale=lmem(8192, (1, 64, 1, 1), "f32"), output=F),
+    make(LaneCopy, input=lmem(0, (1, 8, 2, 2)), output=lmem(1, (1, 8, 2, 2), layout="compact", lane=60)),
+    make(Fn, function="softmax", inputs=(F,), output=F, params={"axis": 1}),
+    make(Move, input=neuron(3, (1, 64, 4, 4)), output=T),
+    make(Move, input=gmem(0, (1, 64, 1, 100), layout="compact", lane_pitch=100), output=lmem(0, (1, 64, 1, 100))),
+    make(Fill, output=lmem(7, (1, 1, 3, 3), layout="strided", strides=(0, 0, 9, 2)), value=0),
+    global_conv(),
+    global_conv(pads=(20,) * 4, dilations=(16, 16), strides=(16, 16), output=neuron(4096, (1, 64, 1, 1))),
+]
+
+BROKEN: list[tuple[str, Any, str]] = [
+    ("sequence_ids", make(Fill, id=0, output=T, value=0), "got id 0, dep 0"),
+    ("sequence_ids", make(Fill, id=1 << 20, output=T, value=0), "1 <= id < 1,048,576"),
+    ("memories", make(Arith, kind="copy", a=neuron(0, (1, 64, 4, 4)), output=U), "operand a in lmem, got gmem"),
+    ("memories", make(GlobalKernel, body=conv()), "operand input in gmem, got lmem"),
+    ("layouts", make(Fill, output=lmem(0, (4, 4)), value=0), "4 axes, got aligned with 2 axes"),
+    ("layouts", make(Fill, output=lmem(0, (1, 1, 1, 1), layout="dense"), value=0), "aligned or compact or strided"),
+    ("layouts", make(Fill, output=neuron(0, (4,), layout="aligned"), value=0), "layout dense or strided, got aligned"),
+    ("layouts", make(Fill, output=neuron(0, (4,), strides=(2,)), value=0), r"one stride per axis .* got \(2,\)"),
+    ("layouts", make(Fill, output=neuron(0, (4,), layout="strided"), value=0), "one stride per axis .* got None"),
+    ("layouts", make(Fill, output=neuron(9, (4,), layout="strided", strides=(-1,)), value=0), "output >= 0"),
+    ("interleaves", make(Fill, output=lmem(0, (4, 1, 1, 1), interleave=4), value=0), "output 1 or 1, got 4"),
+    ("lmem_bounds", make(Fill, output=lmem(1 << 18, (1, 1, 1, 1)), value=0), r"inside 64 lanes of 262,144 bytes"),
+    ("lmem_bounds", make(Fill, output=lmem(0, (1, 1, 1, 1), lane=64), value=0), "from lane 64"),
+    ("lmem_bounds", make(Fill, output=lmem(-64, (1, 1, 1, 1)), value=0), r"got bytes \[-64, -63\)"),
+    ("addresses", make(Fill, output=lmem(32, (1, 1, 1, 1)), value=0), "a multiple of 64 bytes, got 32"),
+    ("addresses", make(Fill, output=lmem(6, (1, 1, 1, 1), "i32", "compact"), value=0), "a multiple of 4 bytes, got 6"),
+    ("coefficient_addresses", conv(requant_table=lmem(8260, (1, 64, 1, 3), "i32", "compact")), "multiple of 8 bytes"),
+    ("coefficient_addresses", conv(bias=lmem(8194, (1, 64, 1, 1), "i16", "compact")), "bias at a multiple of 4 bytes"),
+    ("conv_input_lane", conv(input=lmem(0, (1, 64, 4, 4), lane=1)), "input at lane 0, got lane 1"),
+    (
+        "coefficient_lanes",
+        conv(filter=lmem(2048, (1, 64, 1, 576), layout="compact", lane=3)),
+        "filter at the output's lane 0, got lane 3",
+    ),
+    ("shared_lane", make(Arith, kind="add", a=T, b=lmem(2048, T.shape, lane=1), output=U), "b at the output's lane 0"),
+    (
+        "arith_strides",
+        make(Arith, kind="copy", a=lmem(0, (1, 1, 1, 1), layout="strided", strides=(1 << 18, 1, 1, 1)), output=U),
+        "strides of a < 262,144",
+    ),
+    ("dimensions", make(Fill, output=lmem(0, (1, 1, 1, 65536)), value=0), "axes of output within 1-65535"),
+    ("dimensions", make(Move, input=neuron(0, (0,)), output=neuron(0, (0,))), r"got \(0,\)"),
+    ("window_ranges", conv(strides=(16, 1)), r"strides within 1-15, got \(16, 1\)"),
+    ("window_ranges", conv(pads=(16, 1, 1, 1)), "pads within 0-15"),
+    ("window_ranges", conv(pads=(1, 1, 1, -1)), "pads within 0-15"),
+    ("window_ranges", conv(dilations=(1, 0)), "dilations within 1-15"),
+    ("window_ranges", make(Pool, mode="max", input=T, output=U, kernel=(1, 1), strides=(0, 1)), "strides within 1-15"),
+    ("requant_ranges", make(Rescale, input=T, output=U, requant=Requant(1 << 31)), "int32 multiplier"),
+    ("requant_ranges", make(Rescale, input=T, output=U, requant=Requant(1, 128)), "rshift 128"),
+    ("requant_ranges", make(Rescale, input=T, output=U, requant=Requant(1, 0, 1 << 15)), "int16 zero point"),
+    ("requant_ranges", global_conv(requant=Requant(1, -129)), "rshift -129"),
+    ("copies", make(Move, input=neuron(0, (1, 64, 2, 8)), output=T), r"be i8 \(1, 64, 2, 8\), got i8 \(1, 64, 4"),
+    ("copies", make(LaneCopy, input=T, output=lmem(0, T.shape, "u8")), "got u8"),
+    ("windows", conv(pads=(1, 1, 0, 1)), "got a reach of 6 into 5 padded rows"),
+    ("windows", global_conv(pads=(1, 1, 1, 0)), "got a reach of 6 into 5 padded columns"),
+    ("windows", conv(input=lmem(0, (2, 64, 4, 4))), "one batch"),
+    ("filters", conv(filter=lmem(2048, (1, 64, 1, 64), layout="compact")), r"filter \(1, 64, 1, 576\)"),
+    ("filters", conv(groups=3), "channels that 3 groups divide"),
+    ("filters", make(Depthwise, input=T, filter=U, output=lmem(0, (1, 8, 4, 4)), kernel=(1, 1)), "8 input channels"),
+    ("channel_operands", conv(bias=lmem(8192, (1, 1, 1, 64), "i32", "compact")), r"bias \(1, 64, 1, 1\)"),
+    ("channel_operands", conv(requant_table=lmem(8256, (1, 64, 1, 3), "i16", "compact")), "requant_table i32, got i16"),
+    ("elementwise_shapes", make(Rescale, input=T, output=lmem(0, (1, 64, 4, 3)), requant=Requant()), "input"),
+    ("elementwise_shapes", make(Arith, kind="add", a=T, b=lmem(0, (1, 64, 2, 4)), output=U), "b to broadcast"),
+    ("element_types", conv(input=F), "operands all integer or all float"),
+    ("element_types", make(Quantize, input=T, output=U, scale=1.0), "an f32 input, got i8"),
+    ("element_types", make(Dequantize, input=T, output=U, scale=1.0), "an f32 output, got i8"),
+]  # fmt: skip
+
+BROKEN_ON_BM1684: list[tuple[str, Any, str]] = [
+    ("fused_multiplier", conv(filter=lmem(2048, (1, 64, 1, 576), layout="compact")), "no requant table"),
+    ("fused_multiplier", conv(requant_table=None, requant=Requant(3, 1)), "multiplier 1, got 3"),
+    ("conv_channels", conv(input=lmem(0, (1, 4096, 4, 4), interleave=4)), "at most 4095 channels, got 4096"),
+    ("interleaves", make(Fill, output=lmem(0, (4, 1, 1, 1), "i16", interleave=4), value=0), "1 or 2, got 4"),
+    ("addresses", make(Fill, output=lmem(64, (1, 1, 1, 1), interleave=4), value=0), "a multiple of 128 bytes"),
+    ("window_ranges", conv(pads=(16, 1, 1, 1)), "pads within 0-15"),
+]
+
+
+@pytest.mark.parametrize("command", LEGAL, ids=lambda c: type(c).__name__)
+def test_legal(command: AnyCommand) -> None:
+    check(command, chips.load("bm1684x"))
+
+
+def refuse(chip: str, name: str, command: AnyCommand, message: str) -> None:
+    with pytest.raises(CommandError, match=message) as caught:
+        check(command, chips.load(chip))
+    assert f"{name} requires" in str(caught.value)
+    assert str(caught.value).startswith(f"{command.label} on {chip}: ")
+
+
+@pytest.mark.parametrize("name, command, message", BROKEN)
+def test_broken_rule(name: str, command: AnyCommand, message: str) -> None:
+    refuse("bm1684x", name, command, message)
+
+
+@pytest.mark.parametrize("name, command, message", BROKEN_ON_BM1684)
+def test_broken_rule_on_bm1684(name: str, command: AnyCommand, message: str) -> None:
+    refuse("bm1684", name, command, message)
+
+
+def test_every_rule_is_documented_and_has_a_failing_command() -> None:
+    assert {rule.__name__ for rule in RULES} == {name for name, _, _ in BROKEN + BROKEN_ON_BM1684}
+    assert all(rule.__doc__ for rule in RULES)
+    assert set(rules.BODY_RULES) < set(RULES)
+
+
+def test_a_command_names_itself_and_its_operands() -> None:
+    command = structs.replace(conv(), step="h1")
+    assert command.label == "Conv 1 (tiu) of op 'conv1' step 'h1'"
+    assert [name for name, _ in command.operands()] == ["input", "filter", "bias", "requant_table", "output"]
+    assert command.reads() == (T, command.filter, command.bias, command.requant_table)
+    assert command.writes() == (U,)
+    assert (make(Fn, function="f", inputs=(T, U), output=U).reads(), make(Fill, output=T, value=0).reads()) == (
+        (T, U),
+        (),
+    )
+    kernel = global_conv()
+    assert (kernel.engine, kernel.reads(), kernel.writes()) == ("tiu", kernel.body.reads(), kernel.body.writes())
+
+
+def test_extents_of_lanes_and_lane_images() -> None:
+    chip = chips.load("bm1684x")
+    two_rows = extent(lmem(64, (1, 10, 1, 3), lane=60), chip)
+    assert (two_rows.start, two_rows.stop, two_rows.first_lane, two_rows.last_lane) == (64, 64 + 64 + 3, 0, 63)
+    one_row = extent(lmem(64, (1, 4, 1, 3), lane=60), chip)
+    assert (one_row.stop, one_row.first_lane, one_row.last_lane) == (67, 60, 63)
+    image = extent(gmem(1000, (1, 4, 1, 3), layout="compact", lane=2, lane_pitch=100), chip)
+    assert (image.start, image.stop) == (1200, 1503)
+    words = extent(gmem(0, (2, 5, 3), layout="dense", interleave=4, batch_axis=1), chips.load("bm1684"))
+    assert (words.start, words.stop) == (0, 2 * 2 * 3 * 4)
+
+
+# ------------------------------------------------------------------------------------------------ the program file
+
+
+def program() -> Program:
+    build = Builder()
+    x = build.tensor("x", neuron(0, (1, 64, 4, 4)), "input", scale=0.5)
+    build.tensor("y", neuron(4096, (1, 64, 4, 4)), "output", shape=(64, 16), parts=("x",))
+    build.coefficient(np.arange(100, dtype=np.int8))
+    for command in LEGAL:
+        build.add(
+            type(command), **{k: getattr(command, k) for k in command.__struct_fields__ if k not in ("id", "dep")}
+        )
+    build.add(Move, input=x, output=T, step="n0", group=3, tensor="x")
+    return build.program()
+
+
+def test_program_file_round_trip(tmp_path: Path) -> None:
+    written = program()
+    path = tmp_path / "7_model.tpusim"
+    save(written, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    read = load(path)
+    assert read.commands == written.commands
+    assert (read.tensors, read.groups) == (written.tensors, written.groups)
+    np.testing.assert_array_equal(read.coefficients, written.coefficients)
+    assert structs.replace(read.header, checksums={}) == written.header
+    assert read.tensor("y").shape == (64, 16)
+    with pytest.raises(KeyError):
+        read.tensor("nobody")
+
+
+def test_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tpusim"
+    save(program(), path)
+    data = path.read_bytes()
+    for length in (0, 10, len(data) // 2, len(data) - 1):
+        path.write_bytes(data[:length])
+        with pytest.raises(ImportModelError, match=r"program file '.*model\.tpusim': .*write it again"):
+            load(path)
+
+
+def test_flipped_bits_are_refused(tmp_path: Path) -> None:
+    """Any flipped bit of a member's data is noticed; flips of archive padding cannot change a program."""
+    path = tmp_path / "model.tpusim"
+    written = program()
+    save(written, path)
+    data = path.read_bytes()
+    for at in np.random.default_rng(0).integers(0, len(data), 60):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1 << int(at) % 8
+        path.write_bytes(spoiled)
+        try:
+            read = load(path)
+        except ImportModelError:
+            continue
+        assert (read.commands, read.tensors, read.groups) == (written.commands, written.tensors, written.groups)
+        np.testing.assert_array_equal(read.coefficients, written.coefficients)
+        assert structs.replace(read.header, checksums={}) == written.header
+
+
+def test_an_altered_member_and_a_newer_format_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tpusim"
+    save(program(), path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+
+    def rewrite(changed: dict[str, bytes]) -> None:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in {**members, **changed}.items():
+                archive.writestr(name, content)
+
+    rewrite({"groups.json": b"[]"})
+    with pytest.raises(ImportModelError, match=r"member groups\.json does not match its checksum"):
+        load(path)
+    rewrite({"header.json": members["header.json"].replace(b'"format_version": 1', b'"format_version": 99')})
+    with pytest.raises(ImportModelError, match="format version 1 is read here, the file has 99"):
+        load(path)
+    with pytest.raises(ImportModelError, match="cannot be opened"):
+        load(tmp_path / "missing.tpusim")
+
+
+def test_views_count_elements_not_padding() -> None:
+    view = View("lmem", 0, (2, 3, 4, 5), "i16", "aligned")
+    assert (view.elements, view.nbytes, view.laned) == (120, 240, True)
+    assert gmem(0, (), "f32").elements == 1

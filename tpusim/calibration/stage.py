@@ -1,0 +1,88 @@
+"""The stage: run samples through the float network, find thresholds, and write them into the module's types."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpusim.calibration.statistics import ActivationStatistics
+from tpusim.calibration.table import CalibrationTable, Entry, table_name
+from tpusim.calibration.thresholds import thresholds
+from tpusim.errors import CalibrationError
+from tpusim.inference import Graph
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model, update_function_type
+from tpusim.ir.text import verify
+from tpusim.ir.types import CalibratedType, retyped, set_type
+from tpusim.ops.base import TopOp
+
+Progress = Callable[[int], None]
+"""Called with the number of samples done."""
+
+
+@dataclass(frozen=True)
+class CalibrationConfig:
+    """Options of the calibration stage.
+
+    method: "kl" or "max" (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
+    """
+
+    method: str = "kl"
+    bins: int = 2048
+    max_samples: int = 0
+
+
+def calibrate(
+    model: Model,
+    samples: Iterable[Mapping[str, np.ndarray]],
+    config: CalibrationConfig,
+    progress: Progress | None = None,
+) -> tuple[CalibrationTable, int]:
+    """(table of every tensor, number of samples). Raises CalibrationError if there is no sample."""
+    model.require_state("TOP_F32", stage="calibrate")
+    graph = Graph(model, "all")
+    statistics = ActivationStatistics(config.bins)
+    count = 0
+    for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result
+        statistics.update(graph(sample))
+        if progress is not None:
+            progress(count)
+    if count == 0:
+        raise CalibrationError("calibration: at least one sample is required, got none")
+    entries = {name: thresholds(found, config.method, name=name) for name, found in statistics.tensors.items()}
+    return CalibrationTable(entries), count
+
+
+def apply_table(model: Model, table: CalibrationTable) -> Model:
+    """A copy of the module with calibrated types, state TOP_CALIBRATED (numerics.md 3.1).
+
+    Raises CalibrationError that names every tensor the table misses.
+    """
+    model.require_state("TOP_F32", stage="import-calibration-table")
+    work = model.clone()
+    ops = [op for op in work.ops if isinstance(op, TopOp)]
+    missing = [op_name(op) for op in ops if table_name(op_name(op)) not in table.entries]
+    if missing:
+        shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
+        raise CalibrationError(
+            f"calibration table: entries for all {len(ops)} tensors are required, {len(missing)} are missing: {shown}; "
+            "calibrate this module again or add the lines"
+        )
+    for op in ops:
+        low, high = calibrated_limits(op, table.entries[table_name(op_name(op))])
+        if (low, high) != (0.0, 0.0):
+            set_type(op.results[0], retyped(op.results[0], CalibratedType.of(low, high)))
+    update_function_type(work)
+    work.set(state="TOP_CALIBRATED")
+    verify(work.module, "after import-calibration-table")
+    return work
+
+
+def calibrated_limits(op: TopOp, entry: Entry) -> tuple[float, float]:
+    """(min, max) of a result from its table entry, symmetric quantisation (numerics.md 3.1)."""
+    if op.RANGE.fixed is not None:
+        return op.RANGE.fixed
+    square = op.RANGE.product and len(set(op.operands)) == 1
+    relu = op.attributes.get("do_relu")
+    positive = square or (relu is not None and bool(relu.value.data))  # type: ignore[attr-defined]
+    return (-entry.threshold if entry.minimum < 0 and not positive else 0.0), entry.threshold

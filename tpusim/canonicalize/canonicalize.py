@@ -1,0 +1,96 @@
+"""The canonicalisation driver, as a function of a Model and as an xDSL pass."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
+
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model, ModelContext
+from tpusim.ir.text import verify
+from tpusim.ir.weights import WeightStore
+from tpusim.ops import Top
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopInput, TopNone, TopWeight
+
+
+@dataclass
+class Counted(RewritePattern):
+    """A pattern whose firings are counted under its class name."""
+
+    pattern: RewritePattern
+    firings: Counter[str] = field(repr=False)
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Apply the pattern; it fired if it changed anything."""
+        self.pattern.match_and_rewrite(op, rewriter)
+        self.firings[type(self.pattern).__name__] += rewriter.has_done_action
+
+
+def canonicalize(model: Model) -> tuple[Model, dict[str, int]]:
+    """A simplified copy of a top module, and how often each pattern fired, by class name.
+
+    Raises ImportModelError for a module in another state than TOP_F32, or if a rewrite left an invalid module.
+    """
+    model.require_state("TOP_F32", stage="canonicalize")
+    work = model.clone()
+    firings = apply_patterns(work.module, work.weights)
+    weights = remove_unused(work.module, work.weights)
+    verify(work.module, "after canonicalize")
+    return Model(work.module, weights), firings
+
+
+def apply_patterns(module: ModuleOp, weights: WeightStore) -> dict[str, int]:
+    """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
+    firings: Counter[str] = Counter()
+    patterns: list[RewritePattern] = [
+        Counted(pattern, firings)
+        for cls in Top.operations
+        if issubclass(cls, TopOp)
+        for pattern in cls.canonicalization_patterns(weights)
+    ]
+    PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
+    return {name: count for name, count in sorted(firings.items()) if count}
+
+
+def remove_unused(module: ModuleOp, weights: WeightStore) -> WeightStore:
+    """Erase top ops, weights and `none` that nothing uses (inputs stay); returns the store of the weights that stay."""
+    used: set[str] = set()
+    for function in module.ops:
+        if isinstance(function, FuncOp):
+            for op in reversed(list(function.body.block.ops)):
+                if _is_dead(op):
+                    op.detach()
+                    op.erase()
+                elif isinstance(op, TopWeight):
+                    used.add(op_name(op))
+    return weights.restricted(used)
+
+
+def _is_dead(op: Operation) -> bool:
+    removable = isinstance(op, TopWeight | TopNone) or (isinstance(op, TopOp) and not isinstance(op, TopInput))
+    return removable and all(result.first_use is None for result in op.results)
+
+
+@dataclass(frozen=True)
+class CanonicalizePass(ModulePass):
+    """`canonicalize`: as the function of that name; the weights are those of a `ModelContext`.
+
+    With a plain context (text without its weight file) only the patterns that read no weights can fire.
+    """
+
+    name = "canonicalize"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        """Rewrite the module in place; a ModelContext gets the new weights."""
+        weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
+        apply_patterns(op, weights)
+        remaining = remove_unused(op, weights)
+        if isinstance(ctx, ModelContext):
+            ctx.weights = remaining
+        verify(op, "after canonicalize")

@@ -1,0 +1,49 @@
+"""Entry point of the `tpusim` command."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from tpusim.cli.commands import COMMANDS, stderr_console
+from tpusim.errors import TpusimError
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled kernels between runs (only for this process; importing tpusim changes nothing)."""
+    import jax
+
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(Path(base) / "tpusim" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one subcommand; the exit status is 0 for success, 1 for a failed comparison or a TpusimError."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [w for w in words if w != "--debug"]
+    try:
+        if words[:1] == ["opt"]:
+            from tpusim.cli.opt import optimise
+
+            return optimise(words[1:])
+        command = tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, args=words, prog="tpusim", description="Numerical simulator of the SOPHGO TPU and its compiler."
+        )
+        enable_compilation_cache()
+        return 0 if command.execute(Console()) else 1  # type: ignore[attr-defined]
+    except TpusimError as error:
+        if debug:
+            raise
+        stderr_console().print(f"tpusim: {error}", markup=False)
+        return 1
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""`tpusim opt IN.mlir -p 'pass{option=..},pass'`: named passes through xDSL's driver and registry."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects import builtin
+from xdsl.passes import ModulePass
+from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.xdsl_opt_main import xDSLOptMain
+
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import read_table
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ImportModelError
+from tpusim.ir import text
+from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ir.weights import WeightStore
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.ops import Top, Tpu, context
+
+
+class WeightedContext(Context):
+    """A context that carries the weights of the module being rewritten."""
+
+    weights: WeightStore
+
+
+def _replace(ctx: Context, module: builtin.ModuleOp, change: Callable[[Model], Model]) -> None:
+    """Apply a stage function in place, as a pass must."""
+    result = change(Model(module, ctx.weights))  # type: ignore[attr-defined]
+    ctx.weights = result.weights  # type: ignore[attr-defined]
+    module.attributes.clear()
+    module.attributes.update(result.module.attributes)
+    body = result.module.body
+    block = body.detach_block(0)
+    module.body.erase_block(module.body.block, safe_erase=False)
+    module.body.add_block(block)
+
+
+@dataclass(frozen=True)
+class Canonicalize(ModulePass):
+    """Every op's own patterns."""
+
+    name = "canonicalize"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        """In place."""
+        _replace(ctx, op, lambda m: canonicalize(m)[0])
+
+
+@dataclass(frozen=True)
+class ImportCalibrationTable(ModulePass):
+    """Calibrated types from a table."""
+
+    name = "import-calibration-table"
+    file: str = "cali_table"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        """In place."""
+        _replace(ctx, op, lambda m: apply_table(m, read_table(Path(self.file))))
+
+
+@dataclass(frozen=True)
+class ConvertTopToTpu(ModulePass):
+    """Lowering for a chip and mode."""
+
+    name = "convert-top-to-tpu"
+    chip: str = "bm1684x"
+    mode: str = "int8"
+    asymmetric: bool = False
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        """In place."""
+        config = LoweringConfig(self.chip, self.mode, self.asymmetric)  # type: ignore[arg-type]
+        _replace(ctx, op, lambda m: lower(m, config)[0])
+
+
+@dataclass(frozen=True)
+class WeightReorder(ModulePass):
+    """Constants into the chip's layout."""
+
+    name = "weight-reorder"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        """In place."""
+        _replace(ctx, op, reorder_weights)
+
+
+@dataclass(frozen=True)
+class LayerGroup(ModulePass):
+    """Layer groups."""
+
+    name = "layer-group"
+    opt: str = "1"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        """In place."""
+        _replace(ctx, op, lambda m: group_layers(m, LayerGroupConfig(self.opt)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class AddressAssign(ModulePass):
+    """Global-memory addresses."""
+
+    name = "address-assign"
+
+    def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
+        """In place."""
+        _replace(ctx, op, assign_addresses)
+
+
+PASSES: tuple[type[ModulePass], ...] = (
+    Canonicalize, ImportCalibrationTable, ConvertTopToTpu, WeightReorder, LayerGroup, AddressAssign,
+)  # fmt: skip
+
+
+class OptMain(xDSLOptMain):
+    """xDSL's driver with tpusim's dialects, passes and parser; weights follow the module in and out."""
+
+    def register_all_dialects(self) -> None:
+        """Only the dialects of this project."""
+        self.ctx = WeightedContext()
+        self.ctx.weights = WeightStore()
+        for dialect in (builtin.Builtin, text.Func, text.Quant, Top, Tpu):
+            self.ctx.load_dialect(dialect)
+
+    def register_all_passes(self) -> None:
+        """The stages that are passes."""
+        for cls in PASSES:
+            self.register_pass(cls.name, lambda cls=cls: cls)
+
+    def register_all_frontends(self) -> None:
+        """MLIR text."""
+
+        def parse(stream: Any) -> builtin.ModuleOp:
+            data = stream.read()
+            source = data.decode("utf-8") if isinstance(data, bytes) else data
+            return text.parse_module(source, self.ctx, self.get_input_name())
+
+        self.available_frontends["mlir"] = parse
+
+    def output_resulting_program(self, prog: builtin.ModuleOp) -> str:
+        """With locations: they are the op names."""
+        return text.print_module(prog)
+
+
+def optimise(words: Sequence[str]) -> int:
+    """Run the driver; exit status 0. Raises TpusimError for bad input or a failing pass."""
+    driver = OptMain("tpusim pass driver", list(words))
+    if driver.args.input_file:
+        driver.ctx.weights = load_model(Path(driver.args.input_file), context()).weights  # type: ignore[attr-defined]
+    try:
+        driver.run()
+    except (ParseError, VerifyException) as error:
+        raise ImportModelError(f"opt: {error}") from error
+    output = driver.args.output_file
+    if output:
+        source = Path(output)
+        model = Model(text.parse_module(text.read_text(source), context(), str(source)), driver.ctx.weights)  # type: ignore[attr-defined]
+        save_model(model, source, weight_file=f"{source.stem}_weights.npz")
+    return 0

@@ -1,0 +1,142 @@
+"""Walk the addressed module and build the program."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Operation, SSAValue
+
+from tpusim.chips import ChipSpec, load
+from tpusim.codegen.emitter import Emitter
+from tpusim.codegen.group import emit_group, lmem_peak, op_names
+from tpusim.codegen.layer import emit_layer
+from tpusim.codegen.views import gmem_view
+from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import address_of, shape_of, uniform_of
+from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuYield
+from tpusim.version import __version__
+
+
+def generate(model: Model) -> Program:
+    """The program of an addressed module. Raises ImportModelError or CommandError."""
+    model.require_state("TPU_ADDRESSED", stage="codegen")
+    chip = load(model.attribute("module.chip"))
+    emitter = Emitter(chip)
+    groups: list[GroupEntry] = []
+    for op in model.ops:
+        entry = _emit(op, emitter, len(groups))
+        if entry is not None:
+            groups.append(entry)
+            emitter.group = len(groups)
+    return Program(
+        header=_header(model),
+        tensors=tuple(tensor_table(model, chip)),
+        groups=tuple(groups),
+        commands=tuple(emitter.commands),
+        coefficients=_coefficients(model),
+    )
+
+
+def _emit(op: Operation, emitter: Emitter, index: int) -> GroupEntry | None:
+    if isinstance(op, TpuGroup):
+        emit_group(op, emitter)
+        return GroupEntry(index, op_names(op), op.sections(), lmem_peak(op))
+    if isinstance(op, TpuOp):
+        attribute = op.attributes.get("global_reason")
+        reason = attribute.data if isinstance(attribute, StringAttr) else ""
+        before = len(emitter.commands)
+        emit_layer(op, emitter, reason)
+        if len(emitter.commands) == before:
+            return None
+        return GroupEntry(index, (op_name(op),), dict.fromkeys("ncdhw", 1), 0, reason)
+    return None
+
+
+def _header(model: Model) -> Header:
+    ops = (o for op in model.ops for o in (op.body.block.ops if isinstance(op, TpuGroup) else (op,)))
+    return Header(
+        format_version=FORMAT_VERSION,
+        tpusim=__version__,
+        chip=model.attribute("module.chip"),
+        model=model.name,
+        mode=model.attribute("module.mode"),
+        coeff_address=model.number("module.coeff_addr"),
+        coeff_bytes=model.number("module.coeff_size"),
+        neuron_address=model.number("module.neuron_addr"),
+        neuron_bytes=model.number("module.neuron_size"),
+        macs=sum(op.macs() for op in ops if isinstance(op, TpuOp)),
+        checksums={},
+    )
+
+
+def _coefficients(model: Model) -> np.ndarray:
+    """The bytes of the coefficient region."""
+    start = model.number("module.coeff_addr")
+    image = np.zeros(model.number("module.coeff_size"), np.uint8)
+    for op in model.ops:
+        if isinstance(op, TopWeight):
+            data = np.ascontiguousarray(model.weights[op_name(op)]).reshape(-1).view(np.uint8)
+            offset = (address_of(op.output) or 0) - start
+            if offset < 0 or offset + data.size > image.size:
+                raise ImportModelError(
+                    f"weight '{op_name(op)}' lies outside the coefficient region; run `tpusim assign`"
+                )
+            image[offset : offset + data.size] = data
+    return image
+
+
+def tensor_table(model: Model, chip: ChipSpec) -> Iterator[TensorEntry]:
+    """One entry per tensor in global memory; in-place results appear only if the network returns them."""
+    returned = {v: i for i, v in enumerate(model.results)}
+    outputs: dict[int, TensorEntry] = {}
+    for op in model.ops:
+        if isinstance(op, TopInput):
+            yield _entry(op.output, op_name(op), "input", chip)
+            continue
+        for name, value, source in _stored(op):
+            if value in returned:
+                outputs[returned[value]] = _entry(value, name, "output", chip, source)
+            elif source == name:
+                yield _entry(value, name, "interior", chip)
+    yield from (outputs[i] for i in sorted(outputs))
+
+
+def _stored(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
+    """(tensor name, value, name of the tensor whose bytes it is) of an op's results in global memory."""
+    if isinstance(op, TpuGroup):
+        last = op.body.block.last_op
+        assert isinstance(last, TpuYield)
+        for result, stored in zip(op.results, last.operands, strict=True):
+            name = value_name(stored.owner.operands[0])  # type: ignore[union-attr]
+            yield name, result, name
+    elif isinstance(op, TpuOp):
+        name = op_name(op)
+        yield name, op.results[0], source_name(op.operands[0]) if op.in_place() else name
+
+
+def source_name(value: SSAValue) -> str:
+    """The name under which the bytes of a value were stored, in-place ops and groups looked through."""
+    owner = value.owner
+    if isinstance(owner, TpuGroup):
+        stored = owner.body.block.last_op.operands[value.index]  # type: ignore[union-attr,attr-defined]
+        return value_name(stored.owner.operands[0])
+    if isinstance(owner, TpuOp) and owner.in_place():
+        return source_name(owner.operands[0])
+    return value_name(value)
+
+
+def _entry(value: SSAValue, name: str, role: str, chip: ChipSpec, source: str = "") -> TensorEntry:
+    uniform = uniform_of(value)
+    return TensorEntry(
+        name=name,
+        view=gmem_view(value, address_of(value) or 0, chip, constant=False),
+        role=role,  # type: ignore[arg-type]
+        scale=uniform.scale.data if uniform else 0.0,
+        zero_point=uniform.zero_point.value.data if uniform else 0,
+        shape=shape_of(value),
+        source="" if source in ("", name) else source,
+    )

@@ -1,0 +1,188 @@
+"""Read an ONNX model and answer what the importer asks of the graph as a whole: is it valid, which inputs has it."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import TensorProto
+
+from tpusim.errors import ImportModelError
+
+PROTO_LIMIT = 2**31 - 1
+"""Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
+DEFAULT_DOMAINS = ("", "ai.onnx")
+Source = str | os.PathLike[str] | onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """One network input: ONNX element type and dims; an unknown dim is its symbol or "?", an unknown rank None."""
+
+    name: str
+    elem_type: int
+    dims: tuple[int | str, ...] | None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The static shape, None if a dim is unknown."""
+        if self.dims is None:
+            return None
+        shape = tuple(d for d in self.dims if isinstance(d, int))
+        return shape if len(shape) == len(self.dims) else None
+
+
+def model_label(source: Source) -> str:
+    """How messages call the model: its path, or the name of its graph."""
+    if isinstance(source, onnx.ModelProto):
+        return source.graph.name or "(in memory)"
+    return os.fspath(source)
+
+
+def read_onnx(source: Source) -> onnx.ModelProto:
+    """A checked model with its local functions inlined; `source` itself is not changed.
+
+    Raises ImportModelError that names the file and the reason: missing, not a protobuf, truncated, invalid ONNX.
+    """
+    model = source if isinstance(source, onnx.ModelProto) else _load(source)
+    label = model_label(source)
+    if not _names_unknown_op(model):
+        _check(model, label)
+    return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, "protobuf")
+    except DecodeError as error:
+        raise ImportModelError(
+            f"model '{os.fspath(path)}' is not an ONNX protobuf or is cut off ({_first_line(error)}); export it again"
+        ) from error
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {_first_line(error)}") from error
+
+
+def _check(model: onnx.ModelProto, label: str) -> None:
+    """Run the ONNX checker unless the model is too large to be serialised."""
+    if proto_bytes(model) > PROTO_LIMIT:
+        return
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as error:
+        raise ImportModelError(f"model '{label}' is not valid ONNX: {_first_line(error)}") from error
+
+
+def proto_bytes(model: onnx.ModelProto) -> int:
+    """Serialised size; anything above PROTO_LIMIT for a model that protobuf cannot serialise."""
+    try:
+        return model.ByteSize()
+    except (EncodeError, ValueError):
+        return PROTO_LIMIT + 1
+
+
+def _names_unknown_op(model: onnx.ModelProto) -> bool:
+    """Whether ONNX itself does not know an op: the checker would name the first, the importer names all."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    version = opset_version(model)
+    return any(
+        node.domain in DEFAULT_DOMAINS
+        and (node.domain, node.op_type) not in functions
+        and not onnx.defs.has(node.op_type, version, "")
+        for node in model.graph.node
+    )
+
+
+def opset_version(model: onnx.ModelProto, domain: str = "") -> int:
+    """The version of an operator set that the model imports, 0 if it does not."""
+    wanted = DEFAULT_DOMAINS if domain in DEFAULT_DOMAINS else (domain,)
+    return next((o.version for o in model.opset_import if o.domain in wanted), 0)
+
+
+def default_name(source: Source) -> str:
+    """A name for the module: the file's stem, or the graph's name."""
+    return source.graph.name or "model" if isinstance(source, onnx.ModelProto) else Path(source).stem
+
+
+def live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes that the graph's outputs depend on, in order."""
+    needed = {output.name for output in graph.output}
+    live: list[onnx.NodeProto] = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(reads(node))
+            live.append(node)
+    return live[::-1]
+
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """Names a node reads, those its subgraphs take from outside included."""
+    found = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                found |= reads(inner)
+    return found
+
+
+def graph_inputs(
+    graph: onnx.GraphProto, input_shapes: Mapping[str, Sequence[int]] | None, label: str
+) -> list[GraphInput]:
+    """The inputs that are no initializers, with `input_shapes` in place of the declared shapes.
+
+    Raises ImportModelError for a name that is no input, a wrong rank or a dim below 1.
+    """
+    initializers = {t.name for t in graph.initializer}
+    found = {v.name: _graph_input(v) for v in graph.input if v.name not in initializers}
+    for name, shape in (input_shapes or {}).items():
+        if name not in found:
+            raise ImportModelError(f"model '{label}': no input '{name}', its inputs are {', '.join(found) or '(none)'}")
+        dims = found[name].dims
+        if dims is not None and len(dims) != len(shape):
+            raise ImportModelError(
+                f"model '{label}': input '{name}' has rank {len(dims)} {_dims_text(dims)}, got {_dims_text(shape)}"
+            )
+        if any(size < 1 for size in shape):
+            raise ImportModelError(f"model '{label}': input '{name}': dims of 1 or more are required, got {shape}")
+        found[name] = GraphInput(name, found[name].elem_type, tuple(int(size) for size in shape))
+    return list(found.values())
+
+
+def _graph_input(value: onnx.ValueInfoProto) -> GraphInput:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return GraphInput(value.name, tensor.elem_type, None)
+    dims = tuple(d.dim_value if d.dim_value > 0 else d.dim_param or "?" for d in tensor.shape.dim)
+    return GraphInput(value.name, tensor.elem_type, dims)
+
+
+def check_input_types(inputs: Iterable[GraphInput], label: str) -> None:
+    """Every input is f32 with a static shape; all that are not are named in one ImportModelError."""
+    inputs = list(inputs)
+    wrong = [f"'{i.name}' is {_type_text(i.elem_type)}" for i in inputs if i.elem_type != TensorProto.FLOAT]
+    if wrong:
+        raise ImportModelError(
+            f"model '{label}': float32 inputs are required, got {', '.join(wrong)}; export the model with float32 inputs"
+        )
+    dynamic = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if i.shape is None]
+    if dynamic:
+        raise ImportModelError(
+            f"model '{label}': static input shapes are required, got {', '.join(dynamic)}; "
+            "give them with --input-shapes NAME=1x3x224x224"
+        )
+
+
+def _dims_text(dims: Sequence[int | str] | None) -> str:
+    return "of unknown rank" if dims is None else f"({', '.join(map(str, dims))})"
+
+
+def _type_text(elem_type: int) -> str:
+    return TensorProto.DataType.Name(elem_type).lower() if elem_type else "no tensor"  # type: ignore[arg-type]
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a message that may go on with a dump of the proto."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

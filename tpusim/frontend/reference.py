@@ -1,0 +1,115 @@
+"""ONNX Runtime as the reference: every tensor of the original model by its ONNX name."""
+
+# onnxruntime has no type stubs:
+# pyright: reportMissingTypeStubs=false, reportUnknownParameterType=false
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from tpusim.errors import ImportModelError
+from tpusim.frontend.importer import declare_inputs
+from tpusim.frontend.onnx_file import (
+    PROTO_LIMIT,
+    Source,
+    check_input_types,
+    graph_inputs,
+    live_nodes,
+    model_label,
+    proto_bytes,
+    read_onnx,
+    reads,
+)
+
+
+class OnnxReference:
+    """A session of the original model that returns named tensors; build it once, run it on many samples.
+
+    Args: source: path or ModelProto. names: tensors to return, None for every tensor a node makes. input_shapes: as
+    for `import_onnx`. threads: of ONNX Runtime, 0 for its default.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        names: Iterable[str] | None = None,
+        *,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        threads: int = 0,
+    ) -> None:
+        self._label = model_label(source)
+        proto = onnx.ModelProto()
+        proto.CopyFrom(read_onnx(source))
+        nodes = live_nodes(proto.graph)
+        used = {n for node in nodes for n in reads(node)}
+        inputs = [i for i in graph_inputs(proto.graph, input_shapes, self._label) if i.name in used]
+        check_input_types(inputs, self._label)
+        declare_inputs(proto.graph, inputs)
+        made = [n for node in nodes for n in node.output if n]
+        self._names = list(dict.fromkeys(made if names is None else names))
+        self._require_known(made, [i.name for i in inputs])
+        del proto.graph.node[:], proto.graph.output[:]
+        proto.graph.node.extend(nodes)
+        proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in self._names)
+        self.inputs: dict[str, tuple[int, ...]] = {i.name: i.shape or () for i in inputs}
+        self._session = self._open(proto, threads)
+
+    def _require_known(self, made: Sequence[str], inputs: Sequence[str]) -> None:
+        unknown = sorted(set(self._names) - set(made) - set(inputs))
+        if unknown:
+            raise ImportModelError(f"model '{self._label}': no tensor named {', '.join(map(repr, unknown[:5]))}")
+        self._names = [n for n in self._names if n not in inputs]
+
+    def _open(self, proto: onnx.ModelProto, threads: int) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 4
+        providers = ["CPUExecutionProvider"]
+        try:
+            if proto_bytes(proto) <= PROTO_LIMIT:
+                return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "model.onnx"
+                onnx.save_model(proto, path, save_as_external_data=True, location="weights")
+                return ort.InferenceSession(path, options, providers=providers)
+        except Exception as error:  # noqa: BLE001  ONNX Runtime's exceptions share no base class
+            raise ImportModelError(f"model '{self._label}': ONNX Runtime refuses it: {_first_line(error)}") from error
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The tensors by name for one set of inputs (f32). Raises ImportModelError for a missing or misshapen input."""
+        feeds: dict[str, np.ndarray] = {}
+        for name, shape in self.inputs.items():
+            if name not in inputs:
+                given = ", ".join(sorted(inputs)) or "(none)"
+                raise ImportModelError(f"model '{self._label}': input '{name}' is missing; given are {given}")
+            feeds[name] = np.asarray(inputs[name], np.float32)
+            if feeds[name].shape != shape:
+                raise ImportModelError(
+                    f"model '{self._label}': input '{name}' has shape {shape}, got {feeds[name].shape}"
+                )
+        try:
+            results = self._session.run(self._names, feeds)
+        except Exception as error:  # noqa: BLE001  ONNX Runtime's exceptions share no base class
+            raise ImportModelError(f"model '{self._label}': ONNX Runtime failed: {_first_line(error)}") from error
+        pairs = zip(self._names, results, strict=True)
+        return {name: result for name, result in pairs if isinstance(result, np.ndarray)}
+
+
+def onnx_outputs(
+    source: Source,
+    inputs: Mapping[str, np.ndarray],
+    names: Iterable[str] | None = None,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, np.ndarray]:
+    """Run a model once in ONNX Runtime; every tensor (or the named ones) by ONNX name."""
+    return OnnxReference(source, names, input_shapes=input_shapes).run(inputs)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__

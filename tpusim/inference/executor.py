@@ -1,0 +1,164 @@
+"""The executor: walk @main in program order and ask each op for its function."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from xdsl.ir import Block, Operation, SSAValue
+
+from tpusim.errors import ConfigError
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
+from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
+from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield, Transfer
+
+Environment = dict[SSAValue, Array]
+Recorder = Callable[[Operation, Sequence[Array]], None]
+
+
+def inputs_of(model: Model) -> list[TopInput]:
+    """The network inputs in argument order."""
+    return [op for op in model.ops if isinstance(op, TopInput)]
+
+
+def input_specs(model: Model) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    """Shape and dtype of every network input by name."""
+    return {
+        op_name(op): (shape_of(op.output), storage_dtype(tensor_of(op.input).element_type)) for op in inputs_of(model)
+    }
+
+
+def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The arrays in argument order. Raises ConfigError for a missing input or a wrong shape."""
+    arrays: list[np.ndarray] = []
+    for name, (shape, dtype) in input_specs(model).items():
+        if name not in inputs:
+            raise ConfigError(f"input '{name}' is missing; given are {', '.join(sorted(inputs)) or '(none)'}")
+        array = np.asarray(inputs[name])
+        if array.shape != shape:
+            raise ConfigError(f"input '{name}': shape {shape} is required, got {array.shape}")
+        arrays.append(array.astype(dtype, copy=False))
+    return arrays
+
+
+def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Op by op: every tensor of the network by name (quantised ones as stored integers)."""
+    found: dict[str, np.ndarray] = {}
+
+    def record(op: Operation, results: Sequence[Array]) -> None:
+        found[op_name(op)] = np.asarray(results[0])
+
+    arguments = check_inputs(model, inputs)
+    environment: Environment = dict(zip(model.body.args, arguments, strict=True))
+    _execute(model.body, environment, model.weights, record)
+    return found
+
+
+def run_block(ops: Sequence[Operation], environment: Environment, weights: Mapping[str, np.ndarray]) -> None:
+    """Execute a few ops on given values; their results are added to `environment`."""
+    for op in ops:
+        _step(op, environment, weights, None)
+
+
+def _execute(block: Block, environment: Environment, weights: Mapping[str, Array], record: Recorder | None) -> None:
+    for op in block.ops:
+        _step(op, environment, weights, record)
+
+
+def _step(op: Operation, environment: Environment, weights: Mapping[str, Array], record: Recorder | None) -> None:
+    if isinstance(op, TopWeight):
+        environment[op.output] = weights[op_name(op)]
+    elif isinstance(op, TopNone):
+        environment[op.output] = None
+    elif isinstance(op, TpuGroup):
+        _execute(op.body.block, environment, weights, record)
+        last = op.body.block.last_op
+        assert isinstance(last, TpuYield)
+        for result, value in zip(op.results, last.operands, strict=True):
+            environment[result] = environment[value]
+    elif isinstance(op, ShapedOp):
+        operands = [environment[v] for v in op.operands]
+        results = op.inference(operands)  # type: ignore[attr-defined]
+        environment.update(zip(op.results, results, strict=True))
+        if record is not None and not isinstance(op, Transfer):
+            record(op, results)
+
+
+def tensor_ops(model: Model) -> Iterator[Operation]:
+    """Every op that makes a named tensor, groups opened, in program order."""
+    for op in model.ops:
+        inner = op.body.block.ops if isinstance(op, TpuGroup) else (op,)
+        yield from (o for o in inner if isinstance(o, TopOp | TpuOp))
+
+
+class Graph:
+    """The whole network as one compiled function; weights are arguments, so nothing is baked in twice.
+
+    Args: model: any stage; keep: tensor names to return, or None for the network's results (by the name of the op
+    that makes them), or "all".
+    """
+
+    def __init__(self, model: Model, keep: Sequence[str] | str | None = None) -> None:
+        self.model = model
+        if keep is None:
+            keep = [op_name(v.owner) for v in model.results if isinstance(v.owner, Operation)]
+        self._keep = [op_name(op) for op in tensor_ops(model)] if keep == "all" else list(keep)
+        used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
+        concrete = _concrete_weights(model)
+        self._fixed = {name: model.weights[name] for name in used & concrete}
+        self._weights = {name: jax.device_put(model.weights[name]) for name in used - concrete}
+        self._compiled = jax.jit(self._trace)
+
+    def _trace(self, weights: dict[str, Array], arguments: list[Array]) -> list[Array]:
+        found: dict[str, Array] = {}
+
+        def record(op: Operation, results: Sequence[Array]) -> None:
+            found[op_name(op)] = results[0]
+
+        environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
+        _execute(self.model.body, environment, {**weights, **self._fixed}, record)
+        return [found[name] for name in self._keep]
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run one sample."""
+        arguments = check_inputs(self.model, inputs)
+        with jax.enable_x64(True):
+            results = self._compiled(self._weights, arguments)
+        return {name: np.asarray(value) for name, value in zip(self._keep, results, strict=True)}
+
+
+def _concrete_weights(model: Model) -> set[str]:
+    """Weights that an op must see as data while tracing (packed coefficients)."""
+    return {
+        op_name(value.owner)
+        for op in model.body.walk()
+        if isinstance(op, TpuOp) and op.needs_concrete_weights()
+        for value in op.operands
+        for owner in [_weight_owner(value)]
+        if owner is not None
+        for value in [owner.output]
+    }
+
+
+def _weight_owner(value: SSAValue) -> TopWeight | None:
+    """The top.Weight behind a value, through loads."""
+    owner: Any = value.owner
+    while isinstance(owner, Transfer):
+        owner = owner.input.owner
+    return owner if isinstance(owner, TopWeight) else None
+
+
+def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Real values of the named tensors: scale * (q - zero point) in f32 where the module says they are quantised."""
+    types = {op_name(op): op.results[0] for op in tensor_ops(model) if op.results and is_tensor(op.results[0])}
+    real: dict[str, np.ndarray] = {}
+    for name, array in tensors.items():
+        uniform = uniform_of(types[name]) if name in types else None
+        if uniform is None:
+            real[name] = array
+        else:
+            centred = array.astype(np.int32) - uniform.zero_point.value.data
+            real[name] = np.float32(uniform.scale.data) * centred.astype(np.float32)
+    return real

@@ -1,0 +1,101 @@
+"""Buffers of a group: one per tensor and work area, with size and lifetime in rows (layer_group.md 9)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.types import element_of, is_tensor
+from tpusim.isa.layout import align, lmem_bytes
+from tpusim.layer_group.graph import Subgraph
+from tpusim.layer_group.slicing import ValueSlices
+from tpusim.layer_group.timestep import Row
+from tpusim.ops.base import TensorSlice, TpuOp
+from tpusim.ops.families import command_dtype
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One local-memory area. start > end means the lifetime wraps around the loop; held: it lives in every row."""
+
+    owner: SSAValue | TpuOp
+    """The tensor, or the op whose work area this is."""
+    size: int
+    """Bytes per lane."""
+    start: int
+    end: int
+    held: bool = False
+
+    def rows(self, count: int) -> frozenset[int]:
+        """Rows in which the buffer is alive."""
+        if self.held:
+            return frozenset(range(count))
+        if self.start <= self.end:
+            return frozenset(range(self.start, self.end + 1))
+        return frozenset([*range(self.start, count), *range(self.end + 1)])
+
+
+def is_compact(value: SSAValue, users: Sequence[tuple[TpuOp, int]]) -> bool:
+    """Whether a constant is stored without EU alignment: every user reads it at a compact operand."""
+    del value
+    return all(index in user.COMPACT_OPERANDS for user, index in users)
+
+
+def tensor_bytes(value: SSAValue, slices: ValueSlices, graph: Subgraph, chip: ChipSpec) -> int:
+    """Bytes per lane of a tensor's largest slice."""
+    weight = value in graph.weights
+    users = [(op, i) for op in graph.ops for i, v in enumerate(op.operands) if v is value]
+    return lmem_bytes(
+        slices.largest,
+        command_dtype(element_of(value)),
+        chip,
+        aligned=not (weight and is_compact(value, users)),
+        packed=not weight,
+    )
+
+
+def largest_slice(slices: ValueSlices) -> TensorSlice:
+    """A slice of the largest extent in every axis."""
+    n, c, h, w = slices.largest
+    return TensorSlice((0, n), (0, c), (0, h), (0, w))
+
+
+def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec) -> int:
+    """Bytes per lane of an op's work area for its largest slices."""
+    inputs = [largest_slice(slices[v]) if is_tensor(v) else None for v in op.operands]
+    return align(op.buffer_bytes(chip, largest_slice(slices[op.results[0]]), inputs), chip.eu_bytes)
+
+
+def buffers(
+    graph: Subgraph, rows: Sequence[Row], slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec, *, steps: int
+) -> list[Buffer]:
+    """Every buffer of the group. Constants are held while more than one step runs (layer_group.md 8.5)."""
+    start: dict[SSAValue, int] = {}
+    end: dict[SSAValue, int] = {}
+    for stage in (0, 1, 2):
+        for index, row in enumerate(rows):
+            _date(row, index, stage, start, end)
+    found = [
+        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start[v], end[v], held=v in graph.weights and steps > 1)
+        for v in start
+    ]
+    for index, row in enumerate(rows):
+        for op in row.layers:
+            size = work_bytes(op, slices, chip)
+            if size:
+                found.append(Buffer(op, size, index, index))
+    return found
+
+
+def _date(row: Row, index: int, stage: int, start: dict[SSAValue, int], end: dict[SSAValue, int]) -> None:
+    for transfer in row.transfers:
+        if transfer.stage == stage:
+            (start if transfer.kind == "load" else end)[transfer.value] = index
+    if stage == 1:
+        for op in row.layers:
+            start[op.results[0]] = index
+            end.setdefault(op.results[0], index)
+            for value in op.operands:
+                if is_tensor(value):
+                    end[value] = index

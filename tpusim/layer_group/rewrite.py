@@ -1,0 +1,136 @@
+"""Write a group plan into the module: `tpu.Group` with Load, Store, Yield, `flow` and `#tpu.lg` (layer_group.md 14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, int_attr, ints_attr, set_op_name, value_name
+from tpusim.layer_group.lifetime import is_compact
+from tpusim.layer_group.slicing import ValueSlices
+from tpusim.layer_group.timestep import Transferred
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, make_group
+
+if TYPE_CHECKING:
+    from tpusim.layer_group.search import GroupPlan
+
+STAGES = 3
+Item = Transferred | TpuOp
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Ids of all scheduled items and the flow list: -(row+1), then the row's ids, layers first."""
+
+    ids: dict[int, int]
+    """By id() of the Transferred or op."""
+    encoded: tuple[int, ...]
+
+
+def number(plan: GroupPlan) -> Flow:
+    """Ids by stage, then row, transfers before layers."""
+    ids: dict[int, int] = {}
+    for stage in range(STAGES):
+        for row in plan.rows:
+            items: list[Item] = [t for t in row.transfers if t.stage == stage]
+            items += row.layers if stage == 1 else []
+            for item in items:
+                ids[id(item)] = len(ids)
+    encoded: list[int] = []
+    for index, row in enumerate(plan.rows):
+        encoded.append(-(index + 1))
+        encoded.extend(ids[id(item)] for item in (*row.layers, *row.transfers))
+    return Flow(ids, tuple(encoded))
+
+
+def slice_info(slices: ValueSlices) -> LayerGroupInfo:
+    """The idx/slice arrays of `#tpu.lg`."""
+    fields: dict[str, tuple[int, ...]] = {}
+    for axis in "nchw":
+        windows = getattr(slices, axis)
+        fields[f"{axis}_idx"] = tuple(w[0] for w in windows)
+        fields[f"{axis}_slice"] = tuple(w[1] for w in windows)
+    return LayerGroupInfo(**fields)  # type: ignore[arg-type]
+
+
+def write_group(plan: GroupPlan) -> None:
+    """Replace the plan's ops by one tpu.Group. Groups of one module are written from the last to the first."""
+    flow = number(plan)
+    graph = plan.graph
+    parent = graph.ops[0].parent_block()
+    assert parent is not None
+    anchor = graph.ops[-1]
+    block = Block()
+    local = _loads(plan, flow, block)
+    group = make_group([*graph.inputs, *graph.weights], Block(), [v.type for v in graph.outputs])
+    parent.insert_op_after(group, anchor)
+    inside = set(graph.ops)
+    outside = {v: [u for u in v.uses if u.operation not in inside] for v in graph.outputs}
+    for op in graph.ops:
+        op.detach()
+        block.add_op(op)
+        for index, value in enumerate(op.operands):
+            if value in local:
+                op.operands[index] = local[value]
+        _annotate(op, op.results[0], plan, flow.ids[id(op)], 1)
+        work = plan.allocation.address.get(op)
+        if work is not None:
+            info = op.attributes["group_info"].data  # type: ignore[attr-defined]
+            with_work = replace(info, buffer_addr=work, buffer_size=plan.allocation.size[op])
+            op.attributes["group_info"] = LayerGroupAttr(with_work)
+    stores = _stores(plan, flow, block)
+    block.add_op(TpuYield.create(operands=[stores[v] for v in graph.outputs]))
+    for result, value in zip(group.results, graph.outputs, strict=True):
+        for use in outside[value]:
+            use.operation.operands[use.index] = result
+    group.regions[0].detach_block(0)
+    group.regions[0].add_block(block)
+    sections = {"nsecs": plan.sections.n, "csecs": 1, "dsecs": 1, "hsecs": plan.sections.h, "wsecs": 1}
+    for key, value in {**sections, "swpipl_stage_num": STAGES, "group_type": 0}.items():
+        group.attributes[key] = int_attr(value)
+    group.attributes["flow"] = ints_attr(flow.encoded)
+
+
+def _loads(plan: GroupPlan, flow: Flow, block: Block) -> dict[SSAValue, SSAValue]:
+    local: dict[SSAValue, SSAValue] = {}
+    for transfer in _transfers(plan, "load"):
+        value = transfer.value
+        load = TpuLoad.create(operands=[value], result_types=[value.type])
+        set_op_name(load, f"load_{value_name(value)}")
+        block.add_op(load)
+        local[value] = load.output
+        _annotate(load, value, plan, flow.ids[id(transfer)], transfer.stage)
+    return local
+
+
+def _stores(plan: GroupPlan, flow: Flow, block: Block) -> dict[SSAValue, SSAValue]:
+    stores: dict[SSAValue, SSAValue] = {}
+    for transfer in _transfers(plan, "store"):
+        value = transfer.value
+        store = TpuStore.create(operands=[value], result_types=[value.type])
+        set_op_name(store, f"store_{value_name(value)}")
+        block.add_op(store)
+        stores[value] = store.output
+        _annotate(store, value, plan, flow.ids[id(transfer)], transfer.stage)
+    return stores
+
+
+def _transfers(plan: GroupPlan, kind: str) -> list[Transferred]:
+    return [t for row in plan.rows for t in row.transfers if t.kind == kind]
+
+
+def _annotate(op: Operation, value: SSAValue, plan: GroupPlan, identity: int, stage: int) -> None:
+    weight = value in plan.graph.weights
+    users = [(o, i) for o in plan.graph.ops for i, v in enumerate(o.operands) if v is value]
+    info = replace(
+        slice_info(plan.slices[value]),
+        out_addr=plan.allocation.address[value],
+        out_size=plan.allocation.size[value],
+        eu_align=not (weight and is_compact(value, users)),
+        id=identity,
+        stage=stage,
+    )
+    op.attributes["group_info"] = LayerGroupAttr(info)

@@ -1,0 +1,13 @@
+"""Lowering: a calibrated top module + chip + mode -> a tpu module (spec/numerics.md 3 to 9).
+
+Input: state TOP_CALIBRATED (int8) or TOP_F32 (f32). Output: state TPU_LOWERED, a new module with its own weights; every
+value has a storage type, casts stand where an op asks for another type, network inputs and results stay f32.
+Order (numerics.md 3.5): automatic float marks (`marks`), threshold propagation (`propagate`), then each op once in
+program order through its own `lower` (`lower`). `reorder` puts weights into the chip's layout afterwards.
+The stage names no op: what an op does to ranges is its RangeRule, what it becomes is its `lower`.
+"""
+
+from tpusim.lowering.lower import LoweringConfig, lower
+from tpusim.lowering.reorder import reorder_weights
+
+__all__ = ["LoweringConfig", "lower", "reorder_weights"]

@@ -1,0 +1,199 @@
+"""The lowering driver: walk the top module, let each op build its tpu form, insert casts where types differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import IRDLOperation
+
+from tpusim.chips import ChipSpec, load
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import op_name, set_op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.ir.types import UniformType, calibrated_range, f32, shape_of, storage_dtype, tensor, uniform_of
+from tpusim.ir.weights import WeightStore
+from tpusim.lowering.marks import float_marks
+from tpusim.lowering.propagate import propagate
+from tpusim.ops.base import NumberMode, QuantInfo, Shape, TopOp
+from tpusim.ops.cast import TpuCast
+from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
+
+
+@dataclass(frozen=True)
+class LoweringConfig:
+    """Options of the lowering stage.
+
+    chip: a name of tpusim.chips. mode: "int8" or "f32". asymmetric: quantise with zero points.
+    """
+
+    chip: str = "bm1684x"
+    mode: NumberMode = "int8"
+    asymmetric: bool = False
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """An op that was asked for integers and runs in float."""
+
+    op: str
+    kind: str
+    why: str
+
+
+class Lowering:
+    """One run of the stage; implements the LoweringContext that ops see."""
+
+    def __init__(self, model: Model, config: LoweringConfig, chip: ChipSpec, marks: Mapping[Operation, str]) -> None:
+        self.chip = chip
+        self.weights = WeightStore()
+        self.fallbacks: list[Fallback] = []
+        self._top = model
+        self._config = config
+        self._marks = marks
+        self._block = Block(arg_types=[a.type for a in model.body.args])
+        self._lowered: dict[SSAValue, SSAValue] = dict(zip(model.body.args, self._block.args, strict=True))
+        self._casts: dict[tuple[SSAValue, Attribute], SSAValue] = {}
+        self._none: SSAValue | None = None
+        for old, new in zip(model.body.args, self._block.args, strict=True):
+            new.location = old.location
+
+    # LoweringContext
+
+    def mode(self, op: Operation) -> NumberMode:
+        """The module's mode unless the op is marked for float."""
+        if op in self._marks and self._config.mode == "int8":
+            self.fallback(op, self._marks[op])
+            return "f32"
+        return self._config.mode
+
+    def quant(self, value: SSAValue) -> QuantInfo | None:
+        """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate."""
+        found = calibrated_range(value)
+        if found is None or found == (0.0, 0.0):
+            return None
+        return QuantInfo(*(asymmetric_scale if self._config.asymmetric else symmetric_scale)(*found))
+
+    def array(self, value: SSAValue) -> np.ndarray | None:
+        """The constant behind a top value."""
+        owner = value.owner
+        return self._top.weights[op_name(owner)] if isinstance(owner, TopWeight) else None
+
+    def quantised_type(self, value: SSAValue) -> Attribute:
+        """The uniform type of a calibrated top value."""
+        quant = self.quant(value)
+        if quant is None:
+            raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
+        return UniformType.of(quant.scale, quant.zero_point, signed=quant.signed)
+
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation) -> SSAValue:
+        """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
+        constant = self.array(value)
+        if constant is not None:
+            return self.weight(value_name(value), constant)
+        lowered = self._lowered[value]
+        if (uniform_of(lowered) is not None) == (mode == "int8"):
+            return lowered
+        return self._cast(lowered, f32 if mode == "f32" else self.quantised_type(value), op_name(user))
+
+    def _cast(self, value: SSAValue, element: Attribute, user: str) -> SSAValue:
+        if (value, element) not in self._casts:
+            kind = storage_dtype(element).name
+            name = "_".join(p for p in (value_name(value), user, kind) if p)
+            self._casts[value, element] = self.build(TpuCast, [value], {}, element, shape_of(value), name)
+        return self._casts[value, element]
+
+    def weight(self, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight."""
+        op = make_weight(self.weights, name, array)
+        self._block.add_op(op)
+        return op.output
+
+    def none(self) -> SSAValue:
+        """The module's top.None."""
+        if self._none is None:
+            op = make_none()
+            self._block.add_op(op)
+            self._none = op.output
+        return self._none
+
+    def build(
+        self,
+        cls: type[IRDLOperation],
+        operands: Sequence[SSAValue],
+        attributes: Mapping[str, Attribute],
+        element: Attribute,
+        shape: Shape,
+        name: str,
+    ) -> SSAValue:
+        """Append a tpu op."""
+        op = cls.create(operands=operands, result_types=[tensor(shape, element)], attributes=dict(attributes))
+        set_op_name(op, name)
+        self._block.add_op(op)
+        return op.results[0]
+
+    def fallback(self, op: Operation, why: str) -> None:
+        """Record a float fallback."""
+        self.fallbacks.append(Fallback(op_name(op), op.name, why))
+
+    # the walk
+
+    def run(self) -> Model:
+        """Lower every op, then cast the results to f32."""
+        for op in self._top.ops:
+            if isinstance(op, TopInput):
+                self._input(op)
+            elif isinstance(op, TopOp):
+                self._lowered[op.results[0]] = op.lower(self)
+            elif not isinstance(op, TopWeight | TopNone | ReturnOp):
+                raise UnsupportedError(f"{op.name} '{op_name(op)}': lowering requires top ops, got this one")
+        results = [self._result(v) for v in self._top.results]
+        self._block.add_op(ReturnOp(*results))
+        return self._finish(results)
+
+    def _input(self, op: TopInput) -> None:
+        argument = self._lowered[op.input]
+        lowered = TopInput.create(operands=[argument], result_types=[argument.type], attributes=dict(op.attributes))
+        lowered.location = op.location
+        self._block.add_op(lowered)
+        self._lowered[op.output] = lowered.output
+
+    def _result(self, value: SSAValue) -> SSAValue:
+        lowered = self._lowered[value]
+        return self._cast(lowered, f32, "") if uniform_of(lowered) is not None else lowered
+
+    def _finish(self, results: Sequence[SSAValue]) -> Model:
+        types = ([a.type for a in self._block.args], [r.type for r in results])
+        function = FuncOp("main", types, Region(self._block))
+        module = ModuleOp([function], dict(self._top.module.attributes))
+        model = Model(module, self.weights)
+        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=self._config.mode)
+        model.set(asymmetric=int(self._config.asymmetric))
+        return model
+
+
+def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
+    """Lower a top module; returns the tpu module and the ops that fell back to float.
+
+    Raises UnsupportedError for a mode the chip does not have, ImportModelError for a module in the wrong state.
+    """
+    chip = load(config.chip)
+    if config.mode not in chip.modes:
+        raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
+    if config.asymmetric:
+        raise UnsupportedError("asymmetric quantisation is not implemented yet; leave --asymmetric out")
+    states = ("TOP_CALIBRATED",) if config.mode == "int8" else ("TOP_F32", "TOP_CALIBRATED")
+    model.require_state(*states, stage="lower")
+    work = model.clone()
+    marks: dict[Operation, str] = {}
+    if config.mode == "int8":
+        marks = float_marks(work)
+        propagate(work, chip)
+    stage = Lowering(work, config, chip, marks)
+    lowered = stage.run()
+    verify(lowered.module, "after lowering")
+    return lowered, stage.fallbacks

@@ -1,0 +1,183 @@
+"""Threshold propagation before lowering: the steps of spec/numerics.md 3.3, driven by each op's RangeRule.
+
+Inside one step ops are visited in program order and whole passes repeat until nothing changes (DN-06).
+"""
+
+from collections.abc import Callable, Iterable
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import CalibrationError
+from tpusim.ir.module import Model, update_function_type
+from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopWeight
+
+Range = tuple[float, float]
+MAX_PASSES = 100
+
+
+class Propagation:
+    """Ranges of all calibrated values of one module while the steps run."""
+
+    def __init__(self, model: Model, chip: ChipSpec) -> None:
+        self.chip = chip
+        self.ops = [op for op in model.ops if isinstance(op, TopOp)]
+        self.ranges: dict[SSAValue, Range] = {}
+        for op in self.ops:
+            for result in op.results:
+                found = calibrated_range(result)
+                if found is not None:
+                    self.ranges[result] = found
+
+    def run(self) -> None:
+        """All steps in the specified order."""
+        self.step(lambda op: op.RANGE.forward_first and self.forward(op))
+        self.step(self.signs)
+        self.step(self.product_sign)
+        self.step(self.unify)
+        self.step(lambda op: op.RANGE.backward and self.backward(op))
+        if self.chip.requant_words > 0:
+            self.step(self.products_of_sum)
+        self.step(lambda op: self._forwards(op) and self.forward(op))
+        self.step(self.signs)
+
+    def step(self, visit: Callable[[TopOp], bool]) -> None:
+        """One step to its fix point."""
+        for _ in range(MAX_PASSES):
+            changed = [visit(op) for op in self.ops]
+            if not any(changed):
+                return
+        raise CalibrationError(
+            f"threshold propagation does not settle within {MAX_PASSES} passes; check the table for conflicting ranges"
+        )
+
+    def _forwards(self, op: TopOp) -> bool:
+        rule = op.RANGE
+        return rule.forward or (rule.forward_without_multiplier and self.chip.requant_words == 0)
+
+    # elementary moves (numerics.md 3.2)
+
+    def assign(self, value: SSAValue, new: Range) -> bool:
+        """Give `value` a range; False if it has it already or is not calibrated."""
+        if self.ranges.get(value, new) == new:
+            return False
+        self.ranges[value] = new
+        return True
+
+    def _layout_users(self, value: SSAValue) -> Iterable[TopOp]:
+        return (u.operation for u in value.uses if isinstance(u.operation, TopOp) and u.operation.RANGE.forward_first)
+
+    def forward(self, op: TopOp) -> bool:
+        """The output takes the input's range; layout ops right behind it follow."""
+        source = self.ranges.get(op.operands[0])
+        if source is None or not self.assign(op.results[0], source):
+            return False
+        for user in self._layout_users(op.results[0]):
+            self.assign(user.results[0], source)
+        return True
+
+    def backward(self, op: TopOp) -> bool:
+        """The single-use input takes the output's range; a layout op that makes it passes it on."""
+        return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
+
+    def push_back(self, value: SSAValue, new: Range | None) -> bool:
+        """Give a single-use value a range, and the input of the layout op behind it."""
+        if new is None or len(list(value.uses)) != 1 or not self.assign(value, new):
+            return False
+        maker = value.owner
+        if isinstance(maker, TopOp) and maker.RANGE.forward_first:
+            self.assign(maker.operands[0], new)
+        return True
+
+    # steps
+
+    def signs(self, op: TopOp) -> bool:
+        """Step 2: the sign of pools follows the input; a sum of non-negative inputs is non-negative."""
+        out = self.ranges.get(op.results[0]) if op.results else None
+        if out is None:
+            return False
+        inputs = [self.ranges.get(v) for v in op.operands if is_tensor(v) and not isinstance(v.owner, TopWeight)]
+        known = [r for r in inputs if r is not None]
+        if len(known) != len(inputs) or not known:
+            return False
+        if op.RANGE.sum_sign and all(r[0] >= 0 for r in known) and out[0] < 0:
+            return self.assign(op.results[0], (0.0, out[1]))
+        if not op.RANGE.sign:
+            return False
+        if known[0][0] < 0 <= out[0]:
+            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
+        if out[0] < 0 <= known[0][0] and self.assign(op.results[0], (0.0, out[1])):
+            for user in self._layout_users(op.results[0]):
+                self.assign(user.results[0], (0.0, out[1]))
+            return True
+        return False
+
+    def product_sign(self, op: TopOp) -> bool:
+        """Step 3: a product of two signed inputs is signed."""
+        if not op.RANGE.product or len(op.operands) != 2:
+            return False
+        out = self.ranges.get(op.results[0])
+        factors = [self.ranges.get(v) for v in op.operands]
+        if out is None or factors[0] is None or factors[1] is None:
+            return False
+        signed = [f[0] < 0 for f in factors if f is not None]
+        if all(signed) and out[0] >= 0:
+            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
+        if not any(signed) and out[0] < 0:
+            raise CalibrationError(
+                f"{op.name}: both factors are non-negative but the product's range {out} is signed; check the table"
+            )
+        return False
+
+    def unify(self, op: TopOp) -> bool:
+        """Step 4: inputs and output of Concat, Min and Max share one range."""
+        if not op.RANGE.unify or not op.results or op.results[0] not in self.ranges:
+            return False
+        inputs = list(op.operands)
+        ranges = [self.ranges.get(v) for v in inputs]
+        if any(r is None for r in ranges) or not all(self._only_feeds(v, op) for v in inputs):
+            return False
+        known = [r for r in ranges if r is not None]
+        if op.RANGE.unify_skips_mixed_signs and len({r[0] < 0 for r in known}) > 1:
+            return False
+        if len(set(known)) == 1:
+            return self.assign(op.results[0], known[0])
+        changed = [self.push_back_shared(v, self.ranges[op.results[0]]) for v in inputs]
+        return any(changed)
+
+    def _only_feeds(self, value: SSAValue, op: TopOp) -> bool:
+        """Whether every user is `op` or a max pool (an op that keeps its input's range both ways)."""
+        users = [u.operation for u in value.uses]
+        return all(u is op or (isinstance(u, TopOp) and u.RANGE.sign and u.RANGE.backward) for u in users)
+
+    def push_back_shared(self, value: SSAValue, new: Range) -> bool:
+        """As `push_back` without the single-use condition."""
+        changed = self.assign(value, new)
+        maker = value.owner
+        if changed and isinstance(maker, TopOp) and maker.RANGE.forward_first:
+            self.assign(maker.operands[0], new)
+        return changed
+
+    def products_of_sum(self, op: TopOp) -> bool:
+        """Step 6: single-use products that feed one Add take its range."""
+        if not op.RANGE.sum_sign:
+            return False
+        makers = [v.owner for v in op.operands]
+        new = self.ranges.get(op.results[0])
+        if new is None or not all(isinstance(m, TopOp) and m.RANGE.product for m in makers):
+            return False
+        if any(len(list(v.uses)) != 1 for v in op.operands):
+            return False
+        changed = [self.assign(v, new) for v in op.operands]
+        return any(changed)
+
+
+def propagate(model: Model, chip: ChipSpec) -> None:
+    """Run the propagation and write the new ranges into the module's types."""
+    state = Propagation(model, chip)
+    state.run()
+    for value, (low, high) in state.ranges.items():
+        set_type(value, retyped(value, CalibratedType.of(low, high)))
+    update_function_type(model)

@@ -1,0 +1,126 @@
+"""Address assignment: constants in walk order, neurons by liveness with the smaller of two placements."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Operation, SSAValue
+
+from tpusim.chips import ChipSpec, load
+from tpusim.ir.module import Model, update_function_type
+from tpusim.ir.text import verify
+from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, storage_dtype, tensor
+from tpusim.isa.layout import align, gmem_bytes
+from tpusim.isa.region import dtype_of
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
+
+
+@dataclass
+class Neuron:
+    """One tensor in the neuron region: bytes and the positions between which it must keep them."""
+
+    value: SSAValue
+    size: int
+    start: int
+    end: int
+
+    def overlaps(self, other: "Neuron") -> bool:
+        """Whether both live at some position."""
+        return self.start <= other.end and other.start <= self.end
+
+
+def assign_addresses(model: Model) -> Model:
+    """A copy of the module with every global-memory address."""
+    model.require_state("TPU_DIVIDED", stage="address-assign")
+    work = model.clone()
+    chip = load(work.attribute("module.chip"))
+    coeff_end = _constants(work, chip)
+    neuron_start = align(coeff_end, chip.gmem_align_bytes)
+    neurons, aliases = live_ranges(work, chip)
+    addresses, neuron_bytes = place(neurons)
+    roots = {value: neuron_start + offset for value, offset in addresses.items()}
+    everywhere = {**roots, **{value: roots[root] for value, root in aliases.items()}}
+    for value, address in everywhere.items():
+        set_type(value, tensor(shape_of(value), element_of(value), address))
+    update_function_type(work)
+    work.set(
+        coeff_addr=chip.coeff_start,
+        coeff_size=coeff_end - chip.coeff_start,
+        neuron_addr=neuron_start,
+        neuron_size=neuron_bytes,
+        state="TPU_ADDRESSED",
+    )
+    verify(work.module, "after address-assign")
+    return work
+
+
+def _constants(model: Model, chip: ChipSpec) -> int:
+    """Give every top.Weight the next aligned address; returns the end of the last one (hardware.md 3.2)."""
+    address = chip.coeff_start
+    for op in list(model.ops):
+        if isinstance(op, TopWeight):
+            shape, element = shape_of(op.output), element_of(op.output)
+            address = align(address, chip.gmem_align_bytes)
+            set_type(op.output, tensor(shape, element, address))
+            size = storage_dtype(element).itemsize
+            for d in shape:
+                size *= d
+            address += size
+    return align(address, chip.gmem_align_bytes)
+
+
+def _makes_neurons(op: Operation) -> bool:
+    return isinstance(op, TopInput | TpuGroup | TpuOp)
+
+
+def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAValue, SSAValue]]:
+    """Neurons with their live ranges, and for every in-place result the value whose bytes it is."""
+    ops = [op for op in model.ops if _makes_neurons(op) or isinstance(op, ReturnOp)]
+    neurons: dict[SSAValue, Neuron] = {}
+    aliases: dict[SSAValue, SSAValue] = {}
+    for position, op in enumerate(ops):
+        end = len(ops) if isinstance(op, ReturnOp) else position
+        for value in op.operands:
+            root = aliases.get(value, value)
+            if root in neurons:
+                neurons[root].end = max(neurons[root].end, end)
+        for result in op.results:
+            if not is_tensor(result):
+                continue
+            if isinstance(op, TpuOp) and op.in_place():
+                aliases[result] = aliases.get(op.operands[0], op.operands[0])
+                continue
+            size = gmem_bytes(shape_of(result), dtype_of(storage_dtype(element_of(result))), chip)
+            neurons[result] = Neuron(result, align(size, chip.gmem_align_bytes), position, position)
+    return list(neurons.values()), aliases
+
+
+def place(neurons: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
+    """(offset of every neuron, total bytes) by the better of two orders (hardware.md 3.3)."""
+    orders: tuple[Callable[[Neuron], tuple[int, int]], ...] = (
+        lambda n: (n.start, -n.size),  # FitFirstAssign: by live start
+        lambda n: (-n.size, n.start),  # OpSizeOrderAssign: the largest first
+    )
+    return min((_pack(sorted(neurons, key=order)) for order in orders), key=lambda r: r[1])
+
+
+def _pack(ordered: Sequence[Neuron]) -> tuple[dict[SSAValue, int], int]:
+    """Each neuron in the smallest gap that fits among placed ones that live with it, else behind them."""
+    placed: list[tuple[int, Neuron]] = []
+    for neuron in ordered:
+        alive = sorted((o, n.size) for o, n in placed if n.overlaps(neuron))
+        placed.append((_gap(alive, neuron.size), neuron))
+    total = max((offset + n.size for offset, n in placed), default=0)
+    return {n.value: offset for offset, n in placed}, total
+
+
+def _gap(alive: Sequence[tuple[int, int]], size: int) -> int:
+    """Offset of the smallest free gap of at least `size` bytes between the given (offset, size) blocks."""
+    best: tuple[int, int] | None = None
+    cursor = 0
+    for offset, length in alive:
+        if offset - cursor >= size and (best is None or offset - cursor < best[0]):
+            best = offset - cursor, cursor
+        cursor = max(cursor, offset + length)
+    return cursor if best is None else best[1]

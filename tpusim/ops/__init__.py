@@ -1,0 +1,62 @@
+"""WHAT each op is: one file (or package) per family answers, top to bottom, every question the stages ask of it.
+
+`base` defines the questions, `families` shared answers. A new op is a class in a file here, a line in `MODULES`, its
+kernels in `tpusim_kernels`, and a row in tests/op_cases.py. Nothing in this package knows a stage; it may use ir, isa,
+chips and the kernels. The dialects below are all ops of both levels.
+"""
+
+from types import ModuleType
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import UnregisteredOp
+from xdsl.ir import Dialect, Operation
+
+from tpusim.ir.attrs import LayerGroupAttr
+from tpusim.ir.text import context as ir_context
+from tpusim.ops import (
+    add,
+    cast,
+    concat,
+    conv,
+    lrn,
+    matmul,
+    mul,
+    norm,
+    permute,
+    pool,
+    relu,
+    rescale,
+    softmax,
+    structure,
+    view,
+)
+from tpusim.ops.base import TopOp
+
+MODULES: tuple[ModuleType, ...] = (
+    structure, cast, rescale, conv, matmul, pool, add, mul, concat, view, permute, softmax, lrn, norm,
+    relu,
+)  # fmt: skip
+
+
+def _classes() -> list[type[Operation]]:
+    found: dict[str, type[Operation]] = {}
+    for module in MODULES:
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Operation) and hasattr(value, "name"):
+                found[value.name] = value
+    return [found[name] for name in sorted(found)]
+
+
+_ALL = [c for c in _classes() if c is not UnregisteredOp]
+Top = Dialect("top", [c for c in _ALL if c.name.startswith("top.")], [])
+Tpu = Dialect("tpu", [c for c in _ALL if c.name.startswith("tpu.")], [LayerGroupAttr])
+
+ONNX_OPS: dict[str, type[TopOp]] = {
+    onnx_type: c for c in _ALL if issubclass(c, TopOp) for onnx_type in c.ONNX
+}  # fmt: skip
+"""ONNX node type -> the class that imports it."""
+
+
+def context() -> Context:
+    """An xDSL context with both dialects loaded."""
+    return ir_context((Top, Tpu))

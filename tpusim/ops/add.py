@@ -1,0 +1,229 @@
+"""Addition of n tensors: `top.Add` and `tpu.Add` (numerics.md 9.0, 9.3, 9.5)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.multiplier import best_fit_positive, bm1684_right_shift
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, opt_attr_def, result_def, var_operand_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr, op_name, value_name
+from tpusim.ir.types import f32, shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import activation_view, lmem_bytes
+from tpusim.isa.region import DType, View
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TensorSlice,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.families import (
+    broadcast_shape,
+    broadcast_why_global,
+    constant_operand,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+    value_dtype,
+    zero_point,
+)
+
+
+@irdl_op_definition
+class TopAdd(TopOp):
+    """`top.Add`: sum of two or more tensors, numpy broadcasting, optional relu."""
+
+    name = "top.Add"
+    ONNX: ClassVar[tuple[str, ...]] = ("Add", "Sum")
+    RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """Add and Sum; one operand is the identity."""
+        values = [ctx.value(name) for name in node.inputs]
+        if len(values) == 1:
+            return values[0]
+        return ctx.build(cls, values, relu_attributes(), node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands."""
+        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 sum from left to right, relu."""
+        return (_clamped(kernels.add_float(tuple(operands), do_relu=relu_of(self)), relu_limit_of(self)),)
+
+    def flops(self) -> int:
+        """One addition per element and further operand."""
+        return prod(shape_of(self.output)) * (len(self.inputs) - 1)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Add with one 8-bit multiplier and shift per operand, else in float."""
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
+        attributes = relu_attributes(relu_of(self), relu_limit_of(self))
+        return ctx.build(TpuAdd, operands, attributes, f32, shape_of(self.output), op_name(self))
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        """The integer form, or why there is none."""
+        out = ctx.quant(self.output)
+        if out is None:
+            return "the output is not calibrated"
+        operands: list[SSAValue] = []
+        multipliers: list[int] = []
+        shifts: list[int] = []
+        for value in self.inputs:
+            constant = ctx.array(value)
+            scale = constant_scale(constant) if constant is not None else ctx.quant(value)
+            if scale is None:
+                return f"operand '{value_name(value)}' is not calibrated"
+            ratio = (scale if isinstance(scale, float) else scale.scale, out.scale)
+            fit = multiplier_and_shift(*ratio, ctx.chip)
+            if fit is None:
+                return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
+            multipliers.append(fit[0])
+            shifts.append(fit[1])
+            operands.append(
+                ctx.operand(value, "int8", self)
+                if constant is None
+                else ctx.weight(value_name(value) + "_int8", constant_operand(constant)[0])
+            )
+        attributes: dict[str, Attribute] = {
+            **relu_attributes(relu_of(self)), "multipliers": ints_attr(multipliers), "rshifts": ints_attr(shifts)
+        }  # fmt: skip
+        return ctx.build(
+            TpuAdd, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
+        )
+
+
+def constant_scale(constant: np.ndarray) -> float:
+    """Scale of a constant operand (numerics.md 9.3)."""
+    return constant_operand(constant)[1]
+
+
+def multiplier_and_shift(s_in: float, s_out: float, chip: ChipSpec) -> tuple[int, int] | None:
+    """8-bit (m, r) of s_in/s_out: best fit on chips with multipliers, numerics.md 5.4 on BM1684; None: no valid pair."""
+    if chip.requant_words > 0:
+        try:
+            return best_fit_positive(s_in / s_out)
+        except ValueError:
+            return None
+    m, r = bm1684_right_shift(1.0, s_in, s_out)
+    return (m, r) if r >= 0 and 0 <= m <= 127 else None
+
+
+@irdl_op_definition
+class TpuAdd(TpuOp):
+    """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or f32."""
+
+    name = "tpu.Add"
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    multipliers = opt_attr_def(ArrayAttr)
+    rshifts = opt_attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands."""
+        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Each operand multiplied, shifted and rounded on its own, then summed."""
+        if self.multipliers is None or self.rshifts is None:
+            return (_clamped(kernels.add_float(tuple(operands), do_relu=relu_of(self)), relu_limit_of(self)),)
+        y = kernels.add_int(
+            tuple(operands),
+            np.array(ints(self.multipliers), np.int64),
+            np.array(ints(self.rshifts), np.int64),
+            np.array([zero_point(v) for v in self.inputs], np.int64),
+            zero_point(self.output),
+            do_relu=relu_of(self),
+            out_dtype=value_dtype(self.output),
+        )
+        return (y,)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Operands of equal rank, up to 4 (layer_group.md 2)."""
+        del chip
+        return broadcast_why_global([shape_of(v) for v in self.inputs])
+
+    def accepts_margins(self) -> bool:
+        """Element-wise binary ops read any window."""
+        return True
+
+    @property
+    def _partial(self) -> DType:
+        """Type of the scaled operands: 16 bits hold one product and the sum of two, more need 32."""
+        return "i16" if len(self.inputs) == 2 else "i32"
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Two scaled operands (layer_group.md 9.3: i8: 2*out*2)."""
+        del inputs
+        return 0 if self.multipliers is None else 2 * lmem_bytes(output.shape, self._partial, chip)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """f32: additions; int8: AR mul+shift per operand and a saturating addition (codegen.md DC-04)."""
+        views = [ctx.input(i) for i in range(len(self.inputs))]
+        if self.multipliers is None or self.rshifts is None:
+            self._emit_sum(ctx, views, ctx.output())
+            return
+        requants = [isa.Requant(m, r) for m, r in zip(ints(self.multipliers), ints(self.rshifts), strict=True)]
+        zeros = [zero_point(v) for v in self.inputs]
+        if not ctx.local:
+            self._emit_global(ctx, views, requants, zeros)
+            return
+        sizes = lmem_bytes(ctx.output_slice().shape, self._partial, ctx.chip)
+        buffers = [ctx.buffer(), ctx.buffer() + sizes]
+        total = None
+        for i, (view, requant, zero) in enumerate(zip(views, requants, zeros, strict=True)):
+            scaled = activation_view(buffers[min(i, 1)], view.shape, self._partial, ctx.chip)  # type: ignore[arg-type]
+            ctx.emit(isa.Rescale, input=view, output=scaled, requant=requant, input_zero=zero)
+            if total is not None:
+                last = i == len(views) - 1
+                target = ctx.output() if last else activation_view(
+                    buffers[0], ctx.output().shape, self._partial, ctx.chip  # type: ignore[arg-type]
+                )  # fmt: skip
+                ctx.emit(isa.Arith, kind="add", a=total, b=scaled, output=target, relu=last and relu_of(self))
+            total = scaled if total is None else target  # type: ignore[possibly-undefined]
+
+    def _emit_sum(self, ctx: EmitContext, views: list[View], out: View) -> None:
+        for i, view in enumerate(views[1:], 1):
+            last = i == len(views) - 1
+            ctx.emit(
+                isa.Arith, kind="add", a=views[0] if i == 1 else out, b=view, output=out,
+                relu=last and relu_of(self), relu_limit=relu_limit_of(self) if last else -1.0,
+            )  # fmt: skip
+
+    def _emit_global(self, ctx: EmitContext, views: list[View], requants: list[isa.Requant], zeros: list[int]) -> None:
+        params: dict[str, float | int | str | bool] = {"relu": relu_of(self), "z": zero_point(self.output)}
+        for i, (requant, zero) in enumerate(zip(requants, zeros, strict=True)):
+            params |= {f"m{i}": requant.multiplier, f"r{i}": requant.rshift, f"z{i}": zero}
+        ctx.emit(isa.Fn, function="add_int", inputs=tuple(views), output=ctx.output(), params=params)
+
+
+def _clamped(y: Array, limit: float) -> Array:
+    return y if limit < 0 else kernels.clip_float(y, -np.inf, limit)

@@ -1,0 +1,190 @@
+"""Concatenation: `top.Concat` and `tpu.Concat`; operands of another scale are requantised first (numerics.md 9.0)."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import jax.numpy as jnp
+from xdsl.dialects.builtin import IntegerAttr, TensorType, f32
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, result_def, var_operand_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name, value_name
+from tpusim.ir.types import element_of, shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import lmem_bytes
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TensorSlice,
+    TopOp,
+    TpuOp,
+    Window,
+    logical_shape,
+)
+from tpusim.ops.families import command_dtype, part_of, shorter_axes
+from tpusim.ops.rescale import requantised
+
+LOGICAL: tuple[Axis, ...] = ("n", "c", "h", "w")
+
+
+def joined_shape(shapes: Sequence[Shape], axis: int) -> Shape:
+    """The shape of shapes put together along `axis`. Raises ValueError if they differ elsewhere."""
+    first = shapes[0]
+    if not 0 <= axis < len(first):
+        raise ValueError(f"an axis in [0, {len(first)}) is required, got {axis}")
+    for shape in shapes[1:]:
+        if len(shape) != len(first) or any(i != axis and a != b for i, (a, b) in enumerate(zip(first, shape))):  # noqa: B905 - the lengths were compared
+            raise ValueError(f"operands equal outside axis {axis} are required, got {first} and {shape}")
+    return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
+
+
+@irdl_op_definition
+class TopConcat(TopOp):
+    """`top.Concat`: the operands one after the other along `axis`."""
+
+    name = "top.Concat"
+    ONNX: ClassVar[tuple[str, ...]] = ("Concat",)
+    RANGE: ClassVar[RangeRule] = RangeRule(unify=True, unify_skips_mixed_signs=True)
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    axis = attr_def(IntegerAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Concat; one operand is the identity."""
+        values = [ctx.value(name) for name in node.inputs]
+        rank, axis = len(shape_of(values[0])), int(node.take("axis", 1))
+        if not -rank <= axis < rank:
+            raise node.refuse(f"an axis in [{-rank}, {rank}) is required, got {axis}")
+        if len(values) == 1:
+            return values[0]
+        return ctx.build(cls, values, {"axis": int_attr(axis % rank)}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents added up along the axis."""
+        return (joined_shape([shape_of(v) for v in self.inputs], self.axis.value.data),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The joined array."""
+        return (jnp.concatenate(list(operands), axis=self.axis.value.data),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Concat of operands brought to the output's scale, zero point and sign; in float with a constant."""
+        shape, name, attributes = shape_of(self.output), op_name(self), {"axis": self.axis}
+        if ctx.mode(self) == "int8":
+            operands = self._lower_int8(ctx)
+            if not isinstance(operands, str):
+                return ctx.build(TpuConcat, operands, attributes, ctx.quantised_type(self.output), shape, name)
+            ctx.fallback(self, operands)
+        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
+        return ctx.build(TpuConcat, operands, attributes, f32, shape, name)
+
+    def _lower_int8(self, ctx: LoweringContext) -> list[SSAValue] | str:
+        """The operands as the output's integers, or why that is not possible."""
+        if ctx.quant(self.output) is None:
+            return "the output is not calibrated"
+        for value in self.inputs:
+            if ctx.array(value) is not None:
+                return f"operand '{value_name(value)}' is constant (numerics.md 12.1)"
+            if ctx.quant(value) is None:
+                return f"operand '{value_name(value)}' is not calibrated"
+        found: list[SSAValue] = []
+        for i, value in enumerate(self.inputs):
+            source = ctx.quant(value)
+            assert source is not None  # asked above
+            name = f"{op_name(self)}_requant{i}"
+            operand = requantised(ctx, ctx.operand(value, "int8", self), source, self.output, name)
+            if operand is None:
+                return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
+            found.append(operand)
+        return found
+
+
+@irdl_op_definition
+class TpuConcat(TpuOp):
+    """`tpu.Concat`: a byte move; all operands have the output's stored type."""
+
+    name = "tpu.Concat"
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    axis = attr_def(IntegerAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def along(self) -> int:
+        """The axis."""
+        return self.axis.value.data
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents added up along the axis, element types equal."""
+        if any(element_of(v) != element_of(self.output) for v in self.inputs):
+            raise ValueError("operands of the output's element type are required; requantise the others first")
+        return (joined_shape([shape_of(v) for v in self.inputs], self.along),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The joined array."""
+        return (jnp.concatenate(list(operands), axis=self.along),)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where each operand begins along the axis."""
+        sizes = [shape_of(v)[self.along] for v in self.inputs]
+        return tuple(sum(sizes[:i]) for i in range(len(sizes)))
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local along axes 1 to 3 of at most four (layer_group.md 2)."""
+        del chip
+        if len(shape_of(self.output)) > 4:
+            return "rank above 4"
+        return "the batch is joined" if self.along == 0 else None
+
+    def can_slice(self, axis: Axis) -> bool:
+        """Any axis but its own."""
+        return axis != LOGICAL[min(self.along, 3)]
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The same window; along its own axis only the whole, which needs the whole operand."""
+        if self.can_slice(axis):
+            return window
+        index = LOGICAL.index(axis)
+        if window != (0, logical_shape(shape_of(self.output))[index]):
+            return None
+        return 0, logical_shape(shape_of(self.inputs[operand]))[index]
+
+    def accepts_margins(self) -> bool:
+        """Copies any window of its operands."""
+        return True
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Axis 1 with margins: out, else 0 (layer_group.md 9.3)."""
+        margins = any(x is not None and x.shape[2:] != output.shape[2:] for x in inputs)
+        if self.along != 1 or not margins:
+            return 0
+        return lmem_bytes(output.shape, command_dtype(element_of(self.output)), chip)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Local: a lane copy per operand into its window of the result; global: a GDMA copy per operand.
+
+        Batches that share words (4N) can only be joined by a macro command.
+        """
+        out = ctx.output()
+        views = [ctx.input(i) for i in range(len(self.inputs))]
+        if not ctx.local and self.along == out.batch_axis and out.interleave > 1:
+            params: dict[str, float | int | str | bool] = {"axis": self.along}
+            ctx.emit(isa.Fn, function="concat", inputs=tuple(views), output=out, params=params)
+            return
+        for view, offset in zip(views, self.offsets, strict=True):
+            part = part_of(out, self.along, offset, view.shape, ctx.chip)
+            if ctx.local:
+                ctx.emit(isa.LaneCopy, input=view, output=part)
+            else:
+                ctx.move(*shorter_axes(view, part))

@@ -1,0 +1,125 @@
+"""The layout of conv coefficients on the chip (spec/hardware.md 2.3).
+
+A filter row holds one output channel: element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P, unused ic zero. Merged
+INT8 coefficients are one row per lane, [requant | bias | filter], each block with one entry per channel group.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.region import View
+
+
+def filter_row(ic: int, kernel: int, packing: int) -> int:
+    """Elements of one output channel's packed filter."""
+    return align(ic, packing) * kernel
+
+
+def pack_filter(filter: np.ndarray, packing: int) -> np.ndarray:
+    """(oc, ic, kh, kw) -> (oc, K): packed rows."""
+    oc, ic, kh, kw = filter.shape
+    padded = np.zeros((oc, align(ic, packing), kh * kw), filter.dtype)
+    padded[:, :ic] = filter.reshape(oc, ic, kh * kw)
+    blocks = padded.reshape(oc, -1, packing, kh * kw).transpose(0, 1, 3, 2)
+    return np.ascontiguousarray(blocks).reshape(oc, -1)
+
+
+def unpack_filter(rows: np.ndarray, ic: int, kernel: tuple[int, int], packing: int) -> np.ndarray:
+    """(oc, K) -> (oc, ic, kh, kw): the inverse of `pack_filter`."""
+    oc = rows.shape[0]
+    blocks = rows.reshape(oc, -1, kernel[0] * kernel[1], packing).transpose(0, 1, 3, 2)
+    return np.ascontiguousarray(blocks.reshape(oc, -1, *kernel)[:, :ic])
+
+
+@dataclass(frozen=True)
+class MergedLayout:
+    """Where the blocks of merged coefficients lie in a lane's row; offsets and sizes are bytes."""
+
+    channels: int
+    row_elements: int
+    """Packed filter elements (= bytes) of one channel."""
+    requant_words: int
+    requant_pitch_words: int
+    """int32 words from one channel group's requant entry to the next."""
+    bias_offset: int
+    filter_offset: int
+    row_bytes: int
+    rows: int
+
+    @classmethod
+    def of(
+        cls, channels: int, row_elements: int, chip: ChipSpec, *, with_bias: bool, depthwise: bool
+    ) -> "MergedLayout":
+        """The layout for `channels` output channels on `chip`."""
+        groups = ceil_div(channels, chip.lanes)
+        words = chip.requant_words
+        pitch = chip.eu_bytes // 4 if words == 3 else words
+        requant_bytes = ((groups - 1) * pitch + words) * 4
+        bias_offset = align(requant_bytes, 4)
+        end = bias_offset + groups * 4 if with_bias else requant_bytes
+        filter_offset = end if depthwise and with_bias and words == 3 else align(end, chip.eu_bytes)
+        row_bytes = filter_offset + groups * row_elements
+        rows = min(channels, chip.lanes)
+        return cls(channels, row_elements, words, pitch, bias_offset, filter_offset, row_bytes, rows)
+
+    def pack(
+        self, filter_rows: np.ndarray, bias: np.ndarray | None, multiplier: np.ndarray, rshift: np.ndarray, zero: int
+    ) -> np.ndarray:
+        """(rows, row_bytes) bytes of all coefficients, in the dtype of the filter."""
+        image = np.zeros((self.rows, self.row_bytes), np.uint8)
+        requant = np.stack([multiplier, -rshift, np.full_like(multiplier, zero)], axis=1).astype("<i4")
+        if self.requant_words == 2:
+            low = (-rshift) & 0xFF
+            high = (np.full_like(rshift, zero) & 0xFFFF) << 16
+            requant = np.stack([multiplier, (low | high).astype(np.uint32).view(np.int32)], axis=1).astype("<i4")
+        for channel in range(self.channels):
+            group, lane = divmod(channel, self.rows)
+            row = image[lane]
+            at = group * self.requant_pitch_words * 4
+            row[at : at + self.requant_words * 4] = requant[channel].view(np.uint8)
+            if bias is not None:
+                at = self.bias_offset + group * 4
+                row[at : at + 4] = bias[channel : channel + 1].astype("<i4").view(np.uint8)
+            at = self.filter_offset + group * self.row_elements
+            row[at : at + self.row_elements] = filter_rows[channel].view(np.uint8)
+        return image.view(filter_rows.dtype)
+
+    def unpack(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """(filter rows, bias or None, requant words (channels, words)): the inverse of `pack`."""
+        groups = ceil_div(self.channels, self.rows)
+
+        def block(offset: int, pitch: int, size: int) -> np.ndarray:
+            index = offset + np.arange(groups)[:, None] * pitch + np.arange(size)
+            index = np.minimum(index, self.row_bytes - 1)
+            data = image.view(np.uint8)[:, index].transpose(1, 0, 2).reshape(groups * self.rows, size)
+            return np.ascontiguousarray(data[: self.channels])
+
+        requant = block(0, self.requant_pitch_words * 4, self.requant_words * 4).view("<i4")
+        bias = block(self.bias_offset, 4, 4).view("<i4").reshape(-1) if with_bias else None
+        rows = block(self.filter_offset, self.row_elements, self.row_elements).view(image.dtype)
+        return rows, bias, requant
+
+    def views(self, base: View, *, with_bias: bool) -> tuple[View, View | None, View]:
+        """(filter, bias or None, requant table) as views of the bytes behind `base` (LMEM, or its image in GMEM)."""
+        pitch = self.row_bytes if base.memory == "gmem" else 0
+
+        def view(offset: int, width: int, dtype: str, row: int) -> View:
+            return View(
+                base.memory, base.address + offset, (1, self.channels, 1, width), dtype,  # type: ignore[arg-type]
+                "strided", (0, row, width, 1), lane_pitch=pitch,
+            )  # fmt: skip
+
+        filter = view(self.filter_offset, self.row_elements, base.dtype, self.row_elements)
+        bias = view(self.bias_offset, 1, "i32", 1) if with_bias else None
+        return filter, bias, view(0, self.requant_words, "i32", self.requant_pitch_words)
+
+
+def foldable_shape(rows: int, row_elements: int, packing: int) -> tuple[int, int, int, int]:
+    """(1, rows, h, w) with h*w = row_elements and w <= 65535: by the largest divisor <= P if the row is too long."""
+    if row_elements <= 65535:
+        return 1, rows, 1, row_elements
+    height = max(d for d in range(1, max(packing, 2) + 1) if row_elements % d == 0)
+    return 1, rows, height, row_elements // height

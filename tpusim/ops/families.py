@@ -1,0 +1,261 @@
+"""Answers that families of ops share, so that an op file states only what is special about its op."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from tpusim_kernels import arith
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints_attr, op_name
+from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ir.weights import WeightStore
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
+from tpusim.isa.region import DType, View, dtype_of
+from tpusim.ops.base import Array, EmitContext, OnnxNode, Shape, TopOp, TpuOp, Window
+from tpusim.ops.structure import TopWeight
+
+
+def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
+    """NumPy broadcasting. Raises ValueError naming the shapes."""
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ValueError(f"operand shapes {', '.join(map(str, shapes))} do not broadcast") from None
+
+
+def conv_extent(size: int, kernel: int, stride: int, before: int, after: int, dilation: int = 1) -> int:
+    """Output elements of a sliding window along one axis. Raises ValueError if the window does not fit."""
+    reach = (kernel - 1) * dilation + 1
+    span = size + before + after - reach
+    if span < 0:
+        raise ValueError(f"a window of {reach} does not fit {size} + pads {before} + {after}")
+    return span // stride + 1
+
+
+def window_need(window: Window, kernel: int, stride: int, before: int, dilation: int = 1) -> Window:
+    """The input window that exactly serves an output window; it may reach into the padding."""
+    start, size = window
+    return start * stride - before, (size - 1) * stride + (kernel - 1) * dilation + 1
+
+
+def clip(window: Window, length: int) -> Window:
+    """The part of a window inside [0, length)."""
+    start = max(window[0], 0)
+    return start, min(window[0] + window[1], length) - start
+
+
+def window_pads(need: Window, got: Window) -> tuple[int, int]:
+    """(before, after): how far the needed window reaches beyond the one at hand."""
+    return got[0] - need[0], need[0] + need[1] - got[0] - got[1]
+
+
+class UnaryTop(TopOp):
+    """One tensor in, one of the same shape out."""
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape."""
+        return (shape_of(self.input),)
+
+    def flops(self) -> int:
+        """One per element (DN-27)."""
+        return int(np.prod(shape_of(self.output)))
+
+
+class UnaryTpu(TpuOp):
+    """One tensor in, one of the same shape out; cut along any axis."""
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape."""
+        return (shape_of(self.input),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Element-wise ops are local up to rank 5 (DL-02); rank 5 needs equal logical shapes, which it has."""
+        del chip
+        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
+
+
+def value_dtype(value: object) -> str:
+    """The NumPy dtype name of a value's storage: "int8", "uint8", "float32" ..."""
+    return storage_dtype(element_of(value)).name  # type: ignore[arg-type]
+
+
+def command_dtype(element: Attribute) -> DType:
+    """The command dtype that stores an element type."""
+    return dtype_of(storage_dtype(element))
+
+
+def zero_point(value: object) -> int:
+    """The zero point of a quantised value, 0 for any other."""
+    uniform = uniform_of(value)  # type: ignore[arg-type]
+    return uniform.zero_point.value.data if uniform else 0
+
+
+def onnx_window(node: OnnxNode, spatial: Shape, kernel: Shape | None = None) -> dict[str, Attribute]:
+    """kernel_shape, strides, pads (top, left, bottom, right) and dilations of a 2-D ONNX Conv or pool.
+
+    auto_pad is resolved for the input extent `spatial`; pools may use ceil_mode, which becomes larger end pads.
+    """
+    kernel = tuple(node.take("kernel_shape", kernel or ()))
+    if len(kernel) != 2:
+        raise node.refuse(f"a 2-D kernel_shape is required, got {list(kernel)}")
+    strides = tuple(node.take("strides", (1, 1)))
+    dilations = tuple(node.take("dilations", (1, 1)))
+    pads = list(node.take("pads", (0, 0, 0, 0)))
+    auto = node.take("auto_pad", "NOTSET")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise node.refuse(f"auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER is required, got {auto!r}")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if auto == "VALID":
+        pads = [0, 0, 0, 0]
+    elif auto != "NOTSET":
+        for i in range(2):
+            total = max((-(-spatial[i] // strides[i]) - 1) * strides[i] + reach[i] - spatial[i], 0)
+            small, large = total // 2, total - total // 2
+            pads[i], pads[i + 2] = (small, large) if auto == "SAME_UPPER" else (large, small)
+    if node.take("ceil_mode", 0):
+        for i in range(2):
+            pads[i + 2] += _ceil_extra(spatial[i], reach[i], strides[i], pads[i], pads[i + 2])
+    return {
+        "kernel_shape": ints_attr(kernel), "strides": ints_attr(strides), "pads": ints_attr(pads),
+        "dilations": ints_attr(dilations),
+    }  # fmt: skip
+
+
+def _ceil_extra(size: int, reach: int, stride: int, before: int, after: int) -> int:
+    """End padding that turns the rounded-down output extent into the rounded-up one of ceil_mode."""
+    span = size + before + after - reach
+    out = -(-span // stride) + 1
+    if (out - 1) * stride >= size + before:
+        out -= 1  # a window may not start in the end padding
+    return max((out - 1) * stride - span, 0)
+
+
+def relu_attributes(relu: bool = False, limit: float = -1.0) -> dict[str, Attribute]:
+    """do_relu and relu_limit; a limit below 0 is none."""
+    return {"do_relu": flag(relu), "relu_limit": float_attr(limit)}
+
+
+def relu_of(op: Operation) -> bool:
+    """Whether the op has a fused relu."""
+    attribute = op.attributes.get("do_relu")
+    return isinstance(attribute, IntegerAttr) and bool(attribute.value.data)
+
+
+def is_set(attribute: BoolAttr | None) -> bool:
+    """Whether an optional flag is there and true."""
+    return attribute is not None and bool(attribute.value.data)
+
+
+def relu_limit_of(op: Operation) -> float:
+    """The fused relu's limit, -1.0 for none."""
+    attribute = op.attributes.get("relu_limit")
+    return attribute.value.data if isinstance(attribute, FloatAttr) else -1.0
+
+
+def broadcast_why_global(shapes: Sequence[Shape]) -> str | None:
+    """Why a broadcasting op cannot be local: operands need equal rank, up to 4 (layer_group.md 2)."""
+    if len({len(s) for s in shapes}) > 1:
+        return f"operands of different rank ({', '.join(str(len(s)) for s in shapes)})"
+    return None if len(shapes[0]) <= 4 else "operands of rank above 4"
+
+
+def constant_operand(constant: np.ndarray) -> tuple[np.ndarray, float]:
+    """(stored integers, scale) of a constant operand of Add or Mul (numerics.md 9.3)."""
+    largest = float(np.abs(constant).max()) or 1.0
+    signed = bool((constant < 0).any())
+    limit = 127 if signed else 255
+    stored = saturate_np(round_half_away(constant.astype(np.float64) * limit / largest), "int8" if signed else "uint8")
+    return stored, largest / limit
+
+
+def limited(y: Array, op: Operation) -> Array:
+    """The float result with the fused relu's upper limit applied, if the op has one."""
+    limit = relu_limit_of(op)
+    return arith.clip_float(y, -np.inf, limit) if relu_of(op) and limit >= 0 else y
+
+
+def emit_limit(ctx: EmitContext, op: Operation) -> None:
+    """The upper limit of a fused relu as a second command, for commands that only know max(0, .)."""
+    limit = relu_limit_of(op)
+    if relu_of(op) and limit >= 0:
+        ctx.emit(isa.Arith, kind="min", a=ctx.output(), b=limit, output=ctx.output())
+
+
+MAX_AXIS = 65535
+"""The longest axis of a command's operand (hardware.md 4)."""
+
+
+def shorter_axes(source: View, target: View) -> tuple[View, View]:
+    """Two unlaned GMEM views of one shape with every axis above 65535 cut in two, where a divisor allows it.
+
+    The interleaved batch axis of a 4N tensor is left alone: it counts words.
+    """
+    pairs = (source, target)
+    sizes: list[int] = []
+    strides: tuple[list[int], list[int]] = ([], [])
+    moved: list[int] = [v.batch_axis for v in pairs]
+    for axis, size in enumerate(source.shape):
+        steps = [gmem_strides(v)[axis] for v in pairs]
+        packed = any(v.interleave > 1 and v.batch_axis == axis for v in pairs)
+        inner = 1 if packed or size <= MAX_AXIS else next(d for d in range(MAX_AXIS, 0, -1) if size % d == 0)
+        for i, view in enumerate(pairs):
+            moved[i] = len(sizes) if view.batch_axis == axis else moved[i]
+            strides[i].extend([steps[i] * inner, steps[i]] if inner > 1 else [steps[i]])
+        sizes.extend([size // inner, inner] if inner > 1 else [size])
+    if len(sizes) == len(source.shape):
+        return pairs
+    cut = (
+        msgspec.structs.replace(v, shape=tuple(sizes), layout="strided", strides=tuple(s), batch_axis=b)
+        for v, s, b in zip(pairs, strides, moved, strict=True)
+    )
+    return next(cut), next(cut)
+
+
+def part_of(view: View, axis: int, offset: int, shape: Shape, chip: ChipSpec) -> View:
+    """The part of a tensor view that begins at `offset` along `axis` and has `shape`; strides are the whole's.
+
+    In local memory (n, c, h, w) a channel offset moves the start lane: channel c of the part is channel offset + c of
+    the whole (hardware.md 2.1). The batch axis of a 4N tensor can only be cut at whole words.
+    """
+    unit = element_bytes(view)
+    if view.laned:
+        n, row, h, w = lmem_strides(view, chip)
+        lane, step = view.lane, (n, row, h, w)[axis] * offset
+        if axis == 1:
+            rows, lane = divmod(view.lane + offset, chip.lanes)
+            step = row * rows
+        strides: tuple[int, ...] = (n, row, h, w)
+    else:
+        strides, lane = gmem_strides(view), 0
+        step = strides[axis] * offset
+    if axis == view.batch_axis and view.interleave > 1:
+        words, rest = divmod(offset, view.interleave)
+        if rest:
+            raise ValueError(f"batch offset {offset} is not a multiple of {view.interleave} packed items")
+        step = strides[axis] * words
+    return msgspec.structs.replace(
+        view, address=view.address + step * unit, shape=tuple(shape), layout="strided", strides=strides, lane=lane
+    )
+
+
+def constant_of(value: SSAValue, weights: WeightStore) -> np.ndarray | None:
+    """The data behind a top.Weight, None for a computed value, `none`, or a weight whose data is not at hand."""
+    return weights.get(op_name(value.owner)) if isinstance(value.owner, TopWeight) else None
+
+
+def only_user(value: SSAValue) -> Operation | None:
+    """The op that alone uses a value, once; None if there are more uses (a returned tensor counts as used)."""
+    return value.get_user_of_unique_use()

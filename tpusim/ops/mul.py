@@ -1,0 +1,277 @@
+"""Product of n tensors: `top.Mul` and `tpu.Mul` (numerics.md 5.6, 9.0, 9.3, 9.5)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.multiplier import best_fit
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType, f32
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, opt_attr_def, result_def, var_operand_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name, value_name
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import activation_view, lmem_bytes
+from tpusim.isa.region import DType, View
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TensorSlice,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.families import (
+    broadcast_shape,
+    broadcast_why_global,
+    constant_operand,
+    limited,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+    value_dtype,
+    zero_point,
+)
+
+
+@irdl_op_definition
+class TopMul(TopOp):
+    """`top.Mul`: product of two or more tensors, numpy broadcasting, optional relu."""
+
+    name = "top.Mul"
+    ONNX: ClassVar[tuple[str, ...]] = ("Mul",)
+    RANGE: ClassVar[RangeRule] = RangeRule(product=True)
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Mul; a constant of lower rank gets leading axes of length 1, so that the op can run locally."""
+        constants = [ctx.constant(name) for name in node.inputs]
+        shapes = [
+            shape_of(ctx.value(name)) if c is None else c.shape for name, c in zip(node.inputs, constants, strict=True)
+        ]
+        rank = max(len(shape) for shape in shapes)
+        values: list[SSAValue] = []
+        for name, constant in zip(node.inputs, constants, strict=True):
+            if constant is not None and constant.ndim < rank and constant.dtype == np.float32:
+                values.append(ctx.weight(name, constant.reshape((1,) * (rank - constant.ndim) + constant.shape)))
+            else:
+                values.append(ctx.value(name))
+        return ctx.build(cls, values, relu_attributes(), node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands."""
+        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 product from left to right, relu."""
+        return (limited(kernels.mul_float(tuple(operands), do_relu=relu_of(self)), self),)
+
+    def flops(self) -> int:
+        """One multiplication per element and further operand, one for a relu."""
+        return prod(shape_of(self.output)) * (len(self.inputs) - 1 + relu_of(self))
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Mul with one 8-bit multiplier and shift, else in float."""
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
+        attributes = relu_attributes(relu_of(self), relu_limit_of(self))
+        return ctx.build(TpuMul, operands, attributes, f32, shape_of(self.output), op_name(self))
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        """The integer form, or why there is none."""
+        out = ctx.quant(self.output)
+        if out is None:
+            return "the output is not calibrated"
+        scale, ranges = 1.0, list[Interval]()
+        constants: list[np.ndarray | None] = []
+        for value in self.inputs:
+            constant, quant = ctx.array(value), ctx.quant(value)
+            if constant is not None:
+                stored, factor = constant_operand(constant)
+                constants.append(stored)
+                ranges.append(byte_range(stored.dtype.name, 0))
+            elif quant is not None:
+                constants.append(None)
+                factor = quant.scale
+                ranges.append(byte_range(quant.dtype, quant.zero_point))
+            else:
+                return f"operand '{value_name(value)}' is not calibrated"
+            scale *= factor
+        if partial_type(ranges) is None:
+            return f"the product of {len(ranges)} operands leaves 32 bits"
+        fit = multiplier_and_shift(scale / out.scale, ctx.chip)
+        if fit is None:
+            return f"the scale {scale / out.scale:.6g} would need a multiplier outside 0..127"
+        operands = [
+            ctx.operand(v, "int8", self) if c is None else ctx.weight(value_name(v) + "_int8", c)
+            for v, c in zip(self.inputs, constants, strict=True)
+        ]
+        attributes: dict[str, Attribute] = {
+            **relu_attributes(relu_of(self)), "multiplier": int_attr(fit[0]), "rshift": int_attr(fit[1])
+        }  # fmt: skip
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuMul, operands, attributes, element, shape_of(self.output), op_name(self))
+
+
+def multiplier_and_shift(scale: float, chip: ChipSpec) -> tuple[int, int] | None:
+    """(m, r) of the product of the operands' scales over the output's: best fit general, 8 bit (numerics.md 5.6).
+
+    A chip without multipliers (BM1684) clamps r to 0..31 and needs m in 0..127. None: no valid pair.
+    """
+    try:
+        m, r = best_fit(scale, 8)
+    except ValueError:
+        return None
+    if chip.requant_words > 0:
+        return m, r
+    return (m, min(max(r, 0), 31)) if 0 <= m <= 127 else None
+
+
+Interval = tuple[int, int]
+
+
+def byte_range(dtype: str, zero: int) -> Interval:
+    """Smallest and largest q - zero of a byte."""
+    info = np.iinfo(dtype)
+    return int(info.min) - zero, int(info.max) - zero
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    ends = [x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def partial_type(ranges: Sequence[Interval]) -> DType | None:
+    """The narrowest type that holds every partial product of operands in `ranges`; None if int32 does not."""
+    total, reach = ranges[0], list[Interval]()
+    for one in ranges[1:]:
+        total = _product(total, one)
+        reach.append(total)
+    low, high = min(r[0] for r in reach), max(r[1] for r in reach)
+    limits: dict[DType, Interval] = {"i16": (-(2**15), 2**15 - 1), "u16": (0, 2**16 - 1), "i32": (-(2**31), 2**31 - 1)}
+    return next((dtype for dtype, (least, most) in limits.items() if least <= low and high <= most), None)
+
+
+@irdl_op_definition
+class TpuMul(TpuOp):
+    """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32."""
+
+    name = "tpu.Mul"
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    multiplier = opt_attr_def(IntegerAttr)
+    rshift = opt_attr_def(IntegerAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands."""
+        if len(self.inputs) < 2:
+            raise ValueError(f"two or more operands are required, got {len(self.inputs)}")
+        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
+
+    @property
+    def scaling(self) -> tuple[int, int] | None:
+        """(multiplier, right shift), None in float."""
+        if self.multiplier is None or self.rshift is None:
+            return None
+        return self.multiplier.value.data, self.rshift.value.data
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The exact product, relu, one requant."""
+        if self.scaling is None:
+            return (limited(kernels.mul_float(tuple(operands), do_relu=relu_of(self)), self),)
+        zeros = tuple(zero_point(v) for v in self.inputs)
+        y = kernels.mul_int(
+            tuple(operands), *self.scaling, zeros, zero_point(self.output),
+            do_relu=relu_of(self), out_dtype=value_dtype(self.output),
+        )  # fmt: skip
+        return (y,)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Operands of equal rank, up to 4 (layer_group.md 2)."""
+        del chip
+        return broadcast_why_global([shape_of(v) for v in self.inputs])
+
+    def accepts_margins(self) -> bool:
+        """Element-wise binary ops read any window."""
+        return True
+
+    # ---------------------------------------------------------------------------------------------------- work buffers
+
+    @property
+    def _partial(self) -> DType:
+        """The type of the partial products."""
+        found = partial_type([byte_range(value_dtype(v), zero_point(v)) for v in self.inputs])
+        assert found is not None  # held by lowering
+        return found
+
+    def _centred(self) -> list[int]:
+        """The operands whose zero point must be taken away first."""
+        return [i for i, v in enumerate(self.inputs) if zero_point(v)]
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Integers: 2*out, and 2*out more to requantise (layer_group.md 9.3); more if zero points are removed."""
+        if self.scaling is None:
+            return 0
+        word = lmem_bytes(output.shape, "i16", chip)
+        used = lmem_bytes(output.shape, self._partial, chip) + len(self._centred()) * word
+        return max(used, word if self.scaling == (1, 0) else 2 * word)
+
+    # ---------------------------------------------------------------------------------------------------------- codegen
+
+    def emit(self, ctx: EmitContext) -> None:
+        """f32: multiplications; integers: AR products in a work buffer, then RQ; global: FN mul_int."""
+        views = [ctx.input(i) for i in range(len(self.inputs))]
+        if self.scaling is None:
+            self._emit_product(ctx, views, ctx.output(), relu_limit_of(self))
+            return
+        requant = isa.Requant(*self.scaling, zero_point(self.output))
+        if not ctx.local:
+            self._emit_global(ctx, views, requant)
+            return
+        shape = ctx.output_slice().shape
+        total = activation_view(ctx.buffer(), shape, self._partial, ctx.chip)
+        free = ctx.buffer() + lmem_bytes(shape, self._partial, ctx.chip)
+        for i in self._centred():
+            centred = activation_view(free, views[i].shape, "i16", ctx.chip)  # type: ignore[arg-type]
+            zero = zero_point(self.inputs[i])
+            ctx.emit(isa.Rescale, input=views[i], output=centred, requant=isa.Requant(), input_zero=zero)
+            views[i] = centred
+            free += lmem_bytes(shape, "i16", ctx.chip)
+        self._emit_product(ctx, views, total, -1.0)
+        ctx.emit(isa.Rescale, input=total, output=ctx.output(), requant=requant)
+
+    def _emit_product(self, ctx: EmitContext, views: list[View], out: View, limit: float) -> None:
+        for i, view in enumerate(views[1:], 1):
+            last = i == len(views) - 1
+            ctx.emit(
+                isa.Arith, kind="mul", a=views[0] if i == 1 else out, b=view, output=out,
+                relu=last and relu_of(self), relu_limit=limit if last else -1.0,
+            )  # fmt: skip
+
+    def _emit_global(self, ctx: EmitContext, views: list[View], requant: isa.Requant) -> None:
+        params: dict[str, float | int | str | bool] = {
+            "relu": relu_of(self), "m": requant.multiplier, "r": requant.rshift, "z": requant.zero_point
+        }  # fmt: skip
+        params |= {f"z{i}": zero_point(v) for i, v in enumerate(self.inputs)}
+        ctx.emit(isa.Fn, function="mul_int", inputs=tuple(views), output=ctx.output(), params=params)

@@ -1,0 +1,335 @@
+"""`top.BatchNorm` and `top.Scale`: import, float function, lowering (numerics.md 9.4), and what a Scale folds into."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels.arith import scale_float
+from tpusim_kernels.norm import batchnorm_float
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import InsertPoint, PatternRewriter, RewritePattern
+
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import flag, float_attr, op_name, set_op_name
+from tpusim.ir.types import f32, is_tensor, shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
+from tpusim.ops.conv import TopConv
+from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.norm.tpu import TpuScale, integer_scale
+from tpusim.ops.structure import make_weight
+
+
+@irdl_op_definition
+class TopBatchNorm(TopOp):
+    """`top.BatchNorm`: (x - mean[c])/sqrt(variance[c] + epsilon)*gamma[c] + beta[c], channels on axis 1, all (C,)."""
+
+    name = "top.BatchNorm"
+    ONNX: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+
+    input = operand_def(TensorType)
+    mean = operand_def(TensorType)
+    variance = operand_def(TensorType)
+    gamma = operand_def(TensorType)
+    beta = operand_def(TensorType)
+    output = result_def(TensorType)
+    epsilon = attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """The inference form with constant parameters; momentum has no meaning in it."""
+        node.take("momentum")
+        if node.take("training_mode", 0):
+            raise node.refuse("training_mode must be 0; export the model for inference")
+        if not node.take("spatial", 1):
+            raise node.refuse("statistics per channel (spatial = 1) are required")
+        if ctx.opset < 7 and not node.take("is_test", 0):
+            raise node.refuse("is_test must be 1; export the model for inference")
+        x, gamma, beta, mean, variance = node.inputs
+        for name in (gamma, beta, mean, variance):
+            if ctx.constant(name) is None:
+                raise node.refuse(f"constant scale, bias, mean and variance are required, '{name}' is computed")
+        operands = [ctx.value(name) for name in (x, mean, variance, gamma, beta)]
+        return ctx.build(cls, operands, {"epsilon": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape; parameters (C,)."""
+        return (per_channel_shape(self.input, (self.mean, self.variance, self.gamma, self.beta)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32, operation by operation."""
+        x, mean, variance, gamma, beta = operands
+        return (batchnorm_float(x, gamma, beta, mean, variance, epsilon=self.epsilon.value.data),)
+
+    def flops(self) -> int:
+        """A multiply-add per element (parameters fold)."""
+        return 2 * prod(shape_of(self.output))
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """BatchNorm is a Scale."""
+        return (TopBatchNormToScale(weights),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """Never: canonicalisation replaces it."""
+        raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': canonicalisation turns it into top.Scale; run it first")
+
+
+@irdl_op_definition
+class TopScale(TopOp):
+    """`top.Scale`: x*scale[c] + bias[c], channels on axis 1, scale and bias constants (C,), optional relu."""
+
+    name = "top.Scale"
+
+    input = operand_def(TensorType)
+    scale = operand_def(TensorType)
+    bias = operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape; constants (C,)."""
+        return (per_channel_shape(self.input, (self.scale, self.bias)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 product, sum, relu."""
+        x, scale, bias = operands
+        return (limited(scale_float(x, scale, bias, do_relu=relu_of(self)), self),)
+
+    def flops(self) -> int:
+        """A multiply-add per element, and the relu."""
+        return (2 + relu_of(self)) * prod(shape_of(self.output))
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Per-channel Mul and Add become Scales; Scales merge and fold into Conv and MatMul."""
+        return (
+            MulToScale(weights),
+            AddToScale(weights),
+            TopMultiScaleMergeToOne(weights),
+            FuseScaleIntoConv(weights),
+            TopScaleMergeToMatMul(weights),
+        )
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Scale in integers if input and output are calibrated, else in float."""
+        scale, bias = ctx.array(self.scale), ctx.array(self.bias)
+        if scale is None or bias is None:
+            raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        constants = [ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in
+                     (("scale", scale), ("bias", bias))]  # fmt: skip
+        operands = [ctx.operand(self.input, "f32", self), *constants, ctx.none()]
+        attributes = relu_attributes(relu_of(self), relu_limit_of(self))
+        return ctx.build(TpuScale, operands, attributes, f32, shape_of(self.output), op_name(self))
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        """The integer form, or why there is none."""
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        scale, bias = ctx.array(self.scale), ctx.array(self.bias)
+        assert scale is not None and bias is not None  # held by lower
+        if x is None or y is None:
+            return "input or output is not calibrated"
+        constants = integer_scale(scale, bias, x, y)
+        if constants is None:
+            return "a bias leaves 16 bits together with the input's zero point"
+        named = {"int8": constants.scale, "bias_int16": constants.bias, "rshift": constants.rshift}
+        operands = [
+            ctx.operand(self.input, "int8", self),
+            *(ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
+        ]
+        attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
+        if ctx.chip.requant_words == 0:  # a chip without requant multipliers accumulates in 16 bits
+            attributes["clamp16"] = flag(True)
+        return ctx.build(
+            TpuScale, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
+        )
+
+
+def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:
+    """The value's shape. Raises ValueError unless every parameter is (C,) with C its axis 1."""
+    x = shape_of(value)
+    for parameter in parameters:
+        if len(x) < 2 or shape_of(parameter) != (x[1],):
+            raise ValueError(f"parameters of shape (C,) are required for input {x}, got {shape_of(parameter)}")
+    return x
+
+
+# ------------------------------------------------------------------------------------------------------------ rewrites
+#
+# Constants are computed in f64 and narrowed once. The op that survives takes the name of the last op of the fusion:
+# that tensor exists in the original network.
+
+
+@dataclass
+class WeightPattern(RewritePattern):
+    """A rewrite that reads and adds weights."""
+
+    weights: WeightStore
+
+    def constants(self, values: Sequence[SSAValue]) -> list[np.ndarray] | None:
+        """The values' data in f64, None unless all are constant."""
+        found = [constant_of(v, self.weights) for v in values]
+        arrays = [a.astype(np.float64) for a in found if a is not None]
+        return arrays if len(arrays) == len(found) else None
+
+    def weight(self, name: str, array: np.ndarray, before: Operation, rewriter: PatternRewriter) -> SSAValue:
+        """A new f32 weight in front of an op."""
+        op = make_weight(self.weights, name, array.astype(np.float32))
+        rewriter.insert(op, InsertPoint.before(before))
+        return op.output
+
+    def replace_by_scale(
+        self, op: Operation, x: SSAValue, scale: np.ndarray, bias: np.ndarray, rewriter: PatternRewriter
+    ) -> None:
+        """Put x*scale + bias in an op's place, with its name and relu; scale and bias (C,) f64."""
+        name = op_name(op)
+        operands = [
+            x,
+            self.weight(name + "_scale", scale, op, rewriter),
+            self.weight(name + "_bias", bias, op, rewriter),
+        ]
+        new = TopScale.create(
+            operands=operands,
+            result_types=[op.results[0].type],
+            attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
+        )
+        set_op_name(new, name)
+        rewriter.replace(op, new)
+
+
+class TopBatchNormToScale(WeightPattern):
+    """BatchNorm with constant statistics -> Scale."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """scale = gamma/sqrt(variance + epsilon), bias = beta - mean*scale."""
+        if not isinstance(op, TopBatchNorm):
+            return
+        constants = self.constants((op.mean, op.variance, op.gamma, op.beta))
+        if constants is None:
+            return
+        mean, variance, gamma, beta = constants
+        scale = gamma / np.sqrt(variance + op.epsilon.value.data)
+        self.replace_by_scale(op, op.input, scale, beta - mean * scale, rewriter)
+
+
+class MulToScale(WeightPattern):
+    """Mul of a 4-D tensor and a per-channel weight -> Scale."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """scale = the weight, bias = 0."""
+        found = self._per_channel(op, "top.Mul")
+        if found is not None:
+            x, factor = found
+            self.replace_by_scale(op, x, factor, np.zeros_like(factor), rewriter)
+
+    def _per_channel(self, op: Operation, kind: str) -> tuple[SSAValue, np.ndarray] | None:
+        """(tensor, weight (C,)) of an op of this kind whose other operand is a weight like [1, C, 1, 1]."""
+        if op.name != kind or len(op.operands) != 2:
+            return None
+        for x, other in (tuple(op.operands), tuple(op.operands)[::-1]):
+            constant = constant_of(other, self.weights)
+            if constant is not None and constant_of(x, self.weights) is None:
+                shape = shape_of(x)
+                fits = shape == shape_of(op.results[0]) and is_per_channel(constant.shape, shape)
+                return (x, constant.reshape(-1).astype(np.float64)) if fits else None
+        return None
+
+
+class AddToScale(MulToScale):
+    """Add of a 4-D tensor and a per-channel weight -> Scale."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """scale = 1, bias = the weight."""
+        found = self._per_channel(op, "top.Add")
+        if found is not None:
+            x, offset = found
+            self.replace_by_scale(op, x, np.ones_like(offset), offset, rewriter)
+
+
+def is_per_channel(weight: Shape, tensor: Shape) -> bool:
+    """Whether a weight broadcasts to a 4-D tensor along axis 1 only and has one element per channel."""
+    aligned = (1,) * (4 - len(weight)) + tuple(weight)
+    return len(tensor) == 4 and aligned == (1, tensor[1], 1, 1)
+
+
+class TopMultiScaleMergeToOne(WeightPattern):
+    """Scale -> Scale, the first without relu and used only here -> one Scale."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """s = s1*s2, b = b1*s2 + b2."""
+        first = op.operands[0].owner if isinstance(op, TopScale) else None
+        if not isinstance(op, TopScale) or not isinstance(first, TopScale) or not _absorbs(first):
+            return
+        constants = self.constants((first.scale, first.bias, op.scale, op.bias))
+        if constants is None:
+            return
+        s1, b1, s2, b2 = constants
+        self.replace_by_scale(op, first.input, s1 * s2, b1 * s2 + b2, rewriter)
+        rewriter.erase(first)
+
+
+class FuseScaleIntoConv(WeightPattern):
+    """Conv -> Scale, the Conv without relu and used only here: the Scale goes into filter and bias."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """W' = W*s[oc], b' = b*s + bias; the Conv takes the Scale's name and relu."""
+        conv = op.operands[0].owner if isinstance(op, TopScale) else None
+        if not isinstance(op, TopScale) or not isinstance(conv, TopConv) or not _absorbs(conv):
+            return
+        given = () if is_none(conv.bias) else (conv.bias,)
+        constants = self.constants((op.scale, op.bias, conv.filter, *given))
+        if constants is None:
+            return
+        scale, offset, filter, *bias = constants
+        name = op_name(op)
+        conv.operands[1] = self.weight(name + "_filter", filter * scale.reshape(-1, 1, 1, 1), conv, rewriter)
+        merged = offset + bias[0] * scale if bias else offset
+        conv.operands[2] = self.weight(name + "_bias", merged, conv, rewriter)
+        _take_over(conv, op, rewriter)
+
+
+class TopScaleMergeToMatMul(WeightPattern):
+    """MatMul of 2-D operands -> Scale, the MatMul without relu and used only here: folded into weight and bias."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """W' = W*s[n], b' = b*s + bias along the output features."""
+        product = op.operands[0].owner if isinstance(op, TopScale) else None
+        if not isinstance(op, TopScale) or not isinstance(product, Operation) or product.name != "top.MatMul":
+            return
+        _, right, *bias = product.operands
+        given = [b for b in bias if is_tensor(b)]
+        constants = self.constants((op.scale, op.bias, right, *given)) if _absorbs(product) else None
+        if constants is None or len(shape_of(op.output)) != 2 or len(bias) != 1 or constants[2].ndim != 2:
+            return
+        scale, offset, matrix, *old = constants
+        transposed = product.attributes.get("right_transpose")
+        rows = transposed is not None and bool(transposed.value.data)  # type: ignore[attr-defined]
+        name = op_name(op)
+        merged = matrix * (scale.reshape(-1, 1) if rows else scale.reshape(1, -1))
+        product.operands[1] = self.weight(name + "_right", merged, product, rewriter)
+        total = offset + old[0].reshape(-1) * scale if old else offset
+        product.operands[2] = self.weight(name + "_bias", total, product, rewriter)
+        _take_over(product, op, rewriter)
+
+
+def _absorbs(op: Operation) -> bool:
+    """Whether what follows may be folded in: no relu, and no other user."""
+    return not relu_of(op) and only_user(op.results[0]) is not None
+
+
+def _take_over(op: Operation, scale: TopScale, rewriter: PatternRewriter) -> None:
+    """Let `op` stand for the Scale behind it: its name and its relu."""
+    op.attributes |= relu_attributes(relu_of(scale), relu_limit_of(scale))
+    set_op_name(op, op_name(scale))
+    rewriter.replace(scale, [], [op.results[0]])
+    rewriter.notify_op_modified(op)

@@ -1,0 +1,165 @@
+"""`tpu.Scale`: per-channel multiply-add in 8 x 8 + 16 bits or in f32 (numerics.md 9.4)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
+from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr
+from tpusim.ir.types import shape_of, uniform_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import lmem_bytes
+from tpusim.isa.region import View
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    QuantInfo,
+    Shape,
+    TensorSlice,
+    TpuOp,
+    Window,
+    is_none,
+    logical_shape,
+)
+from tpusim.ops.families import emit_limit, limited, relu_of, value_dtype, zero_point
+
+
+@irdl_op_definition
+class TpuScale(TpuOp):
+    """`tpu.Scale`: y = x*scale[c] + bias[c], channels on axis 1; scale, bias and rshift are (1, C, 1, 1).
+
+    Integers: sat(relu(RSR(q*scale + bias, rshift, DOWN) + z)) with scale int8, bias int16 (it contains the rounding
+    constant) and rshift int32; `clamp16`: the sum is clamped to 16 bits before the shift. f32: no rshift.
+    """
+
+    name = "tpu.Scale"
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2, 3)
+
+    input = operand_def(TensorType)
+    scale = operand_def(TensorType)
+    bias = operand_def(TensorType)
+    rshift = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    clamp16 = opt_attr_def(BoolAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape; constants (1, C, 1, 1)."""
+        x = shape_of(self.input)
+        for value in (self.scale, self.bias, *(() if is_none(self.rshift) else (self.rshift,))):
+            if len(x) < 2 or shape_of(value) != (1, x[1], 1, 1):
+                raise ValueError(f"constants of shape (1, C, 1, 1) are required for input {x}, got {shape_of(value)}")
+        return (x,)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Integers exactly as the chip; f32: product, sum, relu and limit, each rounded."""
+        x, scale, bias, rshift = operands
+        scale, bias = scale.reshape(-1), bias.reshape(-1)
+        if uniform_of(self.output) is None:
+            return (limited(kernels.scale_float(x, scale, bias, do_relu=relu_of(self)), self),)
+        y = kernels.scale_int(
+            x, scale, bias, rshift.reshape(-1), zero_point(self.output),
+            do_relu=relu_of(self), out_dtype=value_dtype(self.output), clamp16=self._clamp16,
+        )  # fmt: skip
+        return (y,)
+
+    @property
+    def _clamp16(self) -> bool:
+        return self.clamp16 is not None and bool(self.clamp16.value.data)
+
+    def macs(self) -> int:
+        """One per element."""
+        return prod(shape_of(self.output))
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local up to rank 5 (DL-02)."""
+        del chip
+        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The input's window is the output's; the constants have channels only."""
+        return window if operand == 0 or axis == "c" else (0, 1)
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window."""
+        return True
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Integers: two 16-bit copies of the result (layer_group.md 9.3)."""
+        del inputs
+        return 0 if uniform_of(self.output) is None else 2 * lmem_bytes(output.shape, "i16", chip)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One AR mac per channel, and a minimum for a float limit."""
+        x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
+        integer = uniform_of(self.output) is not None
+        ctx.emit(
+            isa.ChannelScale, input=x, output=out, scale=ctx.input(1), bias=ctx.input(2),
+            rshift=ctx.input(3) if integer else None, zero_point=zero_point(self.output), clamp16=self._clamp16,
+            relu=relu_of(self),
+        )  # fmt: skip
+        if not integer:
+            emit_limit(ctx, self)
+
+
+def _four_axes(view: View) -> View:
+    """A dense tensor of any rank as (n, c, h, w), so that it fits constants of (1, c, 1, 1)."""
+    return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))
+
+
+# ----------------------------------------------------------------------------------------------- constants of the chip
+
+
+@dataclass(frozen=True)
+class IntegerScale:
+    """The constants of the integer form, (C,) each: scale int8, bias int16, rshift int32."""
+
+    scale: np.ndarray
+    bias: np.ndarray
+    rshift: np.ndarray
+
+
+def integer_scale(scale: np.ndarray, bias: np.ndarray, x: QuantInfo, y: QuantInfo) -> IntegerScale | None:
+    """Constants of every channel by numerics.md 9.4; None if a bias leaves 16 bits at any shift."""
+    found = [_channel(float(s), float(b), x, y) for s, b in zip(scale, bias, strict=True)]
+    channels = [c for c in found if c is not None]
+    if len(channels) < len(found):
+        return None
+    m, b, r = (np.array(column) for column in zip(*channels, strict=True))
+    return IntegerScale(m.astype(np.int8), b.astype(np.int16), r.astype(np.int32))
+
+
+def _channel(scale: float, bias: float, x: QuantInfo, y: QuantInfo) -> tuple[int, int, int] | None:
+    """(m, B, r) of one channel: the largest r at which B and B - m*z_in fit 16 bits."""
+    _, r = bm1684_right_shift(scale, x.scale, y.scale)
+    r = max(r, 0)
+    while True:
+        m = bm1684_multiplier(scale, r, x.scale, y.scale)
+        wide = int(round_half_away(bias * 2.0**r / y.scale))
+        stored = int(saturate_np(wide, "int16"))
+        shifted = stored - m * x.zero_point
+        if stored == wide and abs(shifted) <= (32768 if x.zero_point == 0 else 32767):
+            return m, _with_rounding(shifted, r), r
+        if r == 0:
+            return (m, stored, 0) if x.zero_point == 0 else None
+        r -= 1
+
+
+def _with_rounding(bias: int, r: int) -> int:
+    """The bias plus half a unit of the shift, unless that overflows 16 bits (then the rounding is lost)."""
+    if r == 0:
+        return bias
+    wrapped = ((bias + (1 << (r - 1)) + 0x8000) & 0xFFFF) - 0x8000
+    return max(wrapped, bias)

@@ -1,0 +1,104 @@
+"""Transposition: `top.Permute` and `tpu.Permute`; a strided copy in global memory."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+from xdsl.dialects.builtin import ArrayAttr, TensorType
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
+from tpusim.ir.types import shape_of
+from tpusim.isa.layout import gmem_strides
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.families import shorter_axes
+from tpusim.ops.rescale import lower_same_scale
+
+
+@irdl_op_definition
+class TopPermute(TopOp):
+    """`top.Permute`: axis i of the result is axis order[i] of the operand."""
+
+    name = "top.Permute"
+    ONNX: ClassVar[tuple[str, ...]] = ("Transpose",)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    order = attr_def(ArrayAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Transpose; without perm the axes are reversed."""
+        x = ctx.value(node.inputs[0])
+        rank = len(shape_of(x))
+        order = tuple(node.take("perm", range(rank - 1, -1, -1)))
+        if sorted(order) != list(range(rank)):
+            raise node.refuse(f"a permutation of {rank} axes is required, got {list(order)}")
+        return ctx.build(cls, [x], {"order": ints_attr(order)}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's extents in the new order."""
+        return (permuted(shape_of(self.input), ints(self.order)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The transposed array."""
+        return (operands[0].transpose(ints(self.order)),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Permute with the operand's stored type."""
+        return lower_same_scale(self, ctx, TpuPermute, {"order": self.order})
+
+
+def permuted(shape: Shape, order: tuple[int, ...]) -> Shape:
+    """The extents in the new order. Raises ValueError if `order` is no permutation of the axes."""
+    if sorted(order) != list(range(len(shape))):
+        raise ValueError(f"a permutation of {len(shape)} axes is required, got {list(order)}")
+    return tuple(shape[axis] for axis in order)
+
+
+@irdl_op_definition
+class TpuPermute(TpuOp):
+    """`tpu.Permute`: a byte move, the same stored type."""
+
+    name = "tpu.Permute"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    order = attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's extents in the new order."""
+        return (permuted(shape_of(self.input), ints(self.order)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The transposed array."""
+        return (operands[0].transpose(ints(self.order)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Never local (layer_group.md 2)."""
+        del chip
+        return "transposition moves data between lanes"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One strided copy: the operand read in the order of the result."""
+        source, order = ctx.input(0), ints(self.order)
+        strides = gmem_strides(source)
+        turned = msgspec.structs.replace(
+            source, shape=shape_of(self.output), layout="strided", strides=tuple(strides[axis] for axis in order),
+            batch_axis=order.index(source.batch_axis) if order else 0,
+        )  # fmt: skip
+        ctx.move(*shorter_axes(turned, ctx.output()))

@@ -1,0 +1,261 @@
+"""Relu and Clip: `top.Relu`, `tpu.Relu`, `top.Clip`, `tpu.Clip`, and the fusion of Relu into what makes its input."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
+from xdsl.pattern_rewriter import InsertPoint, PatternRewriter, RewritePattern
+
+from tpusim.ir.attrs import float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.types import f32, shape_of, uniform_of
+from tpusim.ir.weights import WeightStore
+from tpusim.isa import commands as isa
+from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, RangeRule, TopOp
+from tpusim.ops.families import (
+    UnaryTop,
+    UnaryTpu,
+    only_user,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+    value_dtype,
+)
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
+"""What ONNX takes for an absent upper bound of Clip; the negative for an absent lower one."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- Relu
+
+
+@irdl_op_definition
+class TopRelu(UnaryTop):
+    """`top.Relu`: max(x, 0), then min(., relu_limit) if relu_limit > 0."""
+
+    name = "top.Relu"
+    ONNX: ClassVar[tuple[str, ...]] = ("Relu",)
+    RANGE: ClassVar[RangeRule] = RangeRule(backward=True, forward=True)
+
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Relu."""
+        return ctx.build(cls, [ctx.value(node.inputs[0])], {"relu_limit": float_attr(-1.0)}, node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        return (kernels.relu_float(operands[0], limit=relu_limit_of(self)),)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Relu goes into its producer; in front of a Concat first, if all its producers take it."""
+        del weights
+        return TopMoveReluAheadConcatPattern(), TopFuseRelu()
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Relu on bytes (numerics.md 9.0, 9.7), else in float."""
+        if ctx.mode(self) == "int8":
+            attributes = self._integer_attributes(ctx)
+            if isinstance(attributes, dict):
+                operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
+                return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
+            ctx.fallback(self, attributes)
+        operand, limit = ctx.operand(self.input, "f32", self), {"relu_limit": float_attr(relu_limit_of(self))}
+        return ctx.build(TpuRelu, [operand], limit, f32, shape_of(self.output), op_name(self))
+
+    def _integer_attributes(self, ctx: LoweringContext) -> dict[str, Attribute] | str:
+        """What the integer form needs, or why there is none."""
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        if x is None or y is None:
+            return "input or output is not calibrated"
+        if x.zero_point or y.zero_point:
+            return "there is no integer form with zero points"
+        if ctx.chip.requant_words == 0:  # a chip without requant multipliers rescales in 8 bits (numerics.md 5.4)
+            r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
+            return {"multiplier": int_attr(bm1684_multiplier(1.0, r, x.scale, y.scale)), "rshift": int_attr(r)}
+        if x.scale != y.scale:
+            return f"a byte move needs one scale for input and output, got {x.scale:.6g} and {y.scale:.6g}"
+        return {}
+
+
+@irdl_op_definition
+class TpuRelu(UnaryTpu):
+    """`tpu.Relu`: bytes max(q, 0), or sat(max(RSR(q*multiplier, rshift, HALF_UP), 0)); f32 with a limit."""
+
+    name = "tpu.Relu"
+
+    multiplier = opt_attr_def(IntegerAttr)
+    rshift = opt_attr_def(IntegerAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Integers exactly, f32 as top.Relu."""
+        (x,) = operands
+        if uniform_of(self.output) is None:
+            return (kernels.relu_float(x, limit=relu_limit_of(self)),)
+        dtype = value_dtype(self.output)
+        if self.multiplier is not None and self.rshift is not None:
+            x = kernels.mulshift_int(x, self.multiplier.value.data, self.rshift.value.data, 0, 0, out_dtype=dtype)
+        return (kernels.relu_int(x, out_dtype=dtype),)
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window."""
+        return True
+
+    def emit(self, ctx: EmitContext) -> None:
+        """RQ with relu where there is a multiplier, else an AR copy with relu."""
+        if self.multiplier is not None and self.rshift is not None:
+            requant = isa.Requant(self.multiplier.value.data, self.rshift.value.data)
+            ctx.emit(isa.Rescale, input=ctx.input(0), output=ctx.output(), requant=requant, relu=True)
+            return
+        limit = -1.0 if uniform_of(self.output) else relu_limit_of(self)
+        ctx.emit(isa.Arith, kind="copy", a=ctx.input(0), output=ctx.output(), relu=True, relu_limit=limit)
+
+
+# ---------------------------------------------------------------------------------------------------------------- Clip
+
+
+@irdl_op_definition
+class TopClip(UnaryTop):
+    """`top.Clip`: min(max(x, min), max)."""
+
+    name = "top.Clip"
+    ONNX: ClassVar[tuple[str, ...]] = ("Clip",)
+
+    minimum = attr_def(FloatAttr, attr_name="min")
+    maximum = attr_def(FloatAttr, attr_name="max")
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """Bounds are attributes before opset 11 and constant inputs after; a lower bound of 0 makes it a Relu."""
+        low, high = _bounds(ctx, node)
+        x = ctx.value(node.inputs[0])
+        if low == 0.0 and high > 0.0:
+            limit = -1.0 if high >= FLOAT_MAX else high
+            return ctx.build(TopRelu, [x], {"relu_limit": float_attr(limit)}, node.outputs[0])
+        return ctx.build(cls, [x], {"min": float_attr(low), "max": float_attr(high)}, node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Clip in float; tpusim has no integer form (numerics.md 12: float fallback)."""
+        if ctx.mode(self) == "int8":
+            ctx.fallback(self, "Clip runs in float")
+        operand = ctx.operand(self.input, "f32", self)
+        return ctx.build(TpuClip, [operand], dict(self.attributes), f32, shape_of(self.output), op_name(self))
+
+
+def _bounds(ctx: ImportContext, node: OnnxNode) -> tuple[float, float]:
+    """(min, max) of an ONNX Clip, clamped to what f32 holds."""
+    given: list[float] = []
+    for index, (key, default) in enumerate((("min", -FLOAT_MAX), ("max", FLOAT_MAX)), 1):
+        value = float(node.take(key, default)) if ctx.opset < 11 else default
+        if ctx.opset >= 11 and len(node.inputs) > index and node.inputs[index]:
+            constant = ctx.constant(node.inputs[index])
+            if constant is None or constant.size != 1:
+                raise node.refuse(f"a constant scalar {key} is required, '{node.inputs[index]}' is not one")
+            value = float(constant.reshape(-1)[0])
+        given.append(min(max(value, -FLOAT_MAX), FLOAT_MAX))
+    return given[0], given[1]
+
+
+@irdl_op_definition
+class TpuClip(UnaryTpu):
+    """`tpu.Clip`: min(max(x, min), max) in f32."""
+
+    name = "tpu.Clip"
+
+    minimum = attr_def(FloatAttr, attr_name="min")
+    maximum = attr_def(FloatAttr, attr_name="max")
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """As top.Clip."""
+        return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window."""
+        return True
+
+    def emit(self, ctx: EmitContext) -> None:
+        """AR maximum, then AR minimum in place."""
+        ctx.emit(isa.Arith, kind="max", a=ctx.input(0), b=self.minimum.value.data, output=ctx.output())
+        ctx.emit(isa.Arith, kind="min", a=ctx.output(), b=self.maximum.value.data, output=ctx.output())
+
+
+# ------------------------------------------------------------------------------------------------------------ rewrites
+
+
+class TopFuseRelu(RewritePattern):
+    """An op that may carry a relu, used only by a Relu -> the op with do_relu, named as the Relu."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Move relu, limit and name into the producer."""
+        if not isinstance(op, TopRelu):
+            return
+        producer, limit = op.input.owner, relu_limit_of(op)
+        if not isinstance(producer, TopOp) or not _takes_relu(producer, limit):
+            return
+        attributes = relu_attributes(True, limit)
+        producer.attributes |= {k: v for k, v in attributes.items() if k in _attribute_names(producer)}
+        set_op_name(producer, op_name(op))
+        rewriter.replace(op, [], [producer.results[0]])
+        rewriter.notify_op_modified(producer)
+
+
+class TopMoveReluAheadConcatPattern(RewritePattern):
+    """Concat used only by a Relu, where every producer can carry a relu -> a Relu on every input of the Concat."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Concat is renamed to the Relu; the new Relus get names of their own (no such tensor in ONNX)."""
+        concat = op.operands[0].owner if isinstance(op, TopRelu) else None
+        if not isinstance(concat, TopOp) or concat.name != "top.Concat" or only_user(concat.results[0]) is None:
+            return
+        producers = [value.owner for value in concat.operands]
+        limit = relu_limit_of(op)
+        if not all(isinstance(p, TopOp) and p.name != "top.Concat" and _takes_relu(p, limit) for p in producers):
+            return
+        taken = _names_beside(op)
+        for index, value in enumerate(concat.operands):
+            relu = TopRelu.create(
+                operands=[value], result_types=[value.type], attributes={"relu_limit": float_attr(limit)}
+            )
+            name = f"{op_name(producers[index])}_relu"  # type: ignore[arg-type]
+            set_op_name(relu, _unique(name, taken))
+            rewriter.insert(relu, InsertPoint.before(concat))
+            concat.operands[index] = relu.output
+        set_op_name(concat, op_name(op))
+        rewriter.replace(op, [], [concat.results[0]])
+        rewriter.notify_op_modified(concat)
+
+
+def _takes_relu(op: TopOp, limit: float) -> bool:
+    """Whether a relu with this limit can become part of `op`: it knows do_relu, has none yet and has one user."""
+    known = _attribute_names(op)
+    able = "do_relu" in known and (limit < 0 or "relu_limit" in known)
+    return able and not relu_of(op) and only_user(op.results[0]) is not None
+
+
+def _attribute_names(op: TopOp) -> set[str]:
+    return set(op.get_irdl_definition().attributes)
+
+
+def _names_beside(op: Operation) -> set[str]:
+    block = op.parent_block()
+    return set() if block is None else {op_name(other) for other in block.ops}
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    unique, count = name, 0
+    while unique in taken:
+        count += 1
+        unique = f"{name}_{count}"
+    taken.add(unique)
+    return unique

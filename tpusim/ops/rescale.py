@@ -1,0 +1,131 @@
+"""Integer requants of their own: `tpu.MulShift` and `tpu.RequantInt`, and ops that keep their input's scale.
+
+Source: numerics.md 5.6 (transfers: best fit positive, 8 bit) and 6 (MulShift HALF_UP, RequantInt HALF_AWAY).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.multiplier import best_fit_positive
+from xdsl.dialects.builtin import IntegerAttr, f32
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.types import element_of, shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import lmem_bytes
+from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantInfo, TensorSlice
+from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
+
+
+class Requantising(UnaryTpu):
+    """Integer in, integer of another scale, zero point or sign out; one multiplier and shift for the tensor."""
+
+    ROUNDING: ClassVar[isa.Rounding]
+
+    multiplier = attr_def(IntegerAttr)
+    rshift = attr_def(IntegerAttr)
+
+    @property
+    def scaling(self) -> tuple[int, int]:
+        """(multiplier, right shift)."""
+        return self.multiplier.value.data, self.rshift.value.data
+
+    def emit(self, ctx: EmitContext) -> None:
+        """RQ rq1."""
+        requant = isa.Requant(*self.scaling, zero_point(self.output), self.ROUNDING)
+        zero = zero_point(self.input)
+        ctx.emit(isa.Rescale, input=ctx.input(0), output=ctx.output(), requant=requant, input_zero=zero)
+
+    def _two_inputs(self, chip: ChipSpec, inputs: Sequence[TensorSlice | None]) -> int:
+        assert inputs[0] is not None  # the operand is a tensor
+        return 2 * lmem_bytes(inputs[0].shape, command_dtype(element_of(self.input)), chip)
+
+
+@irdl_op_definition
+class TpuMulShift(Requantising):
+    """`tpu.MulShift`: sat(RSR((q - z_in)*m, r, HALF_UP) + z_out)."""
+
+    name = "tpu.MulShift"
+    ROUNDING: ClassVar[isa.Rounding] = "half_up"
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Exact integers."""
+        zeros = zero_point(self.input), zero_point(self.output)
+        return (kernels.mulshift_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """2*in with a zero point or from signed to unsigned, else 0 (layer_group.md 9.3)."""
+        del output
+        sign = value_dtype(self.input), value_dtype(self.output)
+        needed = zero_point(self.input) or zero_point(self.output) or sign == ("int8", "uint8")
+        return self._two_inputs(chip, inputs) if needed else 0
+
+
+@irdl_op_definition
+class TpuRequantInt(Requantising):
+    """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out)."""
+
+    name = "tpu.RequantInt"
+    ROUNDING: ClassVar[isa.Rounding] = "half_away"
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Exact integers."""
+        zeros = zero_point(self.input), zero_point(self.output)
+        return (kernels.requant_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """2*in for 8-bit inputs (layer_group.md 9.3)."""
+        del output
+        return self._two_inputs(chip, inputs) if value_dtype(self.input) in ("int8", "uint8") else 0
+
+
+def requantised(
+    ctx: LoweringContext, operand: SSAValue, source: QuantInfo, target: SSAValue, name: str
+) -> SSAValue | None:
+    """`operand`, stored as `source`, as integers of the type of the top value `target`; None: no multiplier fits.
+
+    The operand itself if nothing changes; else tpu.MulShift, or tpu.RequantInt where a zero point is involved.
+    """
+    wanted = ctx.quant(target)
+    if wanted is None or source == wanted:
+        return operand
+    try:
+        m, r = best_fit_positive(source.scale / wanted.scale)
+    except ValueError:
+        return None
+    cls: OpT = TpuRequantInt if source.zero_point or wanted.zero_point else TpuMulShift
+    attributes = {"multiplier": int_attr(m), "rshift": int_attr(r)}
+    return ctx.build(cls, [operand], attributes, ctx.quantised_type(target), shape_of(operand), name)
+
+
+def lower_same_scale(
+    op: Operation,
+    ctx: LoweringContext,
+    cls: OpT,
+    attributes: Mapping[str, Attribute],
+    why_not: str | None = None,
+    float_attributes: Mapping[str, Attribute] | None = None,
+) -> SSAValue:
+    """Lower an op of one operand whose stored integers keep their meaning (MaxPool, Reshape, Permute).
+
+    Threshold propagation makes input and output ranges equal (numerics.md 3.3); where it could not, the input is
+    requantised first. In float if that is not possible, or for the reason `why_not`, then with `float_attributes`.
+    """
+    value, result, name = op.operands[0], op.results[0], op_name(op)
+    if ctx.mode(op) == "int8":
+        source = ctx.quant(value)
+        if why_not is None and (source is None or ctx.quant(result) is None):
+            why_not = "input or output is not calibrated"
+        if why_not is None and source is not None:
+            operand = requantised(ctx, ctx.operand(value, "int8", op), source, result, name + "_requant")
+            if operand is not None:
+                return ctx.build(cls, [operand], attributes, ctx.quantised_type(result), shape_of(result), name)
+            why_not = "the input's scale is more than 126 times the output's"
+        assert why_not is not None  # every way here set it
+        ctx.fallback(op, why_not)
+    operands = [ctx.operand(value, "f32", op)]
+    return ctx.build(cls, operands, float_attributes or attributes, f32, shape_of(result), name)

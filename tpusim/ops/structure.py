@@ -1,0 +1,150 @@
+"""Ops without arithmetic that hold a module together: inputs, weights, none, and the layer group with its transfers."""
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, TensorType
+from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_attr_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import IsTerminator, Pure
+
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, set_op_name
+from tpusim.ir.types import element_from_dtype, shape_of, tensor
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import Array, Shape, ShapedOp, TopOp
+
+
+@irdl_op_definition
+class TopInput(TopOp):
+    """`top.Input`: a network input; the place where preprocessing attributes live (interface.md 3.3)."""
+
+    name = "top.Input"
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape."""
+        return (shape_of(self.input),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Identity."""
+        return (operands[0],)
+
+
+@irdl_op_definition
+class TopWeight(IRDLOperation):
+    """`top.Weight`: a constant; its data is the entry of the weight file named like the op."""
+
+    name = "top.Weight"
+    output = result_def(TensorType)
+    traits = traits_def(Pure())
+
+
+@irdl_op_definition
+class TopNone(IRDLOperation):
+    """`top.None`: an absent operand."""
+
+    name = "top.None"
+    output = result_def(NoneType)
+    traits = traits_def(Pure())
+
+
+def make_weight(weights: WeightStore, name: str, array: Array) -> TopWeight:
+    """A new top.Weight op for `array`, stored under a unique name."""
+    unique = weights.add(name, array)
+    op = TopWeight.create(result_types=[tensor(array.shape, element_from_dtype(array.dtype))])
+    set_op_name(op, unique)
+    return op
+
+
+def make_none() -> TopNone:
+    """A new top.None op."""
+    return TopNone.create(result_types=[NoneType()])
+
+
+# --------------------------------------------------------------------------------------------------------- layer group
+
+
+class Transfer(ShapedOp):
+    """Load or Store: same tensor, other memory."""
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape."""
+        return (shape_of(self.input),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Identity: a transfer changes no value."""
+        return (operands[0],)
+
+
+@irdl_op_definition
+class TpuLoad(Transfer):
+    """`tpu.Load`: global memory to local memory, one slice at a time (layer_group.md 14)."""
+
+    name = "tpu.Load"
+
+
+@irdl_op_definition
+class TpuStore(Transfer):
+    """`tpu.Store`: local memory to global memory, one slice at a time."""
+
+    name = "tpu.Store"
+
+
+@irdl_op_definition
+class TpuYield(IRDLOperation):
+    """`tpu.Yield`: the stored tensors, in the order of the group's results."""
+
+    name = "tpu.Yield"
+    values = var_operand_def(TensorType)
+    traits = traits_def(IsTerminator())
+
+
+@irdl_op_definition
+class TpuGroup(IRDLOperation):
+    """`tpu.Group`: ops that run from local memory in slices; its attributes are the schedule (layer_group.md 14)."""
+
+    name = "tpu.Group"
+    inputs = var_operand_def(TensorType)
+    outputs = var_result_def(TensorType)
+    body = region_def("single_block")
+    nsecs = opt_attr_def(IntegerAttr)
+    hsecs = opt_attr_def(IntegerAttr)
+    dsecs = opt_attr_def(IntegerAttr)
+    wsecs = opt_attr_def(IntegerAttr)
+    csecs = opt_attr_def(IntegerAttr)
+    swpipl_stage_num = opt_attr_def(IntegerAttr)
+    group_type = opt_attr_def(IntegerAttr)
+    flow = opt_attr_def(ArrayAttr)
+
+    def sections(self) -> dict[str, int]:
+        """Section counts by axis; 1 where the attribute is absent."""
+        found: dict[str, int] = {}
+        for axis in "ncdhw":
+            attribute: Attribute | None = self.attributes.get(f"{axis}secs")
+            found[axis] = attribute.value.data if isinstance(attribute, IntegerAttr) else 1
+        return found
+
+
+def make_group(inputs: Sequence[SSAValue], block: Block, results: Sequence[Attribute]) -> TpuGroup:
+    """A group op around a finished block."""
+    return TpuGroup.create(operands=inputs, result_types=results, regions=[Region(block)])
+
+
+def group_info(op: IRDLOperation) -> LayerGroupInfo | None:
+    """`group_info` (also read under its newer upstream name `ginfo`), None outside groups."""
+    attribute = op.attributes.get("group_info") or op.attributes.get("ginfo")
+    return attribute.data if isinstance(attribute, LayerGroupAttr) else None

@@ -1,0 +1,240 @@
+"""Views: `top.Reshape`, `top.Flatten`, `top.Squeeze`, `top.Unsqueeze`, and `tpu.Reshape`, which they all become.
+
+No element moves; in global memory the result is the operand's bytes (hardware.md 3.3).
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+import msgspec
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr
+from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.isa import commands as isa
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.families import MAX_AXIS, shorter_axes
+from tpusim.ops.rescale import lower_same_scale
+
+
+class ViewTop(TopOp):
+    """The same elements in the same order under another shape."""
+
+    RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The reshaped array."""
+        return (operands[0].reshape(shape_of(self.output)),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Reshape with the operand's stored type."""
+        return lower_same_scale(self, ctx, TpuReshape, {"shape": ints_attr(shape_of(self.output))})
+
+
+@irdl_op_definition
+class TopReshape(ViewTop):
+    """`top.Reshape`: to `shape`, in which -1 and 0 are already resolved."""
+
+    name = "top.Reshape"
+    ONNX: ClassVar[tuple[str, ...]] = ("Reshape",)
+
+    shape = attr_def(ArrayAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Reshape with a constant target: 0 copies an extent (unless allowzero), one -1 is inferred."""
+        target = node.take("shape")  # an attribute before opset 5
+        if target is None:
+            constant = ctx.constant(node.inputs[1])
+            if constant is None:
+                raise node.refuse(f"a constant target shape is required, '{node.inputs[1]}' is computed")
+            target = constant.reshape(-1).tolist()
+        x = ctx.value(node.inputs[0])
+        shape = resolve_shape(shape_of(x), target, allow_zero=bool(node.take("allowzero", 0)))
+        return ctx.build(cls, [x], {"shape": ints_attr(shape)}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The attribute, which must hold all elements."""
+        return (same_elements(shape_of(self.input), ints(self.shape)),)
+
+
+@irdl_op_definition
+class TopFlatten(ViewTop):
+    """`top.Flatten`: to two axes, the extents before and from `axis` multiplied up."""
+
+    name = "top.Flatten"
+    ONNX: ClassVar[tuple[str, ...]] = ("Flatten",)
+
+    axis = attr_def(IntegerAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Flatten; a negative axis counts from the end."""
+        x, axis = ctx.value(node.inputs[0]), int(node.take("axis", 1))
+        rank = len(shape_of(x))
+        if not -rank <= axis <= rank:
+            raise node.refuse(f"an axis in [{-rank}, {rank}] is required, got {axis}")
+        return ctx.build(cls, [x], {"axis": int_attr(axis % rank if axis < 0 else axis)}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(product before axis, product from axis)."""
+        shape, axis = shape_of(self.input), self.axis.value.data
+        if not 0 <= axis <= len(shape):
+            raise ValueError(f"an axis in [0, {len(shape)}] is required, got {axis}")
+        return ((prod(shape[:axis]), prod(shape[axis:])),)
+
+
+@irdl_op_definition
+class TopSqueeze(ViewTop):
+    """`top.Squeeze`: drops the axes `axes`, each of extent 1."""
+
+    name = "top.Squeeze"
+    ONNX: ClassVar[tuple[str, ...]] = ("Squeeze",)
+
+    axes = attr_def(ArrayAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Squeeze; without axes every axis of extent 1 goes."""
+        x = ctx.value(node.inputs[0])
+        shape = shape_of(x)
+        axes = onnx_axes(ctx, node, len(shape))
+        if axes is None:
+            axes = tuple(i for i, size in enumerate(shape) if size == 1)
+        return ctx.build(cls, [x], {"axes": ints_attr(axes)}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape without `axes`."""
+        shape, axes = shape_of(self.input), ints(self.axes)
+        if any(not 0 <= a < len(shape) or shape[a] != 1 for a in axes):
+            raise ValueError(f"axes of extent 1 are required, got axes {list(axes)} of {shape}")
+        return (tuple(size for i, size in enumerate(shape) if i not in axes),)
+
+
+@irdl_op_definition
+class TopUnsqueeze(ViewTop):
+    """`top.Unsqueeze`: inserts axes of extent 1 so that they are the axes `axes` of the result."""
+
+    name = "top.Unsqueeze"
+    ONNX: ClassVar[tuple[str, ...]] = ("Unsqueeze",)
+
+    axes = attr_def(ArrayAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Unsqueeze; negative axes count from the end of the result."""
+        x = ctx.value(node.inputs[0])
+        axes = onnx_axes(ctx, node, len(shape_of(x)), inserted=True)
+        if axes is None:
+            raise node.refuse("axes are required")
+        return ctx.build(cls, [x], {"axes": ints_attr(sorted(axes))}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape with ones at `axes`."""
+        axes, rest = ints(self.axes), iter(shape_of(self.input))
+        rank = len(shape_of(self.input)) + len(axes)
+        if len(set(axes)) != len(axes) or any(not 0 <= a < rank for a in axes):
+            raise ValueError(f"different axes in [0, {rank}) are required, got {list(axes)}")
+        return (tuple(1 if i in axes else next(rest) for i in range(rank)),)
+
+
+def onnx_axes(ctx: ImportContext, node: OnnxNode, rank: int, *, inserted: bool = False) -> tuple[int, ...] | None:
+    """The `axes` attribute (before opset 13) or constant input, made non-negative; None if absent.
+
+    inserted: the axes count in the result, which has as many axes more.
+    """
+    axes = node.take("axes")
+    if axes is None and len(node.inputs) > 1 and node.inputs[1]:
+        constant = ctx.constant(node.inputs[1])
+        if constant is None:
+            raise node.refuse(f"constant axes are required, '{node.inputs[1]}' is computed")
+        axes = constant.reshape(-1).tolist()
+    if axes is None:
+        return None
+    rank += len(axes) if inserted else 0
+    if any(not -rank <= a < rank for a in axes):
+        raise node.refuse(f"axes in [{-rank}, {rank}) are required, got {list(axes)}")
+    return tuple(int(a) % rank for a in axes)
+
+
+def resolve_shape(shape: Shape, target: Sequence[int], *, allow_zero: bool) -> Shape:
+    """The target of an ONNX Reshape with 0 and -1 resolved. Raises ValueError if it does not hold all elements."""
+    if not allow_zero and any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
+        raise ValueError(f"target {list(target)} copies an axis that {shape} does not have")
+    sizes = [shape[i] if size == 0 and not allow_zero else int(size) for i, size in enumerate(target)]
+    if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
+        raise ValueError(f"a target with at most one -1 is required, got {list(target)}")
+    if -1 in sizes:
+        known = prod(size for size in sizes if size != -1)
+        if known == 0 or prod(shape) % known:
+            raise ValueError(f"{prod(shape)} elements of {shape} do not fill target {list(target)}")
+        sizes[sizes.index(-1)] = prod(shape) // known
+    return same_elements(shape, tuple(sizes))
+
+
+def same_elements(shape: Shape, target: Shape) -> Shape:
+    """`target`. Raises ValueError if it has another number of elements than `shape`."""
+    if prod(shape) != prod(target) or any(size < 0 for size in target):
+        raise ValueError(f"{prod(shape)} elements of {shape} do not fit {target}")
+    return target
+
+
+@irdl_op_definition
+class TpuReshape(TpuOp):
+    """`tpu.Reshape`: the same elements in the same order, the same stored type."""
+
+    name = "tpu.Reshape"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    shape = attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The attribute, which must hold all elements."""
+        return (same_elements(shape_of(self.input), ints(self.shape)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The reshaped array."""
+        return (operands[0].reshape(shape_of(self.output)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """A view costs nothing in global memory, a copy in local memory."""
+        del chip
+        return "views are free in global memory"
+
+    def in_place(self) -> bool:
+        """Yes if the batch stays or no chip packs the type: 8- and 16-bit batches share words on BM1684 (4N, 2N)."""
+        wide = storage_dtype(element_of(self.output)).itemsize == 4
+        return wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Nothing in place; else a copy of the flat tensor, or a macro command where batches are interleaved."""
+        if self.in_place():
+            return
+        source, target = ctx.input(0), ctx.output()
+        if source.interleave == target.interleave == 1:
+            flat = (source.elements,)
+            views = (msgspec.structs.replace(v, shape=flat, layout="dense", strides=None) for v in (source, target))
+            parts = shorter_axes(*views)
+            if max(parts[0].shape) <= MAX_AXIS:
+                ctx.move(*parts)
+                return
+        ctx.emit(isa.Fn, function="reshape", inputs=(source,), output=target)

@@ -1,0 +1,33 @@
+"""GDMA commands: tensor copy and constant fill."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import Command, Fill, Move
+from tpusim.isa.region import numpy_dtype
+from tpusim.simulator.memory import Machine
+
+
+def move(command: Move, memory: Machine) -> None:
+    """Copy a tensor between any two layouts and memories."""
+    memory.write(command.output, memory.read(command.input))
+
+
+def fill(command: Fill, memory: Machine) -> None:
+    """Write one value everywhere."""
+    view = command.output
+    memory.write(view, np.full(view.shape, command.value, numpy_dtype(view.dtype)))
+
+
+EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {Move: move, Fill: fill}
+
+
+def execute(command: Command, memory: Machine) -> None:
+    """Execute one GDMA command. Raises SimulationError for a class of command the machine does not know."""
+    run = EXECUTE.get(type(command))
+    if run is None:
+        raise SimulationError(f"{command.label}: the machine has no such GDMA command; add it to EXECUTE in gdma.py")
+    run(command, memory)

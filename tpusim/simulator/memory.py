@@ -1,0 +1,193 @@
+"""The machine's memories: local memory of every lane and one sparse buffer per region of global memory (DH-05).
+
+`Memory` finds the bytes of a view; `Machine` reads and writes values through it; `Shadow` is the same memory with one
+mark per byte (initialised or not). Bounds and write protection hold for all of them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import SimulationError
+from tpusim.isa.layout import Extent, extent
+from tpusim.isa.region import View, itemsize, numpy_dtype
+from tpusim.isa.stream import Program
+from tpusim.simulator.blocks import Block, Index, blocks
+
+Cells = tuple[Index, np.ndarray]
+"""One box of a view: which part of the tensor it is, and a writable window into memory."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A range of absolute global-memory addresses."""
+
+    name: str
+    start: int
+    nbytes: int
+    writable: bool
+
+    @property
+    def stop(self) -> int:
+        """First address behind the region."""
+        return self.start + self.nbytes
+
+    def __str__(self) -> str:
+        return f"{self.name} [{self.start:#x}, {self.stop:#x})"
+
+
+def regions_of(program: Program) -> tuple[Region, Region]:
+    """The coefficient and the neuron region of a program."""
+    header = program.header
+    return (
+        Region("coefficients", header.coeff_address, header.coeff_bytes, writable=False),
+        Region("neurons", header.neuron_address, header.neuron_bytes, writable=True),
+    )
+
+
+def span_text(reach: Extent) -> str:
+    """Lanes and bytes of an extent, for messages."""
+    if reach.memory == "gmem":
+        return f"global memory [{reach.start:#x}, {reach.stop:#x})"
+    return f"lanes {reach.first_lane}-{reach.last_lane}, local bytes [{reach.start:,}, {reach.stop:,})"
+
+
+class Memory:
+    """Byte buffers addressed by views. `who` names the command in errors."""
+
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...]):
+        self.chip = chip
+        self.regions = regions
+        self.lmem = np.zeros(chip.lanes * chip.lmem_bytes, np.uint8)
+        self.gmem = {region.name: np.zeros(region.nbytes, np.uint8) for region in regions}
+
+    def reset(self) -> None:
+        """Zero everything that commands may write."""
+        self.lmem[:] = 0
+        for region in self.regions:
+            if region.writable:
+                self.gmem[region.name][:] = 0
+
+    def check(self, view: View, who: str, *, writing: bool) -> None:
+        """Raise SimulationError unless `view` lies inside one memory that permits the access."""
+        if view.memory == "lmem":
+            self._check_lanes(view, who)
+            return
+        region = self._region(view, who)
+        if writing and not region.writable:
+            raise SimulationError(
+                f"{who}: writes {span_text(extent(view, self.chip))}, but region {region} is read-only; "
+                "store results in the neuron region"
+            )
+
+    def cells(self, view: View, who: str = "access", *, as_bytes: bool = False) -> list[Cells]:
+        """Windows onto the bytes of `view`, typed as the view, or as bytes in a last axis of their own."""
+        buffer, base = self._buffer(view, who)
+        found: list[Cells] = []
+        for block in blocks(view, self.chip):
+            shape, strides, dtype = block.shape, block.strides, numpy_dtype(view.dtype)
+            if as_bytes:
+                shape, strides, dtype = (*shape, dtype.itemsize), (*strides, 1), np.dtype(np.uint8)
+            found.append((block.index, np.ndarray(shape, dtype, buffer, block.offset - base, strides)))
+        return found
+
+    def _buffer(self, view: View, who: str) -> tuple[np.ndarray, int]:
+        if view.memory == "lmem":
+            self._check_lanes(view, who)
+            return self.lmem, 0
+        region = self._region(view, who)
+        return self.gmem[region.name], region.start
+
+    def _check_lanes(self, view: View, who: str) -> None:
+        reach = extent(view, self.chip)
+        if not (reach.start >= 0 and reach.stop <= self.chip.lmem_bytes and 0 <= view.lane < self.chip.lanes):
+            raise SimulationError(
+                f"{who}: accesses {span_text(reach)} from start lane {view.lane}, but {self.chip.name} has {self.chip.lanes} lanes of "
+                f"{self.chip.lmem_bytes:,} bytes; place the tensor lower or cut the slice smaller"
+            )
+
+    def _region(self, view: View, who: str) -> Region:
+        boxes = blocks(view, self.chip)
+        start = min((box.offset for box in boxes), default=view.address)
+        stop = max((box.last() + itemsize(view.dtype) for box in boxes), default=start)
+        for region in self.regions:
+            if region.start <= start < region.stop:
+                if stop <= region.stop:
+                    return region
+                raise SimulationError(
+                    f"{who}: accesses global memory [{start:#x}, {stop:#x}), but region {region} ends before; "
+                    "enlarge the region or correct the address"
+                )
+        known = ", ".join(str(region) for region in self.regions)
+        raise SimulationError(
+            f"{who}: no region of global memory holds address {start:#x}; the program has {known}; "
+            "assign the tensor an address inside a region"
+        )
+
+
+class Machine(Memory):
+    """The memories with values: what commands read and write."""
+
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], coefficients: np.ndarray):
+        super().__init__(chip, regions)
+        self.gmem["coefficients"] = np.ascontiguousarray(coefficients, np.uint8)
+        self._found: dict[View, list[Cells]] = {}
+
+    def _cells(self, view: View) -> list[Cells]:
+        found = self._found.get(view)
+        if found is None:
+            found = self._found[view] = self.cells(view)
+        return found
+
+    def read(self, view: View) -> np.ndarray:
+        """The tensor of `view`: a new contiguous array of the view's shape and dtype."""
+        out = np.empty(view.shape, numpy_dtype(view.dtype))
+        for index, window in self._cells(view):
+            out[index].reshape(window.shape)[...] = window
+        return out
+
+    def write(self, view: View, array: np.ndarray) -> None:
+        """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others."""
+        if array.shape != view.shape or array.dtype != numpy_dtype(view.dtype):
+            raise SimulationError(
+                f"write: the view at {view.address:#x} takes {view.dtype} of shape {view.shape}, "
+                f"got {array.dtype} of shape {array.shape}; this is a defect of the simulator"
+            )
+        for index, window in self._cells(view):
+            window[...] = array[index].reshape(window.shape)
+
+
+class Shadow(Memory):
+    """One mark per byte: whether something has written it since the start. Coefficients are initialised."""
+
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...]):
+        super().__init__(chip, regions)
+        for region in regions:
+            if not region.writable:
+                self.gmem[region.name][:] = 1
+
+    def mark(self, view: View, who: str) -> None:
+        """Note that every byte of `view` has been written."""
+        for _, window in self.cells(view, who, as_bytes=True):
+            window[...] = 1
+
+    def require(self, view: View, who: str) -> None:
+        """Raise SimulationError if `view` has a byte that nothing has written."""
+        for box, (_, window) in zip(blocks(view, self.chip), self.cells(view, who, as_bytes=True), strict=True):
+            if not window.all():
+                raise SimulationError(f"{who}: {self._poison_text(view, box, window)}")
+
+    def _poison_text(self, view: View, box: Block, window: np.ndarray) -> str:
+        where = np.argwhere(window == 0)
+        offsets = box.offset + where @ np.array((*box.strides, 1), np.int64)
+        count = f"{len(where):,} of the {view.nbytes:,} bytes"
+        if view.memory == "gmem":
+            span = f"global memory [{offsets.min():#x}, {offsets.max() + 1:#x})"
+        else:
+            lane, byte = np.divmod(offsets, self.chip.lmem_bytes)
+            span = f"lanes {lane.min()}-{lane.max()}, local bytes [{byte.min():,}, {byte.max() + 1:,})"
+        return (
+            f"reads {count} of its {view.dtype}{list(view.shape)} operand uninitialised ({span}); "
+            "load or compute them first, or shrink the view"
+        )
