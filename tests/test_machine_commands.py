@@ -22,7 +22,6 @@ from tpusim.simulator.memory import Machine, Region
 from tpusim.simulator.product import carrier
 from tpusim.simulator.run import execute
 
-RNG = np.random.default_rng(7)
 MODES = ("half_up", "half_away", "half_even", "down")
 
 
@@ -80,18 +79,22 @@ class Bench:
 
 
 def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Values of the whole type (up to +-30000); the same for the same arguments, whatever ran before."""
     kind = numpy_dtype(dtype)  # type: ignore[arg-type]
+    rng = np.random.default_rng([*shape, *dtype.encode()])
     if kind.kind not in "iu":
-        return RNG.normal(0, 3, shape).astype(kind)
+        return rng.normal(0, 3, shape).astype(kind)
     low, high = max(np.iinfo(kind).min, -30000), min(np.iinfo(kind).max, 30000)
-    return RNG.integers(low, high + 1, shape).astype(kind)
+    return rng.integers(low, high + 1, shape).astype(kind)
 
 
 # ------------------------------------------------------------------------------------------------------- rounding
 
 
-@given(st.integers(-(2**62), 2**62), st.integers(-4, 80), st.sampled_from(MODES))
-def test_rounding_shift(value: int, n: int, mode: str) -> None:
+@given(st.integers(-(2**40), 2**40), st.integers(-1, 1), st.integers(-4, 80), st.sampled_from(MODES))
+def test_rounding_shift(halves: int, delta: int, n: int, mode: str) -> None:
+    """Values at and next to ties."""
+    value = max(-(2**62), min(2**62, halves * 2 ** max(min(n, 63) - 1, 0) + delta))
     expected = exact_shift(value, n, mode)
     got = int(rounding_shift(np.array([value], np.int64), n, mode)[0])  # type: ignore[arg-type]
     if n < 0:  # saturated types cannot tell values beyond 32 bits apart
@@ -100,10 +103,15 @@ def test_rounding_shift(value: int, n: int, mode: str) -> None:
         assert got == expected
 
 
-@pytest.mark.parametrize("src, expected", [(6, 2), (-6, -1), (2, 1), (-2, 0), (10, 3), (-10, -2), (7, 2), (-7, -2)])
-def test_worked_half_up(src: int, expected: int) -> None:
-    """numerics.md 4.3, n = 2."""
-    assert int(rounding_shift(np.array([src]), 2, "half_up")[0]) == expected
+@pytest.mark.parametrize(
+    "src, up, away, even, down",
+    [(6, 2, 2, 2, 1), (-6, -1, -2, -2, -2), (2, 1, 1, 0, 0), (-2, 0, -1, 0, -1)]
+    + [(10, 3, 3, 2, 2), (-10, -2, -3, -2, -3), (7, 2, 2, 2, 1), (-7, -2, -2, -2, -2)],
+)
+def test_worked_rounding(src: int, up: int, away: int, even: int, down: int) -> None:
+    """The table of numerics.md 4.3, n = 2."""
+    assert [int(rounding_shift(np.array([src]), 2, mode)[0]) for mode in MODES] == [up, away, even, down]  # type: ignore[arg-type]
+    assert [int(rounding_shift(np.array([-1]), 1, mode)[0]) for mode in MODES] == [0, -1, 0, -1]  # type: ignore[arg-type]
 
 
 def test_carrier_is_the_narrowest_exact_type() -> None:
@@ -179,29 +187,34 @@ def test_conv(chip: str, types: tuple[str, str], shape: Any, oc: int, kernel: An
         expected = np.clip(total.astype(np.float64), 0, 20).astype(np.float32)
         np.testing.assert_allclose(got, expected, rtol=2e-7, atol=1e-6)
         return
-    requant = Requant(1, 9, 3)
+    requant = Requant(1, 9, (3, 0, -3)[oc % 3])
     got = bench.run(isa.Conv, output=bench.space(acc.shape, "i8", packed=True), **fields, requant=requant)
     np.testing.assert_array_equal(got, each(lambda v: rescaled(v, requant, "i8", relu=True), total, "i8"))
 
 
 def test_conv_requant_table_and_raw_accumulator() -> None:
     bench = Bench()
-    x, w = numbers((1, 3, 6, 6), "u8"), numbers((70, 3, 3, 3), "i8")
+    x, w = numbers((1, 3, 6, 6), "u8") & 0xF0, numbers((70, 3, 3, 3), "i8")
     acc = naive_conv(x, w, PLAIN)
+    rng = np.random.default_rng(7)
     table = np.zeros((1, 70, 1, 3), np.int32)
-    table[0, :, 0, 0] = RNG.integers(1 << 29, 1 << 30, 70)
-    table[0, :, 0, 1] = -RNG.integers(35, 42, 70)
+    table[0, :, 0, 0] = rng.integers(1 << 29, 1 << 30, 70)
+    table[0, :, 0, 1] = -rng.integers(35, 42, 70)
     table[0, :5, 0, 1] = [0, 1, 2, -62, -70]  # no shift, left shifts, long shifts
-    table[0, :, 0, 2] = RNG.integers(-9, 9, 70)
+    table[0, 5:20, 0, :2] = [1, -8]
+    assert any(v % 256 == 128 and v < 0 for v in acc[:, 5:20].flat)  # a tie
+    table[0, :, 0, 2] = rng.integers(-9, 9, 70)
     fields = {"input": bench.put(x), "filter": bench.put(pack(w, 64), layout="compact"), "kernel": (3, 3)}
     raw = bench.run(isa.Conv, output=bench.space(acc.shape, "i32"), **fields)
     np.testing.assert_array_equal(raw, acc.astype(np.int32))
     view = bench.put(table, layout="compact")
     got = bench.run(isa.Conv, output=bench.space(acc.shape, "i8"), requant_table=view, **fields)
+    floored = bench.run(isa.Conv, output=bench.space(acc.shape, "i8"), requant_table=view, relu=True, **fields)
     for c in range(70):
         m, left, z = (int(v) for v in table[0, c, 0])
         expected = each(lambda v, m=m, left=left, z=z: rescaled(v, Requant(m, -left, z), "i8"), acc[:, c], "i8")
         np.testing.assert_array_equal(got[:, c], expected)
+        np.testing.assert_array_equal(floored[:, c], np.maximum(expected, z))  # relu at the zero point
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "f32"])
@@ -273,10 +286,10 @@ def test_pool(mode: str, include: bool, dtype: str) -> None:
 # ------------------------------------------------------------------------------------------------- matrix product
 
 
-@pytest.mark.parametrize("place", ["lmem", "gmem"])
+@pytest.mark.parametrize("place, multiplier", [("lmem", 77), ("gmem", -77)])
 @pytest.mark.parametrize("transposes", [(False, False), (False, True), (True, True)])
 @pytest.mark.parametrize("dtype", ["i8", "u8", "f32"])
-def test_matmul(dtype: str, transposes: tuple[bool, bool], place: str) -> None:
+def test_matmul(dtype: str, transposes: tuple[bool, bool], place: str, multiplier: int) -> None:
     bench = Bench()
     left, right = numbers((3, 5, 600), dtype), numbers((3, 600, 4), "f32" if dtype == "f32" else "i8")
     bias = numbers((4,), "f32" if dtype == "f32" else "i32")
@@ -291,7 +304,7 @@ def test_matmul(dtype: str, transposes: tuple[bool, bool], place: str) -> None:
         bias_view, output = gmem(NEURON + 80000, (4,), dtype_of(bias.dtype)), gmem(NEURON + 90000, (3, 5, 4), out_type)
         for view, array in zip((*views, bias_view), (*stored, bias), strict=True):
             bench.machine.write(view, array)
-    requant = None if dtype == "f32" else Requant(77, 17, -3)
+    requant = None if dtype == "f32" else Requant(multiplier, 17, -3)
     got = bench.run(
         isa.MatMul, left=views[0], right=views[1], bias=bias_view, output=output, requant=requant, relu=True,
         left_transpose=transposes[0], right_transpose=transposes[1],
@@ -423,21 +436,23 @@ def test_softmax(log: bool) -> None:
     np.testing.assert_allclose(got, np.log(exact) if log else exact, rtol=1e-5, atol=1e-6 if log else 1e-30)
 
 
-@pytest.mark.parametrize("dtype", ["u8", "i8"])
-def test_softmax_int(dtype: str) -> None:
+@pytest.mark.parametrize(
+    "dtype, scale, width", [("u8", 1 / 255, 2), ("i8", 1 / 127, 2), ("i32", 1e-8, 1)], ids=["u8", "i8", "last bit"]
+)
+def test_softmax_int(dtype: str, scale: float, width: int) -> None:
     bench = Bench()
-    q = numbers((1, 70, 2, 2), dtype)
+    q = numbers((1, 250, 2, width) if width > 1 else (1, 250, 1, 1), "u8")
     table = np.exp(-0.02 * np.arange(256)).astype(np.float32)
     views = (bench.put(q), bench.put(table.reshape(1, 1, 1, 256)))
-    params = {"axis": 1, "s_out": 1 / 255, "z_out": 1}
+    params = {"axis": 1, "s_out": scale, "z_out": 1}
     got = bench.run(isa.Fn, function="softmax_int", inputs=views, output=bench.space(q.shape, dtype), params=params)
-    for h, w in product(range(2), range(2)):
+    for h, w in product(range(q.shape[2]), range(width)):
         column = [int(v) for v in q[0, :, h, w]]
         terms = [table[max(column) - v] for v in column]
         total = np.float32(0)
         for term in terms:
             total = np.float32(total + term)
-        exact = [float(np.float32(float(term) / (float(total) * (1 / 255)))) for term in terms]
+        exact = [float(np.float32(float(term) / (float(total) * scale))) for term in terms]
         assert got[0, :, h, w].tolist() == [clamp(floor(p + 0.5) + 1, dtype) for p in exact]
 
 

@@ -183,9 +183,9 @@ def test_contiguous_runs_are_ddr_bursts() -> None:
     [
         (
             lmem(262080, (1, 1, 1, 65)),
-            r"bytes \[262,080, 262,145\) from start lane 0, but bm1684x has 64 lanes of 262,144",
+            r"bytes \[262,080, 262,145\), but a lane of bm1684x has 262,144 bytes",
         ),
-        (lmem(0, (1, 1, 1, 1), lane=64), "start lane 64, but bm1684x has 64 lanes"),
+        (lmem(0, (1, 1, 1, 1), lane=64), "start lane 64 at address 0x0, but bm1684x has 64 lanes"),
         (gmem(NEURON + (1 << 18) - 3, (4,)), r"region neurons \[0x200000000, 0x200040000\) ends before"),
         (gmem(NEURON - 1, (4,)), "no region of global memory holds address 0x1ffffffff"),
     ],

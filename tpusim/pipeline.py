@@ -208,7 +208,7 @@ def stage_simulate(a: Artefacts) -> None:
     """The local-memory machine; then, with labels, the whole labelled data on every level."""
     program = need(a.program, "the program")
     a.machine = Simulator(program, options=a.config.simulator)
-    result = a.machine.run(a.sample)
+    result = a.machine.run(a.sample, watch=True)
     a.tensors["local"] = result.tensors
     save_tensors(a.config.out / "local_outputs.npz", result.tensors)
     _write_json(a.config.out / "trace.json", trace(program, result.timeline))
@@ -276,16 +276,13 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def compare_local(a: Artefacts) -> Comparison:
-    """The machine's stored tensors against flat inference, by the rule of "bit-exact" (architecture section 5)."""
-    final = need(a.final, "the addressed module")
-    stored = a.tensors["local"]
-    flat = {**a.tensors["tpu"]}
-    again = replay(final, {**a.sample, **stored}) if float_upstream(final) else {}
-    reference = {name: again.get(name, flat[name]) for name in stored if name in flat}
-    upstream = float_upstream(final)
-    reference.update({name: flat[name] for name in reference if name not in upstream})
-    found = compare(stored, reference, LOCAL_VS_TPU, label="local_vs_tpu")
-    tensors = tuple(_bounded(t, stored[t.name], reference[t.name]) for t in found.tensors)
+    """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5)."""
+    tpu = need(a.tpu, "the tpu module")
+    machine, flat = a.tensors["local"], a.tensors["tpu"]
+    own = replay(tpu, {**a.sample, **machine})
+    reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
+    found = compare(machine, reference, LOCAL_VS_TPU, label="local_vs_tpu")
+    tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
     return replace(found, tensors=tensors)
 
 

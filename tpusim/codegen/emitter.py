@@ -7,6 +7,7 @@ from tpusim.errors import CommandError
 from tpusim.isa.check import check
 from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move
 from tpusim.isa.region import View
+from tpusim.isa.stream import Location
 
 MAX_ID = (1 << 20) - 1
 
@@ -17,6 +18,7 @@ class Emitter:
     def __init__(self, chip: ChipSpec) -> None:
         self.chip = chip
         self.commands: list[AnyCommand] = []
+        self.locations: list[Location] = []
         self.group = 0
         self._last: dict[Engine, int] = {"tiu": 0, "gdma": 0}
         self._row: dict[Engine, int] | None = None

@@ -14,6 +14,7 @@ from tpusim.ir.attrs import LayerGroupInfo, ints, op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
+from tpusim.isa.stream import Location
 from tpusim.ops.base import Axis, TensorSlice, TpuOp, Window, logical_shape
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, TpuYield, group_info
 
@@ -197,7 +198,22 @@ def _emit_item(op: Operation, emitter: Emitter, ring: deque[Step], newest: int, 
     elif isinstance(op, TpuStore):
         _store(op, emitter, info, step)
     elif isinstance(op, TpuOp):
-        op.emit(LocalContext(emitter, op, step))
+        context = LocalContext(emitter, op, step)
+        op.emit(context)
+        emitter.locations.append(_location(op, context, len(emitter.commands) - 1))
+
+
+def _location(op: TpuOp, context: LocalContext, command: int) -> Location:
+    """Where the op's result slice is after its last command."""
+    part, shape = context.output_slice(), shape_of(op.results[0])
+    return Location(
+        command=command,
+        tensor=op_name(op),
+        view=context.output(),
+        start=(part.n[0], part.c[0], part.h[0], part.w[0]),
+        whole=logical_shape(shape),
+        shape=shape,
+    )
 
 
 def _load(op: TpuLoad, emitter: Emitter, info: LayerGroupInfo, step: Step) -> None:

@@ -38,6 +38,7 @@ def generate(model: Model) -> Program:
         groups=tuple(groups),
         commands=tuple(emitter.commands),
         coefficients=_coefficients(model),
+        locations=tuple(emitter.locations),
     )
 
 

@@ -3,17 +3,14 @@
 An op that only shapes a constant therefore needs no code of its own here.
 """
 
-# onnxruntime has no type stubs:
-# pyright: reportMissingTypeStubs=false, reportUnknownParameterType=false
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper, numpy_helper
 
 from tpusim.errors import ImportModelError
+from tpusim.frontend.session import Session
 
 IR_VERSION = 8
 _RANDOM = frozenset(
@@ -42,12 +39,9 @@ def evaluate(
         ]
         graph = helper.make_graph([node], "constant", inputs, [onnx.ValueInfoProto(name=name) for name in outputs])
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
-        session = ort.InferenceSession(model.SerializeToString(), _options(), providers=["CPUExecutionProvider"])
-        results = session.run(outputs, dict(feeds))
-    except Exception as error:  # noqa: BLE001  ONNX Runtime's exceptions share no base class
-        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
-        raise ImportModelError(f"its inputs are constant, but ONNX Runtime cannot evaluate it: {reason}") from error
-    return {name: np.asarray(result) for name, result in zip(outputs, results, strict=True)}
+        return Session(model.SerializeToString(), threads=1).run(outputs, feeds)
+    except (ImportModelError, ValueError, KeyError) as error:
+        raise ImportModelError(f"its inputs are constant, but it cannot be evaluated: {error}") from error
 
 
 def _constant_value(node: onnx.NodeProto) -> np.ndarray | None:
@@ -55,10 +49,3 @@ def _constant_value(node: onnx.NodeProto) -> np.ndarray | None:
     if node.op_type != "Constant" or len(node.attribute) != 1 or node.attribute[0].name != "value":
         return None
     return numpy_helper.to_array(node.attribute[0].t)
-
-
-def _options() -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return options

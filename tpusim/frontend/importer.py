@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -239,8 +239,9 @@ class Importer:
 
     def _bind(self, node: onnx.NodeProto, value: SSAValue) -> None:
         """Name the results: the value of `from_onnx` is the first output, further results of its op are the others."""
-        results = list(value.op.results) if isinstance(value, OpResult) else [value]
-        results = results if len(results) == len(node.output) else [value]
+        results = [value]
+        if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
+            results = list(value.op.results)
         self._values.update(zip(node.output, results, strict=False))
         self._refuse_outputs(node, [n for n in self._used_outputs(node) if n in node.output[len(results) :]])
 
@@ -358,7 +359,8 @@ def _attribute_value(attribute: onnx.AttributeProto) -> Any:
     if isinstance(value, TensorProto):
         return numpy_helper.to_array(value)
     if isinstance(value, list | tuple):
-        return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
+        items = cast("list[Any]", value)
+        return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in items)
     return value
 
 

@@ -1,5 +1,8 @@
 """Read an ONNX model and answer what the importer asks of the graph as a whole: is it valid, which inputs has it."""
 
+# some functions of the onnx package are only partly annotated:
+# pyright: reportUnknownMemberType=false
+
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,10 +62,10 @@ def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
         return onnx.load(path, "protobuf")
     except DecodeError as error:
         raise ImportModelError(
-            f"model '{os.fspath(path)}' is not an ONNX protobuf or is cut off ({_first_line(error)}); export it again"
+            f"model '{os.fspath(path)}' is not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
         ) from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {_first_line(error)}") from error
+        raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
@@ -70,9 +73,21 @@ def _check(model: onnx.ModelProto, label: str) -> None:
     if proto_bytes(model) > PROTO_LIMIT:
         return
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_with_shapes(model))
     except (onnx.checker.ValidationError, ValueError) as error:
-        raise ImportModelError(f"model '{label}' is not valid ONNX: {_first_line(error)}") from error
+        raise ImportModelError(f"model '{label}' is not valid ONNX: {first_line(error)}") from error
+
+
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, or a copy where every input and output states a shape: the checker insists, exporters leave it out."""
+    if all(v.type.tensor_type.HasField("shape") for v in (*model.graph.input, *model.graph.output)):
+        return model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    return copy
 
 
 def proto_bytes(model: onnx.ModelProto) -> int:
@@ -81,6 +96,11 @@ def proto_bytes(model: onnx.ModelProto) -> int:
         return model.ByteSize()
     except (EncodeError, ValueError):
         return PROTO_LIMIT + 1
+
+
+def save_external(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model whose tensors are too large for one protobuf, with the tensors in a file beside it."""
+    onnx.save_model(model, path, save_as_external_data=True, location="weights")
 
 
 def _names_unknown_op(model: onnx.ModelProto) -> bool:
@@ -164,7 +184,7 @@ def check_input_types(inputs: Iterable[GraphInput], label: str) -> None:
     wrong = [f"'{i.name}' is {_type_text(i.elem_type)}" for i in inputs if i.elem_type != TensorProto.FLOAT]
     if wrong:
         raise ImportModelError(
-            f"model '{label}': float32 inputs are required, got {', '.join(wrong)}; export the model with float32 inputs"
+            f"model '{label}': float32 inputs are required, got {', '.join(wrong)}; export the model in float32"
         )
     dynamic = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if i.shape is None]
     if dynamic:
@@ -182,7 +202,7 @@ def _type_text(elem_type: int) -> str:
     return TensorProto.DataType.Name(elem_type).lower() if elem_type else "no tensor"  # type: ignore[arg-type]
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of a message that may go on with a dump of the proto."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__

@@ -1,15 +1,11 @@
 """ONNX Runtime as the reference: every tensor of the original model by its ONNX name."""
 
-# onnxruntime has no type stubs:
-# pyright: reportMissingTypeStubs=false, reportUnknownParameterType=false
-
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from tpusim.errors import ImportModelError
 from tpusim.frontend.importer import declare_inputs
@@ -23,7 +19,9 @@ from tpusim.frontend.onnx_file import (
     proto_bytes,
     read_onnx,
     reads,
+    save_external,
 )
+from tpusim.frontend.session import Session
 
 
 class OnnxReference:
@@ -64,20 +62,16 @@ class OnnxReference:
             raise ImportModelError(f"model '{self._label}': no tensor named {', '.join(map(repr, unknown[:5]))}")
         self._names = [n for n in self._names if n not in inputs]
 
-    def _open(self, proto: onnx.ModelProto, threads: int) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 4
-        providers = ["CPUExecutionProvider"]
+    def _open(self, proto: onnx.ModelProto, threads: int) -> Session:
         try:
             if proto_bytes(proto) <= PROTO_LIMIT:
-                return ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
+                return Session(proto.SerializeToString(), threads=threads)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "model.onnx"
-                onnx.save_model(proto, path, save_as_external_data=True, location="weights")
-                return ort.InferenceSession(path, options, providers=providers)
-        except Exception as error:  # noqa: BLE001  ONNX Runtime's exceptions share no base class
-            raise ImportModelError(f"model '{self._label}': ONNX Runtime refuses it: {_first_line(error)}") from error
+                save_external(proto, path)
+                return Session(path, threads=threads)
+        except ImportModelError as error:
+            raise ImportModelError(f"model '{self._label}': {error}") from error
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The tensors by name for one set of inputs (f32). Raises ImportModelError for a missing or misshapen input."""
@@ -92,24 +86,16 @@ class OnnxReference:
                     f"model '{self._label}': input '{name}' has shape {shape}, got {feeds[name].shape}"
                 )
         try:
-            results = self._session.run(self._names, feeds)
-        except Exception as error:  # noqa: BLE001  ONNX Runtime's exceptions share no base class
-            raise ImportModelError(f"model '{self._label}': ONNX Runtime failed: {_first_line(error)}") from error
-        pairs = zip(self._names, results, strict=True)
-        return {name: result for name, result in pairs if isinstance(result, np.ndarray)}
+            return self._session.run(self._names, feeds)
+        except ImportModelError as error:
+            raise ImportModelError(f"model '{self._label}': {error}") from error
 
 
 def onnx_outputs(
     source: Source,
     inputs: Mapping[str, np.ndarray],
     names: Iterable[str] | None = None,
-    *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Run a model once in ONNX Runtime; every tensor (or the named ones) by ONNX name."""
     return OnnxReference(source, names, input_shapes=input_shapes).run(inputs)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__

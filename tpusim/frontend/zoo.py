@@ -67,6 +67,9 @@ BIAS_STD = 0.7  # in units of a layer's standard deviation, as in trained batch 
 MEASURED_BITS = 9
 MEASURED_IMAGES = 8
 IDENTITY_BRANCH_SCALE = 0.5
+KEPT_MEAN = 0.75  # share of a channel's mean that a layer leaves
+TRUNCATION = 2.0
+TRUNCATED_STD = 0.87962566  # of a standard normal cut at +-2
 
 _TOPOLOGIES = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 _VIEWS = ("Reshape", "Unsqueeze")  # what stands between a parameter and the node that computes with it
@@ -209,7 +212,7 @@ class _Filler:
 
     def _linear(self, node: onnx.NodeProto) -> list[Array]:
         """He-normal filter [out, in / group, ...] and, where the topology has one, a bias [out]."""
-        filter_ = self._normal(node.input[1])
+        filter_ = self._truncated_normal(node.input[1])
         filter_ *= np.float32(np.sqrt(2.0 / np.prod(filter_.shape[1:])))
         self._set(node.input[1], filter_)
         if len(node.input) < 3:
@@ -222,7 +225,8 @@ class _Filler:
             value.astype(np.float32, copy=False) for value in self._run(node)
         ]  # the bias is still the placeholder zero
         samples = _by_channel(without_bias)
-        mean, deviation = _rounded(samples.mean(axis=1)), _rounded(samples.std())
+        mean = _rounded(samples.mean(axis=1)) * np.float32(1 - KEPT_MEAN)
+        deviation = _rounded(np.sqrt(np.square(samples - mean[:, None]).mean()))
         bias -= mean / deviation
         self._set(node.input[1], filter_ / deviation)
         self._set(node.input[2], bias)
@@ -232,8 +236,9 @@ class _Filler:
         """Scale, bias, mean and variance, each float32[C]; mean and variance as measured, within a few percent."""
         _, scale, bias, mean_name, var_name = node.input
         samples = _by_channel(self._values[node.input[0]])
-        mean, var = _rounded(samples.mean(axis=1)), _rounded(samples.var(axis=1))
-        var = np.maximum(var, np.float32(0.01) * var.mean(dtype=np.float32))  # a channel may be dead
+        mean = _rounded(samples.mean(axis=1)) * np.float32(1 - KEPT_MEAN)
+        var = _rounded(np.square(samples - mean[:, None]).mean(axis=1))
+        var = np.maximum(var, var.mean(dtype=np.float32))  # weak channels are not blown up, noise and all
         weight = IDENTITY_BRANCH_SCALE if self._joins_identity(node) else 1.0
         self._set(scale, self._uniform(scale, 0.7, 1.3) * np.float32(weight))
         bias_std = 0.1 if self._has_scale else BIAS_STD
@@ -270,6 +275,15 @@ class _Filler:
     def _normal(self, name: str) -> FloatArray:
         shape = self._constants[name].shape
         return _generator(self._seed, self._roots[name]).standard_normal(shape, dtype=np.float32)
+
+    def _truncated_normal(self, name: str) -> FloatArray:
+        """Standard deviation 1, nothing beyond two deviations of the normal it is cut from (Keras' he_normal)."""
+        rng = _generator(self._seed, self._roots[name])
+        values = rng.standard_normal(self._constants[name].shape, dtype=np.float32)
+        while (far := np.flatnonzero(np.abs(values) > TRUNCATION)).size:
+            values.reshape(-1)[far] = rng.standard_normal(far.size, dtype=np.float32)
+        values /= np.float32(TRUNCATED_STD)
+        return values
 
     def _uniform(self, name: str, low: float, high: float) -> FloatArray:
         shape = self._constants[name].shape

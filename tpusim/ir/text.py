@@ -40,6 +40,11 @@ class ModuleParser(Parser):
         self._late = {m.group(1): m.end() for m in _LOCATION_ALIAS.finditer(text)}
         self._resolving: set[str] = set()
 
+    def parse_optional_str_literal(self) -> str | None:
+        """A string literal; escaped bytes are UTF-8, which is how the printer writes a name that is not ASCII."""
+        escaped = self.parse_optional_bytes_literal()
+        return super().parse_optional_str_literal() if escaped is None else escaped.decode("utf-8")
+
     def _parse_location(self) -> LocationAttr:
         if self._current_token.kind == MLIRTokenKind.HASH_IDENT and self._current_token.text in self._late:
             return self._resolve(self._consume_token().text)
@@ -91,9 +96,10 @@ def _first_words(error: Exception) -> str:
     """An error's message on a few lines: the position and the reason, never the whole module."""
     if isinstance(error, ParseError):
         span = error.span
-        line = span.input.content.count("\n", 0, span.start) + 1
-        snippet = "".join(span.input.content.splitlines()[line - 1 : line]).strip()
-        return f"line {line}: {error.message}" + (f"; near `{snippet[:100]}`" if snippet else "")
+        content = str(span.input.content)
+        line = content.count("\n", 0, span.start) + 1
+        snippet = "".join(content.splitlines()[line - 1 : line]).strip()
+        return f"line {line}: {error.msg}" + (f"; near `{snippet[:100]}`" if snippet else "")
     lines = [s for s in str(error).strip().splitlines() if s.strip()]
     return lines[-1].strip()[:400] if lines else type(error).__name__
 

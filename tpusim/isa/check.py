@@ -64,9 +64,8 @@ def memories(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """A laned view has axes n, c, h, w, an existing start lane, and layout aligned, compact or strided.
+    """A laned view has axes n, c, h, w and layout aligned, compact or strided; plain GMEM is dense or strided.
 
-    Plain GMEM is dense or strided.
     Strides are given exactly for "strided", one per axis (n, row, h, w if laned), none negative (hardware.md 2.1, 2.2).
     """
     for name, view in command.operands():
@@ -74,14 +73,21 @@ def layouts(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         if view.layout not in known or (view.laned and len(view.shape) != 4):
             wanted = f"{name} with layout {' or '.join(known)}{' and 4 axes' if view.laned else ''}"
             return Finding(wanted, f"{view.layout} with {len(view.shape)} axes", "correct the view")
-        if view.laned and not 0 <= view.lane < chip.lanes:
-            return Finding(f"start lane of {name} within 0-{chip.lanes - 1}", str(view.lane), "correct the view")
         strides = view.strides
         if (view.layout == "strided") != (strides is not None) or len(strides or view.shape) != len(view.shape):
             return Finding(f"one stride per axis of strided {name}, else none", str(strides), "correct the view")
         if min(strides or (0,)) < 0:
             return Finding(f"strides of {name} >= 0", str(strides), "reverse the tensor another way")
     return None
+
+
+def start_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """The start lane of a laned view exists."""
+    return first(
+        Finding(f"start lane of {name} within 0-{chip.lanes - 1}", str(view.lane), "correct the view")
+        for name, view in command.operands()
+        if view.laned and not 0 <= view.lane < chip.lanes
+    )
 
 
 def interleaves(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -229,6 +235,7 @@ RULES: tuple[Rule, ...] = (
     sequence_ids,
     memories,
     layouts,
+    start_lanes,
     interleaves,
     lmem_bounds,
     addresses,
@@ -246,7 +253,7 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule, in the order they are tried."""
 
-BODY_RULES: tuple[Rule, ...] = (layouts, interleaves, requant_ranges, fused_multiplier, *SHAPE_RULES)
+BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, requant_ranges, fused_multiplier, *SHAPE_RULES)
 """The rules for what a global kernel computes."""
 
 

@@ -38,6 +38,21 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """Tensors whose bytes this one is made of in place (reshape, concat): complete when all of them are."""
 
 
+class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where one slice of a tensor is in local memory, and from when on (upstream's tensor_location.json).
+
+    command: index in the program's commands after which the slice is complete. start: (n, c, h, w) of its first
+    element in the tensor's logical shape `whole`; shape: of the tensor in the network.
+    """
+
+    command: int
+    tensor: str
+    view: View
+    start: tuple[int, int, int, int]
+    whole: tuple[int, int, int, int]
+    shape: tuple[int, ...]
+
+
 class GroupEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One layer group, or one global layer (ops of length 1, lmem_peak_bytes 0)."""
 
@@ -74,6 +89,8 @@ class Program(msgspec.Struct, frozen=True):
     commands: tuple[AnyCommand, ...]
     coefficients: np.ndarray
     """uint8 image of the coefficient region."""
+    locations: tuple[Location, ...] = ()
+    """Slices of the tensors that live in local memory only, in program order."""
 
     def tensor(self, name: str) -> TensorEntry:
         """The tensor table's entry of that name. Raises KeyError."""
@@ -93,7 +110,7 @@ class Program(msgspec.Struct, frozen=True):
         return tuple(t for t in self.tensors if t.role == "output")
 
 
-_MEMBERS = ("tensors.json", "groups.json", "commands.jsonl", "coefficients.npy")
+_MEMBERS = ("tensors.json", "groups.json", "commands.jsonl", "locations.jsonl", "coefficients.npy")
 
 
 def _encode(program: Program) -> dict[str, bytes]:
@@ -103,6 +120,7 @@ def _encode(program: Program) -> dict[str, bytes]:
         "tensors.json": msgspec.json.encode(program.tensors),
         "groups.json": msgspec.json.encode(program.groups),
         "commands.jsonl": msgspec.json.Encoder().encode_lines(program.commands),
+        "locations.jsonl": msgspec.json.Encoder().encode_lines(program.locations),
         "coefficients.npy": coefficients.getvalue(),
     }
 
@@ -147,6 +165,7 @@ def load(path: Path) -> Program:
             tensors=msgspec.json.decode(members["tensors.json"], type=tuple[TensorEntry, ...]),
             groups=msgspec.json.decode(members["groups.json"], type=tuple[GroupEntry, ...]),
             commands=tuple(msgspec.json.Decoder(AnyCommand).decode_lines(members["commands.jsonl"])),
+            locations=tuple(msgspec.json.Decoder(Location).decode_lines(members["locations.jsonl"])),
             coefficients=np.load(io.BytesIO(members["coefficients.npy"]), allow_pickle=False),
         )
     except (msgspec.DecodeError, ValueError) as error:

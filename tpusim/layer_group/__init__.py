@@ -4,8 +4,8 @@ Input: state TPU_REORDERED. Output: state TPU_DIVIDED; every group carries its s
 `#tpu.lg` with local-memory addresses and slices; an op that stays outside carries `global_reason`.
 
 In processing order: `graph` finds candidates, `slicing` cuts outputs and propagates backward, `timestep` builds the
-folded three-stage pipeline, `lifetime` sizes and dates the buffers, `lmem` places them, `search` finds sections and
-groups (opt 1: greedy from the tail), `rewrite` writes the result into the module.
+folded three-stage pipeline, `lifetime` sizes and dates the buffers, `lmem` places them, `plan` finds the sections of
+one group, `search` the groups (opt 1: greedy from the tail), `rewrite` writes the result into the module.
 
 Invariants: what an op needs is asked from the op; the stage names no op. A group is only written when its slices
 propagate, its buffers fit, and coefficients stay resident while slices stream. The stage emits no command and knows

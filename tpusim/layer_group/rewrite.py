@@ -1,21 +1,16 @@
 """Write a group plan into the module: `tpu.Group` with Load, Store, Yield, `flow` and `#tpu.lg` (layer_group.md 14)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, int_attr, ints_attr, set_op_name, value_name
 from tpusim.layer_group.lifetime import is_compact
+from tpusim.layer_group.plan import GroupPlan
 from tpusim.layer_group.slicing import ValueSlices
 from tpusim.layer_group.timestep import Transferred
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, make_group
-
-if TYPE_CHECKING:
-    from tpusim.layer_group.search import GroupPlan
 
 STAGES = 3
 Item = Transferred | TpuOp

@@ -53,7 +53,7 @@ def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias
     inner, n = right[-2:][::-1] if transposes[1] else right[-2:]
     if k != inner:
         raise ValueError(f"equal inner extents are required, got {left} x {right} (after the transposes)")
-    if bias is not None and prod(bias) not in (1, n):
+    if bias is not None and prod(bias) != n:
         raise ValueError(f"a bias of {n} elements is required, got {bias}")
     return (*broadcast_shape([left[:-2], right[:-2]]), m, n)
 
@@ -177,9 +177,12 @@ def _import_gemm(ctx: ImportContext, node: OnnxNode) -> SSAValue:
     term = node.inputs[2] if len(node.inputs) > 2 else ""
     if not term or beta == 0.0:
         return ctx.build(TopMatMul, [left, right, ctx.none()], attributes, name)
-    added = _scaled(ctx, node, term, beta)
     constant = ctx.constant(term)
-    if constant is not None and constant.size in (1, n) and constant.size == prod(constant.shape[-1:]):
+    if constant is not None and constant.size == 1 < n and constant.dtype == np.float32:
+        row = np.full(n, constant.reshape(-1)[0] * np.float32(beta), np.float32)
+        return ctx.build(TopMatMul, [left, right, ctx.weight(term + "_row", row)], attributes, name)
+    added = _scaled(ctx, node, term, beta)
+    if constant is not None and constant.size == n == prod(constant.shape[-1:]):
         return ctx.build(TopMatMul, [left, right, added], attributes, name)
     product = ctx.build(TopMatMul, [left, right, ctx.none()], attributes, name + "_product")
     return ctx.build(TopAdd, [product, added], relu_attributes(), name)

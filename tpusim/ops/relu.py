@@ -9,7 +9,8 @@ from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
-from xdsl.pattern_rewriter import InsertPoint, PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import float_attr, int_attr, op_name, set_op_name
 from tpusim.ir.types import f32, shape_of, uniform_of

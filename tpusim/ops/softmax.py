@@ -1,4 +1,4 @@
-"""Softmax: `top.Softmax`, `top.LogSoftmax`, `tpu.Softmax`; INT8 by table along the channels, else f32 (numerics.md 11.1)."""
+"""Softmax: `top.Softmax`, `top.LogSoftmax`, `tpu.Softmax`; by table in INT8 along the channels, else in f32."""
 
 from collections.abc import Sequence
 from math import prod

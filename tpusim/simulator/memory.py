@@ -71,11 +71,8 @@ class Memory:
 
     def check(self, view: View, who: str, *, writing: bool) -> None:
         """Raise SimulationError unless `view` lies inside one memory that permits the access."""
-        if view.memory == "lmem":
-            self._check_lanes(view, who)
-            return
-        region = self._region(view, who)
-        if writing and not region.writable:
+        region = self._locate(view, who)
+        if region is not None and writing and not region.writable:
             raise SimulationError(
                 f"{who}: writes {span_text(extent(view, self.chip))}, but region {region} is read-only; "
                 "store results in the neuron region"
@@ -93,19 +90,26 @@ class Memory:
         return found
 
     def _buffer(self, view: View, who: str) -> tuple[np.ndarray, int]:
-        if view.memory == "lmem":
-            self._check_lanes(view, who)
-            return self.lmem, 0
-        region = self._region(view, who)
-        return self.gmem[region.name], region.start
+        region = self._locate(view, who)
+        return (self.lmem, 0) if region is None else (self.gmem[region.name], region.start)
 
-    def _check_lanes(self, view: View, who: str) -> None:
-        reach = extent(view, self.chip)
-        if not (reach.start >= 0 and reach.stop <= self.chip.lmem_bytes and 0 <= view.lane < self.chip.lanes):
+    def _locate(self, view: View, who: str) -> Region | None:
+        """The region that holds a GMEM view, None for local memory. Raises SimulationError out of bounds."""
+        chip = self.chip
+        if view.laned and not 0 <= view.lane < chip.lanes:
             raise SimulationError(
-                f"{who}: accesses {span_text(reach)} from start lane {view.lane}, but {self.chip.name} has {self.chip.lanes} lanes of "
-                f"{self.chip.lmem_bytes:,} bytes; place the tensor lower or cut the slice smaller"
+                f"{who}: start lane {view.lane} at address {view.address:#x}, but {chip.name} has {chip.lanes} lanes; "
+                "correct the view"
             )
+        if view.memory == "gmem":
+            return self._region(view, who)
+        reach = extent(view, chip)
+        if reach.start < 0 or reach.stop > chip.lmem_bytes:
+            raise SimulationError(
+                f"{who}: accesses {span_text(reach)}, but a lane of {chip.name} has {chip.lmem_bytes:,} bytes; "
+                "place the tensor lower or cut the slice smaller"
+            )
+        return None
 
     def _region(self, view: View, who: str) -> Region:
         boxes = blocks(view, self.chip)

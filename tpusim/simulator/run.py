@@ -25,6 +25,7 @@ from tpusim.simulator.sanitizer import check_bounds, check_poison, check_races
 from tpusim.simulator.schedule import Queues, Timing, order
 from tpusim.simulator.stored import StoredTensors
 from tpusim.simulator.timing import Timeline, timeline
+from tpusim.simulator.watched import WatchedTensors
 
 _BLAS: Any = ThreadpoolController()
 """NumPy's BLAS, found once: looking for it takes longer than many a run."""
@@ -91,19 +92,25 @@ class Simulator:
         """The clock of the program; it depends on no value."""
         return timeline(self.program, self.chip)
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> SimulationResult:
-        """Execute the program on one set of network inputs, by name, in the stored dtype and the network shape."""
+    def run(self, inputs: Mapping[str, np.ndarray], *, watch: bool = False) -> SimulationResult:
+        """Execute the program on one set of network inputs, by name, in the stored dtype and the network shape.
+
+        watch: also read every slice of the tensors that live in local memory only, as it is produced.
+        """
         memory = self._memory
         if not self.options.sanitize:
             memory.reset()  # nothing proved that old bytes are never read
         self._feed(inputs)
         stored = StoredTensors(self.program)
         tensors = {entry.name: self._capture(entry) for entry in stored.ready()}
+        watched = WatchedTensors(self.program) if watch else None
         with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             for index in self.order:
                 execute(self.program.commands[index], memory)
+                if watched is not None:
+                    watched.after(index, memory)
                 tensors.update((entry.name, self._capture(entry)) for entry in stored.finished(index))
-        return SimulationResult(tensors, self.timeline)
+        return SimulationResult(tensors if watched is None else {**watched.tensors(), **tensors}, self.timeline)
 
     def _feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         wanted = {entry.name: entry for entry in self.program.inputs}

@@ -83,25 +83,23 @@ class _Clock:
 
 
 def _spans(program: Program, chip: ChipSpec) -> list[Span]:
-    """Place the commands of both queues, always the one that can start first (ties: the TIU)."""
+    """Place the commands of both queues, always the one that can start first (ties: in issue order)."""
     queues = Queues(program.commands)
     order(queues, "early")  # refuses a deadlock
     heads: dict[Engine, int] = {"tiu": 0, "gdma": 0}
-    engines: tuple[Engine, ...] = ("tiu", "gdma")
     clock = _Clock()
     spans: list[Span] = []
     while len(spans) < len(program.commands):
-        options: list[tuple[float, int, Engine]] = []
-        for rank, engine in enumerate(engines):
-            if heads[engine] < len(queues.indices[engine]):
-                start = clock.start(program.commands[queues.indices[engine][heads[engine]]])
+        ready: list[tuple[float, int]] = []
+        for engine, head in heads.items():
+            for index in queues.indices[engine][head : head + 1]:
+                start = clock.start(program.commands[index])
                 if start is not None:
-                    options.append((start, rank, engine))
-        start, _, engine = min(options)
-        index = queues.indices[engine][heads[engine]]
+                    ready.append((start, index))
+        start, index = min(ready)
         command = program.commands[index]
         spans.append(clock.place(index, command, start, _duration_ns(command, chip)))
-        heads[engine] += 1
+        heads[command.engine] += 1
     return spans
 
 

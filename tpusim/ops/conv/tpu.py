@@ -225,6 +225,8 @@ class TpuConv2D(TpuOp):
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2)."""
+        if axis == "c" and not self.depthwise:
+            return None  # every output channel needs all input channels of its group
         if axis not in ("h", "w") or operand != 0:
             return window
         i = 0 if axis == "h" else 1

@@ -11,7 +11,8 @@ from tpusim_kernels.norm import batchnorm_float
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
-from xdsl.pattern_rewriter import InsertPoint, PatternRewriter, RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import flag, float_attr, op_name, set_op_name
@@ -76,7 +77,7 @@ class TopBatchNorm(TopOp):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Never: canonicalisation replaces it."""
-        raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': canonicalisation turns it into top.Scale; run it first")
+        raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': it must become a top.Scale; run canonicalize first")
 
 
 @irdl_op_definition
@@ -196,7 +197,7 @@ class WeightPattern(RewritePattern):
         operands = [
             x,
             self.weight(name + "_scale", scale, op, rewriter),
-            self.weight(name + "_bias", bias, op, rewriter),
+            self.weight(name + "_scale_bias", bias, op, rewriter),
         ]
         new = TopScale.create(
             operands=operands,
@@ -211,7 +212,7 @@ class TopBatchNormToScale(WeightPattern):
     """BatchNorm with constant statistics -> Scale."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """scale = gamma/sqrt(variance + epsilon), bias = beta - mean*scale."""
+        """Use scale = gamma/sqrt(variance + epsilon), bias = beta - mean*scale."""
         if not isinstance(op, TopBatchNorm):
             return
         constants = self.constants((op.mean, op.variance, op.gamma, op.beta))
@@ -226,7 +227,7 @@ class MulToScale(WeightPattern):
     """Mul of a 4-D tensor and a per-channel weight -> Scale."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """scale = the weight, bias = 0."""
+        """Use scale = the weight, bias = 0."""
         found = self._per_channel(op, "top.Mul")
         if found is not None:
             x, factor = found
@@ -249,7 +250,7 @@ class AddToScale(MulToScale):
     """Add of a 4-D tensor and a per-channel weight -> Scale."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """scale = 1, bias = the weight."""
+        """Use scale = 1, bias = the weight."""
         found = self._per_channel(op, "top.Add")
         if found is not None:
             x, offset = found
@@ -266,7 +267,7 @@ class TopMultiScaleMergeToOne(WeightPattern):
     """Scale -> Scale, the first without relu and used only here -> one Scale."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """s = s1*s2, b = b1*s2 + b2."""
+        """Use s = s1*s2, b = b1*s2 + b2."""
         first = op.operands[0].owner if isinstance(op, TopScale) else None
         if not isinstance(op, TopScale) or not isinstance(first, TopScale) or not _absorbs(first):
             return

@@ -1,0 +1,301 @@
+"""Each canonicalisation: how often it fires, that values stay, that names stay those of the original network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Operation
+
+from tpusim.canonicalize import CanonicalizePass, canonicalize
+from tpusim.errors import ImportModelError
+from tpusim.frontend import import_onnx
+from tpusim.inference import run
+from tpusim.ir.attrs import flag, op_name
+from tpusim.ir.module import Model, ModelContext
+from tpusim.ir.text import print_module
+from tpusim.ops import context
+from tpusim.ops.families import relu_limit_of, relu_of
+from tpusim.ops.structure import TopInput, TopNone, TopWeight
+
+RNG = np.random.default_rng(11)
+C = 4
+BN = "BatchNormalization"
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, dtype=np.float32)
+
+
+WEIGHTS = {
+    "w": floats(C, C, 3, 3), "b": floats(C), "g": floats(C), "be": floats(C), "m": floats(C),
+    "v": np.abs(floats(C)) + np.float32(0.1), "c": floats(C, 1, 1), "c4": floats(1, C, 1, 1), "s": floats(1, 1, 1),
+    "cw": floats(C, 8), "mm": floats(C, 6), "mb": floats(6), "g6": floats(6), "v6": np.abs(floats(6)) + np.float32(0.1),
+    "six": np.array(6, np.float32), "zero": np.array(0, np.float32),
+}  # fmt: skip
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
+    names = ["" if n == "-" else n for n in inputs.split()]
+    return helper.make_node(op, names, output.split(), name=output, **attributes)
+
+
+def conv(inputs: str, output: str) -> onnx.NodeProto:
+    return node("Conv", inputs, output, pads=[1, 1, 1, 1])
+
+
+def imported(*nodes: onnx.NodeProto, x: tuple[int, ...] = (2, C, 6, 8), outputs: str = "y") -> Model:
+    read = {name for n in nodes for name in n.input}
+    graph = helper.make_graph(
+        list(nodes), "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs.split()],
+        [numpy_helper.from_array(a, n) for n, a in WEIGHTS.items() if n in read],
+    )  # fmt: skip
+    return import_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def compute(model: Model, seed: int = 0) -> dict[str, np.ndarray]:
+    shape = model.body.args[0].type.get_shape()  # type: ignore[attr-defined]
+    return run(model, {"x": np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)})
+
+
+def ops(model: Model) -> list[Operation]:
+    return [op for op in model.ops if not isinstance(op, TopWeight | TopNone | TopInput | ReturnOp)]
+
+
+def simplified(model: Model, firings: Mapping[str, int], kinds: str) -> Model:
+    """Canonicalise and hold: these firings, these ops, old names, old values, nothing left to do, input untouched."""
+    before = print_module(model.module)
+    result, fired = canonicalize(model)
+    assert fired == firings
+    assert " ".join(op.name.removeprefix("top.") for op in ops(result)) == kinds
+    assert print_module(model.module) == before
+    expected, got = compute(model), compute(result)
+    for name in got.keys() & expected.keys():
+        scale = np.abs(expected[name]).max()
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-5, atol=1e-5 * scale, err_msg=name)
+    assert [op_name(v.owner) for v in result.results] == [op_name(v.owner) for v in model.results]  # type: ignore[arg-type]
+    assert {op_name(op) for op in result.ops if isinstance(op, TopWeight)} == set(result.weights)
+    assert canonicalize(result)[1] == {}
+    return result
+
+
+def renamed(model: Model, original: Model) -> set[str]:
+    """Names of ops that the original network does not have."""
+    return {op_name(op) for op in ops(model)} - {op_name(op) for op in ops(original)}
+
+
+# ------------------------------------------------------------------------------------------------- batch norm and scale
+
+
+@pytest.mark.parametrize("shape", [(3, C), (2, C, 5), (2, C, 5, 6)])
+def test_batch_norm_becomes_scale(shape: tuple[int, ...]) -> None:
+    model = imported(node(BN, "x g be m v", "y", epsilon=1e-3), x=shape)
+    simplified(model, {"TopBatchNormToScale": 1}, "Scale")
+
+
+@pytest.mark.parametrize("inputs", ["x w", "x w b"])
+def test_batch_norm_goes_into_the_convolution(inputs: str) -> None:
+    model = imported(conv(inputs, "a"), node(BN, "a g be m v", "y"))
+    result = simplified(model, {"TopBatchNormToScale": 1, "FuseScaleIntoConv": 1}, "Conv")
+    assert list(result.weights) == ["y_filter", "y_bias"]
+    assert not any(isinstance(op, TopNone) for op in result.ops)
+
+
+def test_folding_rounds_once() -> None:
+    model = imported(conv("x w b", "a"), node(BN, "a g be m v", "y"))
+    result, _ = canonicalize(model)
+    wide = {k: WEIGHTS[k].astype(np.float64) for k in ("w", "b", "g", "be", "m", "v")}
+    factor = (wide["g"] / np.sqrt(wide["v"] + 1e-5)).astype(np.float32).astype(np.float64)
+    offset = (wide["be"] - wide["m"] * (wide["g"] / np.sqrt(wide["v"] + 1e-5))).astype(np.float32)
+    filter = (wide["w"] * factor.reshape(-1, 1, 1, 1)).astype(np.float32)
+    bias = (wide["b"] * factor + offset).astype(np.float32)
+    np.testing.assert_array_equal(result.weights["y_filter"], filter)
+    np.testing.assert_array_equal(result.weights["y_bias"], bias)
+
+
+def test_caffe_batch_norm_with_its_scale_layer() -> None:
+    """BatchNormalization, Mul and Add of [C, 1, 1], Relu: densenet121 and inception_v2."""
+    model = imported(
+        conv("x w", "a"), node(BN, "a g be m v", "n"), node("Mul", "n c", "p"), node("Add", "p c", "q"),
+        node("Relu", "q", "y"),
+    )  # fmt: skip
+    fired = {"TopBatchNormToScale": 1, "MulToScale": 1, "AddToScale": 1, "FuseScaleIntoConv": 3, "TopFuseRelu": 1}
+    result = simplified(model, fired, "Conv")
+    assert relu_of(ops(result)[0])
+
+
+def test_a_batch_norm_of_a_shared_tensor_stays_a_scale() -> None:
+    """The dense block: the tensor before the norm is used elsewhere."""
+    model = imported(
+        node(BN, "x g be m v", "n"), node("Mul", "n c", "p"), node("Add", "p c", "q"), node("Relu", "q", "r"),
+        conv("r w", "k"), node("Concat", "x k", "y", axis=1),
+    )  # fmt: skip
+    fired = {"TopBatchNormToScale": 1, "MulToScale": 1, "AddToScale": 1, "TopMultiScaleMergeToOne": 2, "TopFuseRelu": 1}
+    result = simplified(model, fired, "Scale Conv Concat")
+    assert op_name(ops(result)[0]) == "r"
+
+
+@pytest.mark.parametrize("operands", ["x c", "c x", "x c4", "c4 x"])
+@pytest.mark.parametrize("op", ["Mul", "Add"])
+def test_per_channel_constants(op: str, operands: str) -> None:
+    simplified(imported(node(op, operands, "y")), {f"{op}ToScale": 1}, "Scale")
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add"])
+@pytest.mark.parametrize(
+    ("operands", "shape"),
+    [("x s", (2, C, 6, 8)), ("x mb", (2, C, 6, 6)), ("x x", (2, C, 6, 8)), ("x c4", (2, 1, 6, 8)), ("x b", (2, C)),
+     ("x c", (2, 1, C, 5))],
+)  # fmt: skip
+def test_other_constants_stay(op: str, operands: str, shape: tuple[int, ...]) -> None:
+    simplified(imported(node(op, operands, "y"), x=shape), {}, op)
+
+
+def test_a_scale_behind_relu_stays() -> None:
+    model = imported(conv("x w", "a"), node("Relu", "a", "r"), node("Mul", "r c", "y"))
+    simplified(model, {"TopFuseRelu": 1, "MulToScale": 1}, "Conv Scale")
+
+
+def test_a_scale_behind_a_scale_with_relu_stays() -> None:
+    model = imported(node("Mul", "x c", "a"), node("Relu", "a", "r"), node("Mul", "r c", "y"))
+    simplified(model, {"TopFuseRelu": 1, "MulToScale": 2}, "Scale Scale")
+
+
+def test_a_convolution_with_two_users_keeps_its_weights() -> None:
+    model = imported(conv("x w", "a"), node(BN, "a g be m v", "n"), node("Add", "a n", "y"))
+    result = simplified(model, {"TopBatchNormToScale": 1}, "Conv Scale Add")
+    np.testing.assert_array_equal(result.weights["w"], WEIGHTS["w"])
+
+
+def test_a_convolution_that_is_an_output_keeps_its_name() -> None:
+    model = imported(conv("x w", "a"), node("Relu", "a", "y"), outputs="a y")
+    simplified(model, {}, "Conv Relu")
+    model = imported(conv("x w", "a"), node("Mul", "a c", "y"), outputs="y a")
+    simplified(model, {"MulToScale": 1}, "Conv Scale")
+
+
+def test_a_filter_shared_by_two_convolutions_is_folded_for_one_only() -> None:
+    model = imported(conv("x w b", "a"), node("Mul", "a c", "p"), conv("p w b", "y"))
+    result = simplified(model, {"MulToScale": 1, "FuseScaleIntoConv": 1}, "Conv Conv")
+    assert set(result.weights) == {"p_filter", "p_bias", "w", "b"}
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_batch_norm_goes_into_the_matrix_product(transposed: int) -> None:
+    right = WEIGHTS["mm"]
+    WEIGHTS["right"] = right.T.copy() if transposed else right
+    model = imported(
+        node("Gemm", "x right mb", "a", transB=transposed), node(BN, "a g6 mb mb v6", "n"), node("Relu", "n", "y"),
+        x=(3, C),
+    )  # fmt: skip
+    fired = {"TopBatchNormToScale": 1, "TopScaleMergeToMatMul": 1, "TopFuseRelu": 1}
+    simplified(model, fired, "MatMul")
+
+
+# ----------------------------------------------------------------------------------------------------------------- relu
+
+
+@pytest.mark.parametrize(
+    "producer",
+    [conv("x w b", "a"), node("Add", "x x", "a"), node("Mul", "x x", "a"), node(BN, "x g be m v", "a"),
+     node("MatMul", "x cw", "a"), node("MaxPool", "x", "a", kernel_shape=[2, 2])],
+    ids=lambda n: n.op_type,
+)  # fmt: skip
+def test_relu_goes_into_its_producer(producer: onnx.NodeProto) -> None:
+    shape = (2, C) if producer.op_type == "MatMul" else (2, C, 6, 8)
+    result, fired = canonicalize(model := imported(producer, node("Relu", "a", "y"), x=shape))
+    assert fired["TopFuseRelu"] == 1
+    assert len(ops(result)) == 1
+    assert relu_of(ops(result)[0])
+    np.testing.assert_allclose(compute(result)["y"], compute(model)["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_relu6_keeps_its_limit() -> None:
+    nodes = [conv("x w", "a"), node("Add", "a a", "d"), node("Clip", "d zero six", "y")]
+    result = simplified(imported(*nodes), {"TopFuseRelu": 1}, "Conv Add")
+    assert relu_limit_of(ops(result)[1]) == 6.0
+    assert compute(result)["y"].max() == 6.0
+
+
+def test_relu_stays_behind_what_has_none() -> None:
+    model = imported(node("Transpose", "x", "a", perm=[0, 1, 3, 2]), node("Relu", "a", "y"))
+    simplified(model, {}, "Permute Relu")
+    simplified(imported(node("Relu", "x", "y")), {}, "Relu")
+
+
+def test_relu_moves_ahead_of_concat() -> None:
+    model = imported(conv("x w", "a"), conv("x w b", "d"), node("Concat", "a d", "k", axis=1), node("Relu", "k", "y"))
+    fired = {"TopMoveReluAheadConcatPattern": 1, "TopFuseRelu": 2}
+    result = simplified(model, fired, "Conv Conv Concat")
+    assert renamed(result, model) == {"a_relu", "d_relu"}  # their values are no longer those of ONNX's a and d
+
+
+def test_names_of_moved_relus_are_new() -> None:
+    model = imported(
+        conv("x w", "a"), conv("a w", "a_relu"), conv("x w b", "d"), conv("x w", "e"),
+        node("Concat", "d e", "k", axis=1), node("Relu", "k", "r"), node("Add", "a_relu a_relu", "d_relu"),
+        node("Concat", "r d_relu", "y", axis=1),
+    )  # fmt: skip
+    result, _ = canonicalize(model)
+    names = [op_name(op) for op in ops(result)]
+    assert len(set(names)) == len(names)
+    assert renamed(result, model) == {"d_relu_1", "e_relu"}
+
+
+def test_relu_stays_behind_a_concat_of_what_has_none() -> None:
+    model = imported(conv("x w", "a"), node("Concat", "a x", "k", axis=1), node("Relu", "k", "y"))
+    assert [op.name for op in ops(canonicalize(model)[0])] in (
+        ["top.Conv", "top.Concat", "top.Relu"], ["top.Conv", "top.Concat"],
+    )  # fmt: skip
+    result, fired = canonicalize(model)
+    assert "TopMoveReluAheadConcatPattern" not in fired
+    np.testing.assert_array_equal(compute(result)["y"], compute(model)["y"])
+
+
+# ------------------------------------------------------------------------------------------------------ driver and pass
+
+
+def test_what_nothing_uses_is_removed() -> None:
+    model = imported(conv("x w b", "a"), node("Relu", "a", "y"), conv("x w", "d"), outputs="y d")
+    terminator = model.terminator
+    terminator.operands = [terminator.operands[0]]
+    model.function.update_function_type()
+    result, _ = canonicalize(model)
+    assert [op_name(op) for op in result.ops if not isinstance(op, ReturnOp)] == ["x", "w", "b", "y"]
+    assert list(result.weights) == ["w", "b"]
+
+
+def test_only_a_float_module_is_taken() -> None:
+    model = imported(node("Relu", "x", "y"))
+    model.set(state="TPU_LOWERED")
+    with pytest.raises(ImportModelError, match="canonicalize: a module in state TOP_F32 is required"):
+        canonicalize(model)
+
+
+def test_the_pass_does_the_same() -> None:
+    model = imported(conv("x w", "a"), node(BN, "a g be m v", "n"), node("Relu", "n", "y"))
+    ctx = ModelContext(weights=model.weights.copy())
+    by_pass = model.clone()
+    CanonicalizePass().apply(ctx, by_pass.module)
+    result, _ = canonicalize(model)
+    assert print_module(by_pass.module) == print_module(result.module)
+    assert {k: v.tolist() for k, v in ctx.weights.items()} == {k: v.tolist() for k, v in result.weights.items()}
+
+
+def test_the_pass_without_weights_changes_only_the_graph() -> None:
+    model = imported(conv("x w", "a"), node("Relu", "a", "r"), node("Mul", "r c", "y"))
+    CanonicalizePass().apply(context(), model.module)
+    assert [op.name for op in ops(model)] == ["top.Conv", "top.Mul"]
+
+
+def test_the_result_is_verified() -> None:
+    model = imported(conv("x w", "a"), node("Relu", "a", "y"))
+    ops(model)[0].attributes["strides"] = flag(True)
+    with pytest.raises(ImportModelError, match="after canonicalize"):
+        canonicalize(model)
