@@ -6,7 +6,7 @@ that a person can stop, look, edit and go on. Nothing reaches back. Modules are 
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,7 +62,7 @@ class Silent:
     """An observer that shows nothing."""
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> Generator[None]:
         """Nothing."""
         del name
         yield
@@ -305,7 +305,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     top, tpu = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
     wanted = _labels(labels)
-    stored = [t.name for t in program.tensors if t.role != "input" and not t.source]
+    stored = [t.name for t in program.tensors if t.role != "input" and not t.parts]
     exact = [n for n in stored if n not in float_upstream(tpu)]
     float_graph, flat_graph = Graph(top), Graph(tpu, list(dict.fromkeys([*stored, *_result_names(tpu)])))
     hits = {"float": 0, "int8": 0, "local": 0}

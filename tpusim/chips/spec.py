@@ -14,6 +14,7 @@ from tpusim.errors import ConfigError
 
 Family = Literal["bm1684x", "bm1684"]
 Mode = Literal["f32", "int8"]
+_PACKAGE = "tpusim.chips"
 
 
 class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +82,7 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def available() -> tuple[str, ...]:
     """Names of the chips that ship with tpusim, sorted."""
-    return tuple(sorted(f.name.removesuffix(".toml") for f in files(__package__).iterdir() if f.name.endswith(".toml")))
+    return tuple(sorted(f.name.removesuffix(".toml") for f in files(_PACKAGE).iterdir() if f.name.endswith(".toml")))
 
 
 @cache
@@ -89,7 +90,7 @@ def load(name: str) -> ChipSpec:
     """The chip called `name`. Raises ConfigError for an unknown name or a malformed chip file."""
     if name not in available():
         raise ConfigError(f"unknown chip {name!r}: expected one of {', '.join(available())}")
-    text = (files(__package__) / f"{name}.toml").read_text(encoding="utf-8")
+    text = (files(_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
     try:
         return msgspec.toml.decode(text, type=ChipSpec)
     except msgspec.ValidationError as error:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
@@ -13,6 +13,9 @@ from rich.console import Console
 
 from tpusim.errors import ConfigError
 from tpusim.verify.npz import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    from tpusim.ir.module import Model
 
 Mode = Literal["int8", "f32"]
 Opt = Literal["1", "off"]
@@ -406,14 +409,14 @@ class Chips:
         return True
 
 
-def _load(path: Path):  # noqa: ANN202  # type: ignore[no-untyped-def]
+def _load(path: Path) -> "Model":
     from tpusim.ir.module import load_model
     from tpusim.ops import context
 
     return load_model(path, context())
 
 
-def _save(console: Console, model, path: Path) -> bool:  # noqa: ANN001  # type: ignore[no-untyped-def]
+def _save(console: Console, model: "Model", path: Path) -> bool:
     from tpusim.ir.module import save_model
 
     save_model(model, path, weight_file=f"{path.stem}_weights.npz")

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tyro
 from rich.console import Console
@@ -16,9 +17,10 @@ def enable_compilation_cache() -> None:
     """Keep compiled kernels between runs (only for this process; importing tpusim changes nothing)."""
     import jax
 
+    config: Any = jax.config
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    jax.config.update("jax_compilation_cache_dir", str(Path(base) / "tpusim" / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    config.update("jax_compilation_cache_dir", str(Path(base) / "tpusim" / "jax"))
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """What a person sees while stages run and when they are done."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -39,7 +39,7 @@ class LiveProgress:
         self._progress.stop()
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> Generator[None]:
         """One line for the stage."""
         number = list(STAGES).index(name) + 1 if name in STAGES else 0
         self._task = self._progress.add_task(f"{number:>2} {name}", total=None)

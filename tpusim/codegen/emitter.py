@@ -1,6 +1,6 @@
 """Ids and dependencies of commands (spec/codegen.md 2, DC-03, DC-08)."""
 
-from typing import Any
+from typing import Any, cast
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
@@ -39,9 +39,9 @@ class Emitter:
         if self._last[engine] > MAX_ID:
             raise CommandError(f"{engine}: more than {MAX_ID:,} commands; ids are 20 bits (codegen.md DC-03)")
         dep = (self._row or self._last)[other]
-        command = cls(id=self._last[engine], dep=dep, group=self.group, **fields)
+        command = cast("AnyCommand", cls(id=self._last[engine], dep=dep, group=self.group, **fields))
         check(command, self.chip)
-        self.commands.append(command)  # type: ignore[arg-type]
+        self.commands.append(command)
 
     def move(self, source: View, target: View, *, op: str, step: str = "", tensor: str = "") -> None:
         """Append a GDMA copy."""

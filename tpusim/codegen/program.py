@@ -14,10 +14,10 @@ from tpusim.codegen.views import gmem_view
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import address_of, shape_of, uniform_of
+from tpusim.ir.types import address_of, result_of, shape_of, uniform_of
 from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
-from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuYield
+from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuStore, TpuYield
 from tpusim.version import __version__
 
 
@@ -109,11 +109,8 @@ def tensor_table(model: Model, chip: ChipSpec) -> Iterator[TensorEntry]:
 def _stored(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
     """(tensor name, value, name of the tensor whose bytes it is) of an op's results in global memory."""
     if isinstance(op, TpuGroup):
-        last = op.body.block.last_op
-        assert isinstance(last, TpuYield)
-        for result, stored in zip(op.results, last.operands, strict=True):
-            name = value_name(stored.owner.operands[0])  # type: ignore[union-attr]
-            yield name, result, name
+        for result in op.results:
+            yield source_name(result), result, source_name(result)
     elif isinstance(op, TpuOp):
         name = op_name(op)
         yield name, op.results[0], source_name(op.operands[0]) if op.in_place() else name
@@ -123,8 +120,11 @@ def source_name(value: SSAValue) -> str:
     """The name under which the bytes of a value were stored, in-place ops and groups looked through."""
     owner = value.owner
     if isinstance(owner, TpuGroup):
-        stored = owner.body.block.last_op.operands[value.index]  # type: ignore[union-attr,attr-defined]
-        return value_name(stored.owner.operands[0])
+        last = owner.body.block.last_op
+        assert isinstance(last, TpuYield)
+        store = last.operands[list(owner.results).index(result_of(value))].owner
+        assert isinstance(store, TpuStore)
+        return value_name(store.input)
     if isinstance(owner, TpuOp) and owner.in_place():
         return source_name(owner.operands[0])
     return value_name(value)
@@ -139,5 +139,5 @@ def _entry(value: SSAValue, name: str, role: str, chip: ChipSpec, source: str = 
         scale=uniform.scale.data if uniform else 0.0,
         zero_point=uniform.zero_point.value.data if uniform else 0,
         shape=shape_of(value),
-        source="" if source in ("", name) else source,
+        parts=() if source in ("", name) else (source,),
     )

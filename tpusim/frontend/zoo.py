@@ -67,7 +67,7 @@ BIAS_STD = 0.7  # in units of a layer's standard deviation, as in trained batch 
 MEASURED_BITS = 9
 MEASURED_IMAGES = 8
 IDENTITY_BRANCH_SCALE = 0.5
-KEPT_MEAN = 0.75  # share of a channel's mean that a layer leaves
+KEPT_MEAN = 0.85  # share of a channel's mean that a layer leaves
 TRUNCATION = 2.0
 TRUNCATED_STD = 0.87962566  # of a standard normal cut at +-2
 

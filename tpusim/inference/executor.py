@@ -1,7 +1,7 @@
 """The executor: walk @main in program order and ask each op for its function."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -80,7 +80,7 @@ def _step(op: Operation, environment: Environment, weights: Mapping[str, Array],
             environment[result] = environment[value]
     elif isinstance(op, ShapedOp):
         operands = [environment[v] for v in op.operands]
-        results = op.inference(operands)  # type: ignore[attr-defined]
+        results = op.inference(operands)
         environment.update(zip(op.results, results, strict=True))
         if record is not None and not isinstance(op, Transfer):
             record(op, results)
@@ -108,8 +108,8 @@ class Graph:
         used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
         self._fixed = {name: model.weights[name] for name in used & concrete}
-        self._weights = {name: jax.device_put(model.weights[name]) for name in used - concrete}
-        self._compiled = jax.jit(self._trace)
+        self._weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
+        self._compiled: Callable[[dict[str, Array], list[Array]], list[Array]] = cast("Any", jax).jit(self._trace)
 
     def _trace(self, weights: dict[str, Array], arguments: list[Array]) -> list[Array]:
         found: dict[str, Array] = {}
@@ -127,6 +127,10 @@ class Graph:
         with jax.enable_x64(True):
             results = self._compiled(self._weights, arguments)
         return {name: np.asarray(value) for name, value in zip(self._keep, results, strict=True)}
+
+
+def _on_device(array: np.ndarray) -> Array:
+    return cast("Any", jax).device_put(array)
 
 
 def _concrete_weights(model: Model) -> set[str]:

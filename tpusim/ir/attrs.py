@@ -1,6 +1,6 @@
 """Attributes as plain Python values, op names as locations, and `#tpu.lg`, the group information of one op."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import cast
 
@@ -134,6 +134,6 @@ def _parse_value(parser: AttrParser, like: object) -> object:
 def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, Sequence):
-        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, tuple):
+        return f"[{', '.join(str(v) for v in cast('tuple[int, ...]', value))}]"
     return str(value)

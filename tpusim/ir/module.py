@@ -14,10 +14,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, SSAValue
+from xdsl.traits import OpTrait
 
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
-from tpusim.ir.attrs import int_attr
+from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.types import storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
 
@@ -26,6 +28,10 @@ class ModelContext(Context):
     """An xDSL context that also carries the weights of the module a pass runs on; a pass may replace them."""
 
     weights: WeightStore = field(default_factory=WeightStore)
+
+
+class NamesWeight(OpTrait):
+    """The op's result is the entry of the weight file that is named like the op."""
 
 
 STATES = ("TOP_F32", "TOP_CALIBRATED", "TPU_LOWERED", "TPU_REORDERED", "TPU_DIVIDED", "TPU_ADDRESSED")
@@ -129,6 +135,32 @@ def load_model(path: Path, ctx: Context) -> Model:
     weight_file = model.attribute("module.weight_file")
     if Path(weight_file).name != weight_file:
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
-    if weight_file:
-        return Model(module, load_weights(path.parent / weight_file))
-    return model
+    weights = load_weights(path.parent / weight_file) if weight_file else model.weights
+    _check_weights(module, weights, path, weight_file or "(none)")
+    return Model(module, weights)
+
+
+def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_file: str) -> None:
+    """Every weight op has data of its type. Raises ImportModelError that names all that have not."""
+    problems = [why for op in module.walk() if op.has_trait(NamesWeight) and (why := _mismatch(op, weights))]
+    if problems:
+        shown = "; ".join(problems[:8]) + (" ..." if len(problems) > 8 else "")
+        raise ImportModelError(
+            f"module '{path}': weight file '{weight_file}' must hold the data of every weight, {shown}; "
+            "take module and weights of the same stage"
+        )
+
+
+def _mismatch(op: Operation, weights: WeightStore) -> str:
+    """How the data of a weight op differs from its type, "" if it does not."""
+    name, wanted = op_name(op), tensor_of(op.results[0])
+    if name not in weights:
+        return f"'{name}' is not there"
+    found = weights[name]
+    try:
+        dtype = storage_dtype(wanted.element_type)
+    except TypeError as error:
+        return f"'{name}': {error}"
+    if (found.shape, found.dtype) == (wanted.get_shape(), dtype):
+        return ""
+    return f"'{name}' is {found.dtype} {found.shape}, not {dtype} {wanted.get_shape()}"

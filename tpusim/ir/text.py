@@ -19,6 +19,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import op_name
 from tpusim.ir.types import Quant
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
@@ -37,8 +38,12 @@ class ModuleParser(Parser):
 
     def __init__(self, ctx: Context, text: str, name: str = "<text>") -> None:
         super().__init__(ctx, text, name)
-        self._late = {m.group(1): m.end() for m in _LOCATION_ALIAS.finditer(text)}
+        self._late: dict[str, int] = {}
         self._resolving: set[str] = set()
+        for match in _LOCATION_ALIAS.finditer(text):
+            if match.group(1) in self._late:
+                self.raise_error(f"location alias {match.group(1)} is defined twice", match.start(), match.end())
+            self._late[match.group(1)] = match.end()
 
     def parse_optional_str_literal(self) -> str | None:
         """A string literal; escaped bytes are UTF-8, which is how the printer writes a name that is not ASCII."""
@@ -76,10 +81,13 @@ class ModuleParser(Parser):
 
 def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     """Parse and verify one module. Raises ImportModelError with file, line and what was wrong."""
+    parser: ModuleParser | None = None
     try:
-        module = ModuleParser(ctx, text, name).parse_module()
+        parser = ModuleParser(ctx, text, name)
+        module = parser.parse_module()
     except (ParseError, VerifyException, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise ImportModelError(f"module '{name}' does not parse: {_first_words(error)}") from error
+        reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
+        raise ImportModelError(f"module '{name}' does not parse: {reached}{_first_words(error)}") from error
     verify(module, name)
     return module
 
@@ -89,7 +97,18 @@ def verify(module: ModuleOp, where: str) -> None:
     try:
         module.verify()
     except VerifyException as error:
-        raise ImportModelError(f"module '{where}' does not verify: {_first_words(error)}") from error
+        raise ImportModelError(f"module '{where}' does not verify: {_culprit(module)}{_first_words(error)}") from error
+
+
+def _culprit(module: ModuleOp) -> str:
+    """The first op that does not verify by itself, as a prefix of a message that does not name it."""
+    for op in module.walk():
+        try:
+            op.verify(verify_nested_ops=False)
+        except VerifyException as error:
+            named = op_name(op) and f"'{op_name(op)}'" not in _first_words(error)
+            return f"{op.name} '{op_name(op)}': " if named else ""
+    return ""
 
 
 def _first_words(error: Exception) -> str:
@@ -97,11 +116,15 @@ def _first_words(error: Exception) -> str:
     if isinstance(error, ParseError):
         span = error.span
         content = str(span.input.content)
-        line = content.count("\n", 0, span.start) + 1
+        line = _line_at(content, span.start)
         snippet = "".join(content.splitlines()[line - 1 : line]).strip()
         return f"line {line}: {error.msg}" + (f"; near `{snippet[:100]}`" if snippet else "")
     lines = [s for s in str(error).strip().splitlines() if s.strip()]
     return lines[-1].strip()[:400] if lines else type(error).__name__
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
 
 
 def print_module(module: ModuleOp) -> str:

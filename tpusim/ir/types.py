@@ -6,7 +6,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
@@ -161,9 +161,10 @@ def tensor(shape: Sequence[int], element: Attribute = f32, address: int | None =
 
 def tensor_of(value: SSAValue) -> AnyTensor:
     """The tensor type of a value. Raises TypeError for another type (a defect, not a user error)."""
-    if not isinstance(value.type, TensorType):
-        raise TypeError(f"a tensor is required, got {value.type}")
-    return value.type
+    found: Attribute = value.type
+    if not isinstance(found, TensorType):
+        raise TypeError(f"a tensor is required, got {found}")
+    return cast("AnyTensor", found)
 
 
 def is_tensor(value: SSAValue) -> bool:
@@ -220,8 +221,9 @@ def storage_dtype(element: Attribute) -> np.dtype:
     if isinstance(element, UniformType):
         element = element.storage
     if isinstance(element, IntegerType):
-        sign = "u" if element.signedness.data is Signedness.UNSIGNED else "i"
-        return np.dtype(f"{sign}{element.width.data // 8}")
+        integer = cast("IntegerType[int, Signedness]", element)
+        sign = "u" if integer.signedness.data is Signedness.UNSIGNED else "i"
+        return np.dtype(f"{sign}{integer.width.data // 8}")
     if type(element) in _FLOATS:
         return np.dtype(_FLOATS[type(element)])
     raise TypeError(f"no storage for element type {element}")

@@ -32,8 +32,6 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     zero_point: int = 0
     shape: tuple[int, ...] | None = None
     """Shape in the network if it differs from the view's."""
-    source: str = ""
-    """For a result that is another tensor's bytes (in-place ops): the name under which they were stored."""
     parts: tuple[str, ...] = ()
     """Tensors whose bytes this one is made of in place (reshape, concat): complete when all of them are."""
 

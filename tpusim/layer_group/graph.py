@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from xdsl.ir import Operation, SSAValue
 
@@ -23,6 +24,18 @@ class Subgraph:
     inputs: tuple[SSAValue, ...]
     weights: tuple[SSAValue, ...]
     outputs: tuple[SSAValue, ...]
+
+    @cached_property
+    def compact(self) -> frozenset[SSAValue]:
+        """Constants stored without EU alignment: every op of the group reads them at a compact operand."""
+        uses = [(v, i in op.COMPACT_OPERANDS) for op in self.ops for i, v in enumerate(op.operands)]
+        spread = {v for v, is_compact in uses if not is_compact}
+        return frozenset(w for w in self.weights if w not in spread)
+
+    @cached_property
+    def constants(self) -> frozenset[SSAValue]:
+        """The weights as a set."""
+        return frozenset(self.weights)
 
     @property
     def values(self) -> tuple[SSAValue, ...]:

@@ -36,22 +36,14 @@ class Buffer:
         return frozenset([*range(self.start, count), *range(self.end + 1)])
 
 
-def is_compact(value: SSAValue, users: Sequence[tuple[TpuOp, int]]) -> bool:
-    """Whether a constant is stored without EU alignment: every user reads it at a compact operand."""
-    del value
-    return all(index in user.COMPACT_OPERANDS for user, index in users)
-
-
 def tensor_bytes(value: SSAValue, slices: ValueSlices, graph: Subgraph, chip: ChipSpec) -> int:
     """Bytes per lane of a tensor's largest slice."""
-    weight = value in graph.weights
-    users = [(op, i) for op in graph.ops for i, v in enumerate(op.operands) if v is value]
     return lmem_bytes(
         slices.largest,
         command_dtype(element_of(value)),
         chip,
-        aligned=not (weight and is_compact(value, users)),
-        packed=not weight,
+        aligned=value not in graph.compact,
+        packed=value not in graph.constants,
     )
 
 
@@ -77,7 +69,7 @@ def buffers(
         for index, row in enumerate(rows):
             _date(row, index, stage, start, end)
     found = [
-        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start[v], end[v], held=v in graph.weights and steps > 1)
+        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start[v], end[v], held=v in graph.constants and steps > 1)
         for v in start
     ]
     for index, row in enumerate(rows):

@@ -1,7 +1,7 @@
 """Local-memory allocation: greedy, bank aware, with lifetimes that may wrap around the loop (layer_group.md 10.1)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
@@ -23,114 +23,145 @@ class Allocation:
     peak_bytes: int
 
 
-@dataclass
-class _Pending:
+@dataclass(eq=False)
+class _Item:
+    """A buffer while it is being placed."""
+
     buffer: Buffer
     rows: frozenset[int]
     gaps: list[Gap]
     order: int
+    computed: frozenset[int]
+    """Rows whose op reads or writes the tensor."""
+    moved: frozenset[int]
+    """Rows whose DMA loads or stores the tensor."""
+
+    @property
+    def area(self) -> int:
+        """Bytes times rows."""
+        return self.buffer.size * len(self.rows)
+
+
+@dataclass
+class _Traffic:
+    """Per row: how many unplaced tensors the op and the DMA of the row touch."""
+
+    has_op: list[bool]
+    computed: list[int] = field(default_factory=list[int])
+    moved: list[int] = field(default_factory=list[int])
+
+    def conflict(self, item: _Item) -> int:
+        """1 if in a row with an op the unplaced tensor meets another unplaced one (layer_group.md 10.1, rule 3)."""
+        for row in item.computed | item.moved:
+            meets_another = self.computed[row] > 1 or self.moved[row] > 0
+            if self.has_op[row] and self.computed[row] > 0 and meets_another:
+                return 1
+        return 0
+
+    def place(self, item: _Item) -> None:
+        """The tensor is placed now and no longer counts."""
+        for row in item.computed:
+            self.computed[row] -= 1
+        for row in item.moved - item.computed:
+            self.moved[row] -= 1
 
 
 def allocate(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec) -> Allocation | None:
     """Place every buffer, or None if they do not fit."""
-    count = len(rows)
-    usage = [_engines(row) for row in rows]
-    pending = [
-        _Pending(b, b.rows(count), [(0, chip.lmem_bytes)] if b.size <= chip.lmem_bytes else [], i)
-        for i, b in enumerate(buffers)
-    ]
-    if any(not p.gaps for p in pending) or _overfull(pending, count, chip):
+    if any(b.size > chip.lmem_bytes for b in buffers) or overfull(buffers, len(rows), chip):
         return None
+    pending = _items(buffers, rows, chip)
+    traffic = _traffic(pending, rows)
     placed: dict[SSAValue | TpuOp, int] = {}
-    last: _Pending | None = None
+    last: tuple[_Item, int] | None = None
     while pending:
-        pending.sort(key=lambda p: _priority(p, placed, usage, count))
-        best: tuple[int, _Pending] | None = None
-        for item in pending:
-            if last is not None:
-                _occupy(item, last, placed[last.buffer.owner], chip)
-            if not item.gaps:
-                return None
-            address = _candidate(item, last, placed, usage, chip)
-            if best is None or address < best[0]:
-                best = address, item
-            if last is None:
-                break
-        assert best is not None
-        address, last = best
-        placed[last.buffer.owner] = address
-        pending.remove(last)
+        pending.sort(key=lambda i: (-traffic.conflict(i), -i.area, i.buffer.start, i.order))
+        found = _lowest(pending, last, chip)
+        if found is None:
+            return None
+        item, address = last = found
+        placed[item.buffer.owner] = address
+        traffic.place(item)
+        pending.remove(item)
     sizes = {b.owner: b.size for b in buffers}
     return Allocation(placed, sizes, max((placed[o] + sizes[o] for o in placed), default=0))
 
 
-def _engines(row: Row) -> tuple[set[SSAValue], set[SSAValue]]:
-    """(tensors the ops of a row touch, tensors its DMA moves)."""
-    computed = {v for op in row.layers for v in (*op.operands, *op.results)}
-    return computed, {t.value for t in row.transfers}
-
-
-def _overfull(pending: Sequence[_Pending], count: int, chip: ChipSpec) -> bool:
-    """Whether some row's buffers alone exceed local memory (no placement can help)."""
+def overfull(buffers: Sequence[Buffer], count: int, chip: ChipSpec) -> bool:
+    """Whether some row's buffers alone exceed local memory, so that no placement can help."""
     need = [0] * count
-    for item in pending:
-        for row in item.rows:
-            need[row] += item.buffer.size
+    for buffer in buffers:
+        for row in buffer.rows(count):
+            need[row] += buffer.size
     return max(need, default=0) > chip.lmem_bytes
 
 
-def _priority(
-    item: _Pending,
-    placed: dict[SSAValue | TpuOp, int],
-    usage: Sequence[tuple[set[SSAValue], set[SSAValue]]],
-    count: int,
-) -> tuple[int, int, int, int]:
-    """Conflict descending, area descending, start ascending, creation ascending."""
-    owner, area = item.buffer.owner, item.buffer.size * len(item.rows)
-    return -_conflicts(owner, placed, usage), -area, item.buffer.start, item.order
+def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec) -> list[_Item]:
+    computed: dict[SSAValue | TpuOp, set[int]] = {}
+    moved: dict[SSAValue | TpuOp, set[int]] = {}
+    for index, row in enumerate(rows):
+        for op in row.layers:
+            for value in (*op.operands, *op.results):
+                computed.setdefault(value, set()).add(index)
+        for transfer in row.transfers:
+            moved.setdefault(transfer.value, set()).add(index)
+    return [
+        _Item(
+            buffer=b,
+            rows=b.rows(len(rows)),
+            gaps=[(0, chip.lmem_bytes)],
+            order=i,
+            computed=frozenset(computed.get(b.owner, ())),
+            moved=frozenset(moved.get(b.owner, ())),
+        )
+        for i, b in enumerate(buffers)
+    ]
 
 
-def _conflicts(
-    owner: SSAValue | TpuOp,
-    placed: dict[SSAValue | TpuOp, int],
-    usage: Sequence[tuple[set[SSAValue], set[SSAValue]]],
-) -> int:
-    """1 if in some row the unplaced buffer still shares the row with another one of either engine."""
-    if isinstance(owner, TpuOp):
-        return 0
-    for computed, moved in usage:
-        if not computed or owner not in computed | moved:
-            continue
-        open_computed = [v for v in computed if v not in placed]
-        open_moved = [v for v in moved if v not in placed]
-        if open_computed and not (len(open_computed) == 1 and not open_moved):
-            return 1
-    return 0
+def _traffic(items: Sequence[_Item], rows: Sequence[Row]) -> _Traffic:
+    traffic = _Traffic([bool(row.layers) for row in rows], [0] * len(rows), [0] * len(rows))
+    for item in items:
+        for row in item.computed:
+            traffic.computed[row] += 1
+        for row in item.moved - item.computed:
+            traffic.moved[row] += 1
+    return traffic
 
 
-def _occupy(item: _Pending, last: _Pending, address: int, chip: ChipSpec) -> None:
+def _lowest(pending: Sequence[_Item], last: tuple[_Item, int] | None, chip: ChipSpec) -> tuple[_Item, int] | None:
+    """The item that can be placed at the lowest address, the first in order on ties; None if one has no room."""
+    if last is None:
+        return pending[0], 0
+    best: tuple[_Item, int] | None = None
+    for item in pending:
+        _occupy(item, *last, chip)
+        if not item.gaps:
+            return None
+        address = _candidate(item, *last, chip)
+        if best is None or address < best[1]:
+            best = item, address
+    return best
+
+
+def _occupy(item: _Item, last: _Item, address: int, chip: ChipSpec) -> None:
     """Take the bytes of the buffer placed last out of an item's free gaps if both live at once."""
-    if not item.rows & last.rows:
+    if item.rows.isdisjoint(last.rows):
         return
-    low, high = address, align(address + last.buffer.size, chip.eu_bytes)
+    low, high, size = address, align(address + last.buffer.size, chip.eu_bytes), item.buffer.size
     gaps: list[Gap] = []
     for start, end in item.gaps:
-        gaps.extend(g for g in ((start, min(end, low)), (max(start, high), end)) if g[1] - g[0] >= item.buffer.size)
+        if end <= low or start >= high:
+            gaps.append((start, end))
+            continue
+        gaps.extend(g for g in ((start, low), (high, end)) if g[1] - g[0] >= size)
     item.gaps = gaps
 
 
-def _candidate(
-    item: _Pending,
-    last: _Pending | None,
-    placed: dict[SSAValue | TpuOp, int],
-    usage: Sequence[tuple[set[SSAValue], set[SSAValue]]],
-    chip: ChipSpec,
-) -> int:
-    """The first gap outside the banks to avoid, else the first gap."""
-    if last is not None and _clash(item, last, usage):
+def _candidate(item: _Item, last: _Item, address: int, chip: ChipSpec) -> int:
+    """The first gap outside the banks of the buffer placed last if the two clash, else the first gap."""
+    if _clash(item, last):
         bank = chip.lmem_bank_bytes
-        low = placed[last.buffer.owner] // bank * bank
-        high = align(placed[last.buffer.owner] + last.buffer.size, bank)
+        low, high = address // bank * bank, align(address + last.buffer.size, bank)
         for start, end in item.gaps:
             for a, b in ((start, min(end, low)), (max(start, high), end)):
                 if b - a >= item.buffer.size:
@@ -138,13 +169,10 @@ def _candidate(
     return item.gaps[0][0]
 
 
-def _clash(item: _Pending, last: _Pending, usage: Sequence[tuple[set[SSAValue], set[SSAValue]]]) -> bool:
-    """Whether two buffers meet in a row as TIU against DMA, or as operand and result of one op."""
-    a, b = item.buffer.owner, last.buffer.owner
-    if isinstance(a, TpuOp) or isinstance(b, TpuOp):
-        return False
-    for row in item.rows:
-        computed, moved = usage[row]
-        if (a in computed and b in computed) or (a in computed and b in moved) or (a in moved and b in computed):
-            return True
-    return False
+def _clash(item: _Item, last: _Item) -> bool:
+    """Whether two tensors meet in a row as TIU against DMA, or as operands or results of one op."""
+    return not (
+        item.computed.isdisjoint(last.computed)
+        and item.computed.isdisjoint(last.moved)
+        and item.moved.isdisjoint(last.computed)
+    )

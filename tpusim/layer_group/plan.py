@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import inf, prod
 
 from xdsl.ir import SSAValue
 
@@ -99,36 +99,49 @@ def _more(sections: Sections, limit: Sections, graph: Subgraph) -> Sections | No
     return Sections(sections.n, sections.h + 1) if sections.h < limit.h else None
 
 
-def plan(ops: Sequence[TpuOp], chip: ChipSpec) -> GroupPlan | str:
-    """A working plan for these ops as one group, or why there is none."""
+def plan(ops: Sequence[TpuOp], chip: ChipSpec, sections: Sections | None = None) -> GroupPlan | str:
+    """A working plan for these ops as one group, or why there is none.
+
+    sections: use exactly these, however many rows they repeat, instead of searching.
+    """
     graph = subgraph(ops)
     limit = max_sections(graph, chip)
+    if sections is not None:
+        return _forced(graph, sections, limit, chip)
     start = first_guess(graph, limit, chip)
     if start is None and len(ops) > 1:
         return "the group cannot be cut into as many sections as it needs"
     rows = schedule(graph)
     held = sum(tensor_bytes(w, ValueSlices.whole(w), graph, chip) for w in graph.weights)
-    sections: Sections | None = start or limit
+    attempt: Sections | None = start or limit
     why = "no sections were tried"
     for _ in range(MAX_TRIES):
-        if sections is None:
+        if attempt is None:
             break
-        if sections.steps > 1 and held > chip.lmem_bytes:
+        if attempt.steps > 1 and held > chip.lmem_bytes:
             return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
-        found = _attempt(graph, rows, sections, chip)
+        found = _attempt(graph, rows, attempt, chip)
         if isinstance(found, GroupPlan):
             return found
         why = found
-        sections = _more(sections, limit, graph)
+        attempt = _more(attempt, limit, graph)
     return why
 
 
-def _attempt(graph: Subgraph, rows: list[Row], sections: Sections, chip: ChipSpec) -> GroupPlan | str:
+def _forced(graph: Subgraph, sections: Sections, limit: Sections, chip: ChipSpec) -> GroupPlan | str:
+    if sections.n > limit.n or sections.h > limit.h:
+        return f"at most nsecs={limit.n}, hsecs={limit.h} are possible, got nsecs={sections.n}, hsecs={sections.h}"
+    return _attempt(graph, schedule(graph), sections, chip, max_halo=inf)
+
+
+def _attempt(
+    graph: Subgraph, rows: list[Row], sections: Sections, chip: ChipSpec, max_halo: float = MAX_HALO
+) -> GroupPlan | str:
     try:
         slices = slice_group(graph, sections, chip)
     except SliceError as error:
         return str(error)
-    if len(graph.ops) > 1 and any(_halo(s) > MAX_HALO for s in slices.values()):
+    if len(graph.ops) > 1 and any(_halo(s) > max_halo for s in slices.values()):
         return f"halos at hsecs={sections.h} would repeat more than half of a tensor's rows"
     found = buffers(graph, rows, slices, chip, steps=sections.steps)
     allocation = allocate(found, rows, chip)

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, int_attr, ints_attr, set_op_name, value_name
-from tpusim.layer_group.lifetime import is_compact
 from tpusim.layer_group.plan import GroupPlan
 from tpusim.layer_group.slicing import ValueSlices
 from tpusim.layer_group.timestep import Transferred
 from tpusim.ops.base import TpuOp
-from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, make_group
+from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, group_info, make_group
 
 STAGES = 3
 Item = Transferred | TpuOp
@@ -73,7 +72,8 @@ def write_group(plan: GroupPlan) -> None:
         _annotate(op, op.results[0], plan, flow.ids[id(op)], 1)
         work = plan.allocation.address.get(op)
         if work is not None:
-            info = op.attributes["group_info"].data  # type: ignore[attr-defined]
+            info = group_info(op)
+            assert info is not None
             with_work = replace(info, buffer_addr=work, buffer_size=plan.allocation.size[op])
             op.attributes["group_info"] = LayerGroupAttr(with_work)
     stores = _stores(plan, flow, block)
@@ -118,13 +118,11 @@ def _transfers(plan: GroupPlan, kind: str) -> list[Transferred]:
 
 
 def _annotate(op: Operation, value: SSAValue, plan: GroupPlan, identity: int, stage: int) -> None:
-    weight = value in plan.graph.weights
-    users = [(o, i) for o in plan.graph.ops for i, v in enumerate(o.operands) if v is value]
     info = replace(
         slice_info(plan.slices[value]),
         out_addr=plan.allocation.address[value],
         out_size=plan.allocation.size[value],
-        eu_align=not (weight and is_compact(value, users)),
+        eu_align=value not in plan.graph.compact,
         id=identity,
         stage=stage,
     )

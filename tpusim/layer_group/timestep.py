@@ -27,8 +27,8 @@ class Transferred:
 class Row:
     """One time step: at most one op, and the transfers beside it."""
 
-    layers: list[TpuOp] = field(default_factory=list)
-    transfers: list[Transferred] = field(default_factory=list)
+    layers: list[TpuOp] = field(default_factory=list[TpuOp])
+    transfers: list[Transferred] = field(default_factory=list[Transferred])
 
     def touches(self, value: SSAValue) -> bool:
         """Whether an op of the row reads or writes `value`."""

@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CalibrationError
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
 from tpusim.ops.base import TopOp
@@ -23,6 +24,7 @@ class Propagation:
 
     def __init__(self, model: Model, chip: ChipSpec) -> None:
         self.chip = chip
+        self.weights = model.weights
         self.ops = [op for op in model.ops if isinstance(op, TopOp)]
         self.ranges: dict[SSAValue, Range] = {}
         for op in self.ops:
@@ -98,7 +100,7 @@ class Propagation:
         out = self.ranges.get(op.results[0]) if op.results else None
         if out is None:
             return False
-        inputs = [self.ranges.get(v) for v in op.operands if is_tensor(v) and not isinstance(v.owner, TopWeight)]
+        inputs = [self._range_of(v) for v in op.operands if is_tensor(v)]
         known = [r for r in inputs if r is not None]
         if len(known) != len(inputs) or not known:
             return False
@@ -113,6 +115,13 @@ class Propagation:
                 self.assign(user.results[0], (0.0, out[1]))
             return True
         return False
+
+    def _range_of(self, value: SSAValue) -> Range | None:
+        """The range of a value; a constant has the one of its data."""
+        if isinstance(value.owner, TopWeight):
+            data = self.weights[op_name(value.owner)]
+            return float(data.min()), float(data.max())
+        return self.ranges.get(value)
 
     def product_sign(self, op: TopOp) -> bool:
         """Step 3: a product of two signed inputs is signed."""

@@ -95,11 +95,10 @@ class TopAdd(TopOp):
         shifts: list[int] = []
         for value in self.inputs:
             constant = ctx.array(value)
-            scale = constant_scale(constant) if constant is not None else ctx.quant(value)
+            scale = _operand_scale(ctx, value)
             if scale is None:
                 return f"operand '{value_name(value)}' is not calibrated"
-            ratio = (scale if isinstance(scale, float) else scale.scale, out.scale)
-            fit = multiplier_and_shift(*ratio, ctx.chip)
+            fit = multiplier_and_shift(scale, out.scale, ctx.chip)
             if fit is None:
                 return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
             multipliers.append(fit[0])
@@ -117,13 +116,17 @@ class TopAdd(TopOp):
         )
 
 
-def constant_scale(constant: np.ndarray) -> float:
-    """Scale of a constant operand (numerics.md 9.3)."""
-    return constant_operand(constant)[1]
+def _operand_scale(ctx: LoweringContext, value: SSAValue) -> float | None:
+    """Scale of an operand; a constant has its own (numerics.md 9.3)."""
+    constant = ctx.array(value)
+    if constant is not None:
+        return constant_operand(constant)[1]
+    quant = ctx.quant(value)
+    return None if quant is None else quant.scale
 
 
 def multiplier_and_shift(s_in: float, s_out: float, chip: ChipSpec) -> tuple[int, int] | None:
-    """8-bit (m, r) of s_in/s_out: best fit on chips with multipliers, numerics.md 5.4 on BM1684; None: no valid pair."""
+    """8-bit (m, r) of s_in/s_out: best fit, or numerics.md 5.4 on a chip without multipliers; None: no valid pair."""
     if chip.requant_words > 0:
         try:
             return best_fit_positive(s_in / s_out)
@@ -157,9 +160,9 @@ class TpuAdd(TpuOp):
             return (_clamped(kernels.add_float(tuple(operands), do_relu=relu_of(self)), relu_limit_of(self)),)
         y = kernels.add_int(
             tuple(operands),
-            np.array(ints(self.multipliers), np.int64),
-            np.array(ints(self.rshifts), np.int64),
-            np.array([zero_point(v) for v in self.inputs], np.int64),
+            ints(self.multipliers),
+            ints(self.rshifts),
+            tuple(zero_point(v) for v in self.inputs),
             zero_point(self.output),
             do_relu=relu_of(self),
             out_dtype=value_dtype(self.output),

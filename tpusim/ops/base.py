@@ -72,7 +72,7 @@ class OnnxNode:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
-    taken: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set[str])
 
     def take(self, key: str, default: Any = None) -> Any:
         """The attribute's value, or `default`."""
@@ -240,7 +240,7 @@ class RangeRule:
     fixed: the output range is this, whatever was measured (Softmax).
     forward_first: step 1, forward: step 9, output takes the input's range. backward: step 5, input takes the output's.
     sign: step 2, the sign rule. unify: step 4, all inputs and the output share one range; for Concat only if the
-    signs agree (unify_skips_mixed_signs). product: step 3, the sign rule of a product. sum_sign: step 2, the rule of Add.
+    signs agree (unify_skips_mixed_signs). product: step 3, the sign rule of a product. sum_sign: step 2, Add.
     forward_without_multiplier: step 9 on chips without requant multipliers only (AvgPool on BM1684).
     """
 
@@ -259,6 +259,10 @@ class RangeRule:
 class ShapedOp(IRDLOperation):
     """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
 
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The op's function on arrays of the operands' shapes (InferenceInterface)."""
+        raise NotImplementedError
+
     def infer(self) -> tuple[Shape, ...]:
         """Shapes of the results. Raises ValueError for operands that do not fit."""
         raise NotImplementedError
@@ -275,7 +279,7 @@ class ShapedOp(IRDLOperation):
 
 
 class TopOp(ShapedOp):
-    """A device-independent op."""
+    """A device-independent op; its `inference` is the float function."""
 
     ONNX: ClassVar[tuple[str, ...]] = ()
     """ONNX node types this class imports."""
@@ -285,10 +289,6 @@ class TopOp(ShapedOp):
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
         """Import one node; returns the value of its first output."""
-        raise NotImplementedError
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The op's float function on arrays of the operands' shapes (InferenceInterface)."""
         raise NotImplementedError
 
     def flops(self) -> int:
@@ -307,14 +307,10 @@ class TopOp(ShapedOp):
 
 
 class TpuOp(ShapedOp):
-    """An op of one chip."""
+    """An op of one chip; its `inference` computes exactly what the chip computes."""
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The op's function exactly as the chip computes it (InferenceInterface)."""
-        raise NotImplementedError
 
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""

@@ -18,6 +18,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, Pure
 
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, set_op_name
+from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, Shape, ShapedOp, TopOp
@@ -46,7 +47,7 @@ class TopWeight(IRDLOperation):
 
     name = "top.Weight"
     output = result_def(TensorType)
-    traits = traits_def(Pure())
+    traits = traits_def(Pure(), NamesWeight())
 
 
 @irdl_op_definition

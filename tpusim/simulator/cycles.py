@@ -123,6 +123,12 @@ def _function_steps(command: Fn) -> _Steps:
             return _Steps(arithmetic=4, lookups=1, requants=1)
         case "lrn":  # square, one sum per neighbour, scale, bias, multiply; log and exp
             return _Steps(arithmetic=4 + int(command.params.get("size", 1)), series=2)
+        case "add_int":  # multiply and shift per operand, additions
+            return _Steps(arithmetic=len(command.inputs) - 1, requants=len(command.inputs))
+        case "mul_int":  # products, one requant
+            return _Steps(arithmetic=len(command.inputs) - 1, requants=1)
+        case "concat" | "reshape":  # one copy
+            return _Steps(arithmetic=1)
         case _:  # unknown to the table: a series and two vector steps
             return _Steps(arithmetic=2, series=1)
 

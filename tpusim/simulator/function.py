@@ -11,7 +11,7 @@ import numpy as np
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import numpy_dtype
-from tpusim.simulator.integer import float_to_integer, is_float, round_half_away
+from tpusim.simulator.integer import float_to_integer, is_float, round_half_away, rounding_shift, saturate
 
 Operands = tuple[np.ndarray, ...]
 
@@ -60,10 +60,52 @@ def lrn(command: Fn, operands: Operands) -> np.ndarray:
     return (x / (bias + alpha / size * total) ** beta).astype(np.float32)
 
 
+def _integers(command: Fn, operands: Operands) -> list[np.ndarray]:
+    """The operands as int64 with their zero points (params z0, z1 ...) taken off."""
+    return [x.astype(np.int64) - int(command.params[f"z{i}"]) for i, x in enumerate(operands)]
+
+
+def add_int(command: Fn, operands: Operands) -> np.ndarray:
+    """Integer sum (numerics.md 9.0): sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z); params m0, r0, z0, ..., z, relu."""
+    terms = [
+        rounding_shift(x * int(command.params[f"m{i}"]), int(command.params[f"r{i}"]), "half_up")
+        for i, x in enumerate(_integers(command, operands))
+    ]
+    total = sum(terms[1:], start=terms[0])
+    if command.params["relu"]:
+        total = np.maximum(total, 0)
+    return saturate(total + int(command.params["z"]), command.output.dtype)
+
+
+def mul_int(command: Fn, operands: Operands) -> np.ndarray:
+    """Integer product (numerics.md 9.0): sat(RSR(relu(prod (q_i - z_i))*m, r) + z); params z0, ..., m, r, z, relu."""
+    first, *rest = _integers(command, operands)
+    for factor in rest:
+        first = first * factor
+    if command.params["relu"]:
+        first = np.maximum(first, 0)
+    scaled = rounding_shift(first * int(command.params["m"]), int(command.params["r"]), "half_up")
+    return saturate(scaled + int(command.params["z"]), command.output.dtype)
+
+
+def concat(command: Fn, operands: Operands) -> np.ndarray:
+    """Operands one after the other along `axis`; bytes are moved unchanged."""
+    return np.concatenate(operands, axis=int(command.params["axis"]))
+
+
+def reshape(command: Fn, operands: Operands) -> np.ndarray:
+    """The operand's elements in order, in the output's shape."""
+    return operands[0].reshape(command.output.shape)
+
+
 FUNCTIONS: dict[str, Callable[[Fn, Operands], np.ndarray]] = {
     "softmax": softmax,
     "softmax_int": softmax_int,
     "lrn": lrn,
+    "add_int": add_int,
+    "mul_int": mul_int,
+    "concat": concat,
+    "reshape": reshape,
 }
 
 

@@ -37,8 +37,8 @@ class WatchedTensors:
             self._values[name][window][again], part[again], equal_nan=part.dtype.kind == "f"
         ):
             raise SimulationError(
-                f"tensor '{name}': the slice at {location.start} of shape {part.shape} differs from an overlapping slice "
-                "computed before; the slices or halos of its group are wrong"
+                f"tensor '{name}': the slice at {location.start} of shape {part.shape} differs from an overlapping "
+                "slice computed before; the slices or halos of its group are wrong"
             )
         self._values[name][window] = part
         self._seen[name][window] = True

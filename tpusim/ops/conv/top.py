@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, N
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, text
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, text, value_name
 from tpusim.ir.types import f32, shape_of
 from tpusim.ops.base import (
     Array,
@@ -117,17 +117,18 @@ class TopConv(TopOp):
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
         operands = [ctx.operand(self.input, "f32", self), *(self._constant(ctx, v) for v in (self.filter, self.bias))]
         limit = self.relu_limit.value.data if self.relu_limit else -1.0
-        return self._build(ctx, operands, f32, {"relu_limit": float_attr(limit)})
+        return self.build_tpu(ctx, operands, f32, {"relu_limit": float_attr(limit)})
 
     def _constant(self, ctx: LoweringContext, value: SSAValue) -> SSAValue:
         if is_none(value):
             return ctx.none()
         array = ctx.array(value)
-        return ctx.operand(value, "f32", self) if array is None else ctx.weight(_weight_name(value), array)
+        return ctx.operand(value, "f32", self) if array is None else ctx.weight(value_name(value), array)
 
-    def _build(
+    def build_tpu(
         self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, more: dict[str, Attribute]
     ) -> SSAValue:
+        """A tpu.Conv2D with this op's geometry and the given operands, type and further attributes."""
         keep = ("kernel_shape", "strides", "pads")
         attributes = {k: self.attributes[k] for k in keep}
         attributes["dilations"] = ints_attr(self.geometry["dilations"])  # type: ignore[arg-type]
@@ -149,10 +150,6 @@ def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | in
         for i in range(2)
     )
     return (x[0], filter[0], *spatial)
-
-
-def _weight_name(value: SSAValue) -> str:
-    return op_name(value.owner)  # type: ignore[arg-type]
 
 
 def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: bool) -> np.ndarray:
@@ -194,7 +191,7 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
     filter = saturate_np(round_half_away(w / scales.reshape(-1, 1, 1, 1)), "int8" if signed else "uint8")
     int_bias = _int32_bias(bias, filter if signed else np.zeros_like(filter), scales * s_in, x.zero_point)
     m, r = best_fit_array(scales * s_in / y.scale)
-    name = _weight_name(op.filter)
+    name = value_name(op.filter)
     operands = [
         ctx.operand(op.input, "int8", op),
         ctx.weight(name + "_int8", filter),
@@ -203,7 +200,7 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
     more: dict[str, Attribute] = {
         "multiplier": ints_attr(m), "rshift": ints_attr(r), "quant_mode": text("MultiplierShift")
     }  # fmt: skip
-    return op._build(ctx, operands, ctx.quantised_type(op.output), more)
+    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), more)
 
 
 def _int32_bias(bias: np.ndarray | None, filter: np.ndarray, scale: np.ndarray, z_in: int) -> np.ndarray | None:
@@ -226,7 +223,7 @@ def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
         return None
     r, int_bias = shift_and_bias(r, bias, y.scale)
     filter = saturate_np(round_half_away(w.astype(np.float64) * 2.0**r * x.scale / y.scale), "int8")
-    name = _weight_name(op.filter)
+    name = value_name(op.filter)
     operands = [
         ctx.operand(op.input, "int8", op),
         ctx.weight(name + "_int8", filter),
@@ -237,7 +234,7 @@ def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
         "rshift": ints_attr([r]),
         "quant_mode": text("OnlyShift"),
     }
-    return op._build(ctx, operands, ctx.quantised_type(op.output), more)
+    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), more)
 
 
 def shift_and_bias(r: int, bias: np.ndarray | None, s_out: float) -> tuple[int, np.ndarray | None]:

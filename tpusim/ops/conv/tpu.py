@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from tpusim_kernels import conv as kernels
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
+from xdsl.ir import Attribute
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints
+from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, ints_attr, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes
@@ -120,20 +121,20 @@ class TpuConv2D(TpuOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: accumulate, bias, requant, relu at the zero point, saturate (numerics.md 9.1)."""
         x, w, b = operands
-        geometry = {**self.geometry, "groups": self.groups, "do_relu": self.relu}
-        m = np.array(ints(self.multiplier), np.int64) if self.multiplier else None
-        r = np.array(ints(self.rshift), np.int64) if self.rshift else None
+        geometry: dict[str, Any] = {**self.geometry, "groups": self.groups, "do_relu": self.relu}
+        m: Array = np.array(ints(self.multiplier), np.int64) if self.multiplier else None
+        r: Array = np.array(ints(self.rshift), np.int64) if self.rshift else None
         if _is_set(self.coeff_merged):
             w, b, m, r = self._unmerge(np.asarray(w))
         elif _is_set(self.filter_packed):
             w = self._unpack(np.asarray(w).reshape(self.channels[1], -1))
         if not self.quantised:
             limit = self.relu_limit.value.data if self.relu_limit else -1.0
-            return (kernels.conv2d_float(x, w, _flat(b), relu_limit=limit, **geometry),)  # type: ignore[arg-type]
+            return (kernels.conv2d_float(x, w, _flat(b), relu_limit=limit, **geometry),)
         y = kernels.conv2d_int(
             x, w, _flat(b), m, r, zero_point(self.input), zero_point(self.output),
             out_dtype=value_dtype(self.output), requant="only_shift" if self._only_shift else "multiply_shift",
-            **geometry,  # type: ignore[arg-type]
+            **geometry,
         )  # fmt: skip
         return (y,)
 
@@ -141,14 +142,14 @@ class TpuConv2D(TpuOp):
     def _only_shift(self) -> bool:
         return self.quant_mode is not None and self.quant_mode.data == "OnlyShift"
 
-    def _unpack(self, rows: np.ndarray) -> np.ndarray:
+    def _unpack(self, rows: np.ndarray) -> Array:
         ic, oc = self.channels
         if self.depthwise:
             return rows.reshape(oc, 1, *self.kernel)
         assert self.filter_packing is not None
         return unpack_filter(rows, ic, self.kernel, self.filter_packing.value.data)
 
-    def _unmerge(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    def _unmerge(self, image: np.ndarray) -> tuple[Array, np.ndarray | None, np.ndarray, np.ndarray]:
         layout = self._merged_layout_of_type()
         rows, bias, requant = layout.unpack(image.reshape(layout.rows, -1), with_bias=_is_set(self.with_bias))
         m, shift = requant[:, 0], requant[:, 1]
@@ -176,23 +177,26 @@ class TpuConv2D(TpuOp):
             return
         packing = ctx.chip.filter_packing(filter.dtype.itemsize)
         rows = filter.reshape(filter.shape[0], -1) if self.depthwise else pack_filter(filter, packing)
-        name = self.filter.owner.location.desc.data  # type: ignore[union-attr]
+        name = value_name(self.filter)
         self.attributes["filter_packing"] = int_attr(packing)
         self.attributes["with_bias"] = flag(bias is not None)
         if self.quantised and ctx.chip.coeff_merged:
             self._merge(ctx, rows, bias, name)
             return
         self.attributes["filter_packed"] = flag(True)
-        packed = rows.reshape(foldable_shape(*rows.shape, packing))
+        packed = rows.reshape(foldable_shape(len(rows), rows.shape[1], packing))
         self.operands[1] = ctx.weight(name + "_packed", packed)
         if bias is not None:
             self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
 
     def _merge(self, ctx: ReorderContext, rows: np.ndarray, bias: np.ndarray | None, name: str) -> None:
-        layout = MergedLayout.of(*rows.shape, ctx.chip, with_bias=bias is not None, depthwise=self.depthwise)
-        m, r = np.array(ints(self.multiplier), np.int64), np.array(ints(self.rshift), np.int64)  # type: ignore[arg-type]
+        assert self.multiplier is not None and self.rshift is not None and self.filter_packing is not None
+        layout = MergedLayout.of(
+            len(rows), rows.shape[1], ctx.chip, with_bias=bias is not None, depthwise=self.depthwise
+        )
+        m, r = np.array(ints(self.multiplier), np.int64), np.array(ints(self.rshift), np.int64)
         image = layout.pack(rows, bias, m, r, zero_point(self.output))
-        shape = foldable_shape(*image.shape, self.filter_packing.value.data)  # type: ignore[union-attr]
+        shape = foldable_shape(len(image), image.shape[1], self.filter_packing.value.data)
         self.operands[1] = ctx.weight(name + "_merged", image.reshape(shape))
         self.operands[2] = ctx.none()
         self.attributes["coeff_merged"] = flag(True)
@@ -293,9 +297,7 @@ class TpuConv2D(TpuOp):
         return base, bias, None
 
 
-def _layout_attr(layout: MergedLayout) -> ArrayAttr:  # type: ignore[type-arg]
-    from tpusim.ir.attrs import ints_attr
-
+def _layout_attr(layout: MergedLayout) -> ArrayAttr[Attribute]:
     return ints_attr(
         [layout.requant_words, layout.requant_pitch_words, layout.bias_offset, layout.filter_offset, layout.row_bytes]
     )

@@ -64,7 +64,7 @@ class TpuScale(TpuOp):
         return (x,)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly as the chip; f32: product, sum, relu and limit, each rounded."""
+        """Integers exactly as the chip; f32 as top.Scale."""
         x, scale, bias, rshift = operands
         scale, bias = scale.reshape(-1), bias.reshape(-1)
         if uniform_of(self.output) is None:

@@ -1,0 +1,24 @@
+"""Strict JAX for every test, and compiled kernels kept between test runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Implicit type or rank promotion is an error, as for users with strict settings.
+
+    Compiling the kernels takes most of the time of a test run, so the compiled code is kept. Another run may be writing
+    an entry while this one reads it: JAX then warns and compiles, which is no failure.
+    """
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache:UserWarning")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jax.config.update("jax_compilation_cache_dir", str(base / "tpusim" / "jax-tests"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -1,0 +1,15 @@
+#loc1 = loc("input")
+module attributes {module.chip = "ALL", module.name = "conv", module.state = "TOP_F32", module.weight_file = "conv_top_f32_all_weight.npz"} {
+  func.func @main(%arg0: tensor<1x16x100x100xf32> loc("input")) -> tensor<1x32x100x100xf32> {
+    %0 = "top.None"() : () -> none loc(#loc)
+    %1 = "top.Input"(%arg0) : (tensor<1x16x100x100xf32>) -> tensor<1x16x100x100xf32> loc(#loc1)
+    %2 = "top.Weight"() : () -> tensor<32x16x3x3xf32> loc(#loc2)
+    %3 = "top.Weight"() : () -> tensor<32xf32> loc(#loc3)
+    %4 = "top.Conv"(%1, %2, %3) {dilations = [1, 1], do_relu = false, group = 1 : i64, kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [1, 1]} : (tensor<1x16x100x100xf32>, tensor<32x16x3x3xf32>, tensor<32xf32>) -> tensor<1x32x100x100xf32> loc(#loc4)
+    return %4 : tensor<1x32x100x100xf32> loc(#loc)
+  } loc(#loc)
+} loc(#loc)
+#loc = loc(unknown)
+#loc2 = loc("filter_conv1")
+#loc3 = loc("bias_conv1")
+#loc4 = loc("conv1")

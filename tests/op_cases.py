@@ -1,0 +1,413 @@
+"""Every op and every form of it as one row of data; test_ops.py fans each row out over stages, chips and modes.
+
+A row is a small ONNX model and what is known about it: float tolerance with its reason, where integers fall back to
+float, along which axes the op's result may be cut. A new op is a row here (architecture section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Array = np.ndarray
+Shape = tuple[int, ...]
+Nodes = list[onnx.NodeProto]
+
+CHIPS = ("bm1684x", "bm1684")
+MODES = ("int8", "f32")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far the float form may be from ONNX Runtime: |a - b| <= rtol*|b| + atol*max|b|, and why."""
+
+    rtol: float
+    atol: float
+    why: str
+
+
+EXACT = Tolerance(0.0, 0.0, "moves or compares values, rounds nothing")
+ROUNDED = Tolerance(3e-7, 1e-7, "a few roundings per element, in another order or contracted to a multiply-add")
+SUMS = Tolerance(2e-6, 2e-6, "f32 sums of up to 200 terms in another order")
+EXPONENTS = Tolerance(1e-5, 1e-6, "exp, log and pow of two libraries, each a few units of the last place")
+
+
+@dataclass(frozen=True)
+class OpCase:
+    """One op in one form.
+
+    build: the ONNX model for input shapes. inputs: shapes by name, batch first unless named in `fixed`. result: class
+    that the op under test becomes. ranges: (low, high) of an input's values where it is not (-1, 1). fallback: by chip,
+    words of the reason why the op runs in float in INT8 mode. axes: axes along which its result is cut in local
+    memory, "" for a global layer. batched: whether samples of the batch are independent, axis 0 of all tensors.
+    """
+
+    id: str
+    build: Callable[[Mapping[str, Shape]], onnx.ModelProto]
+    inputs: Mapping[str, Shape]
+    result: str
+    tolerance: Tolerance = SUMS
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    fallback: Mapping[str, str] = field(default_factory=dict)
+    axes: str = "nh"
+    batched: bool = True
+    fixed: frozenset[str] = frozenset()
+
+    def shapes(self, batch: int | None = None) -> dict[str, Shape]:
+        """Input shapes, for another batch if given."""
+        if batch is None:
+            return dict(self.inputs)
+        return {k: s if k in self.fixed else (batch, *s[1:]) for k, s in self.inputs.items()}
+
+    def model(self, batch: int | None = None) -> onnx.ModelProto:
+        """The ONNX model."""
+        return self.build(self.shapes(batch))
+
+    def feeds(self, seed: int = 0) -> dict[str, Array]:
+        """Input values."""
+        found: dict[str, Array] = {}
+        for i, (name, shape) in enumerate(self.inputs.items()):
+            low, high = self.ranges.get(name, (-1.0, 1.0))
+            found[name] = np.random.default_rng([seed, i]).uniform(low, high, shape).astype(np.float32)
+        return found
+
+
+def values(shape: Sequence[int], seed: int = 1, low: float = -1.0, high: float = 1.0) -> Array:
+    """A constant."""
+    return np.random.default_rng([seed, *shape]).uniform(low, high, shape).astype(np.float32)
+
+
+def node(op: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
+    """A node; "-" is an absent input."""
+    names = ["" if n == "-" else n for n in inputs.split()]
+    return helper.make_node(op, names, [output], name=f"{op}_{output}", **attributes)
+
+
+def network(
+    nodes: Nodes, constants: Mapping[str, Array] | None = None, opset: int = 17
+) -> Callable[[Mapping[str, Shape]], onnx.ModelProto]:
+    """A builder: the model with output "y" for given input shapes."""
+
+    def build(shapes: Mapping[str, Shape]) -> onnx.ModelProto:
+        graph = helper.make_graph(
+            nodes, "case",
+            [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items()],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+        )  # fmt: skip
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+    return build
+
+
+BATCH = 4
+"""Samples per row; on BM1684 that is one 4N word, so a few rows have 6."""
+SMALL, MEDIUM, ODD = (5, 8, 6), (12, 8, 6), (5, 11, 9)
+"""(c, h, w) of images, few so that rows share compiled kernels."""
+WIDE = (70, 6, 5)
+"""More channels than lanes."""
+
+
+def image(chw: Shape, batch: int = BATCH) -> Shape:
+    return (batch, *chw)
+
+
+# ---------------------------------------------------------------------------------------------------------------- Conv
+
+
+def conv(
+    name: str,
+    chw: Shape,
+    oc: int,
+    kernel: int,
+    *,
+    group: int = 1,
+    bias: bool = True,
+    weight: Callable[[Array], Array] = lambda w: w,
+    then: Nodes | None = None,
+    constants: Mapping[str, Array] | None = None,
+    batch: int = BATCH,
+    **attributes: Any,
+) -> OpCase:
+    """A convolution, and what follows it (from tensor "a")."""
+    weights = {"w": weight(values((oc, chw[0] // group, kernel, kernel))), **(constants or {})}
+    if bias:
+        weights["b"] = values((oc,))
+    end = "a" if then else "y"
+    first = node("Conv", "x w b" if bias else "x w", end, group=group, kernel_shape=[kernel, kernel], **attributes)
+    return OpCase(name, network([first, *(then or [])], weights), {"x": image(chw, batch)}, "tpu.Conv2D")
+
+
+def batch_norm(channels: int) -> dict[str, Array]:
+    return {k: values((channels,), i) for i, k in enumerate(("gamma", "beta", "mean"))} | {
+        "variance": values((channels,), 3, 0.1, 2.0)
+    }
+
+
+NORM = "gamma beta mean variance"
+
+
+def conv_cases() -> list[OpCase]:
+    same = {"pads": [1, 1, 1, 1]}
+    relu = [node("Relu", "a")]
+    computed = network([node("Conv", "x w", pads=[1, 1, 1, 1])])
+    return [
+        conv("conv-3x3", SMALL, 12, 3, **same),
+        conv("conv-1x1", MEDIUM, 20, 1),
+        conv("conv-5x5-s2-uneven-pads", ODD, 12, 5, strides=[2, 2], pads=[2, 1, 1, 2]),
+        conv("conv-7x7-s2", (3, 14, 14), 8, 7, strides=[2, 2], pads=[3, 3, 3, 3]),
+        conv("conv-2x2-s3", ODD, 7, 2, strides=[3, 2]),
+        conv("conv-dilated", ODD, 6, 3, dilations=[2, 2], pads=[2, 2, 2, 2]),
+        conv("conv-grouped", MEDIUM, 8, 3, group=2, **same),
+        conv("conv-grouped-wide", MEDIUM, 99, 3, group=3, **same),
+        conv("conv-grouped-many-inputs", (140, 5, 4), 6, 1, group=2),
+        conv("conv-depthwise", WIDE, 70, 3, group=70, **same),
+        conv("conv-depthwise-s2-no-bias", MEDIUM, 12, 3, group=12, bias=False, strides=[2, 2], **same),
+        conv("conv-depthwise-multiplier", SMALL, 10, 3, group=5, **same),
+        conv("conv-100-channels", SMALL, 100, 3, **same),
+        conv("conv-from-100-channels", (100, 6, 5), 8, 3, **same),
+        conv("conv-no-bias", SMALL, 12, 3, bias=False, **same),
+        conv("conv-positive-filter", SMALL, 12, 3, bias=False, weight=np.abs, **same),
+        conv("conv-integer-filter", SMALL, 12, 3, weight=lambda w: np.round(w * 30) / np.float32(4), **same),
+        conv("conv-batch-6", SMALL, 12, 3, batch=6, **same),
+        conv("conv-one-image", SMALL, 12, 3, batch=1, **same),
+        conv("conv-auto-pad", ODD, 6, 3, strides=[2, 2], auto_pad="SAME_LOWER"),
+        conv("conv-relu", SMALL, 12, 3, then=relu, **same),
+        conv("conv-relu6", SMALL, 12, 3, then=[node("Clip", "a lo hi")],
+             constants={"lo": np.float32(0)[()], "hi": np.array(6, np.float32)}, **same),
+        conv("conv-bn-relu", SMALL, 12, 3, bias=False,
+             then=[node("BatchNormalization", f"a {NORM}", "n"), node("Relu", "n")], constants=batch_norm(12), **same),
+        OpCase("conv-computed-filter", computed, {"x": image(SMALL), "w": (12, 5, 3, 3)}, "tpu.Conv2D", axes="",
+               fixed=frozenset({"w"}), fallback={c: "filter is not constant" for c in CHIPS}),
+    ]  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------------- MatMul
+
+
+def matmul_cases() -> list[OpCase]:
+    matrix, row = values((48, 20)), values((20,), 2)
+    weights = {"w": matrix, "b": row}
+    no_bm1684 = {"bm1684": "one constant matrix"}
+
+    def case(name: str, nodes: Nodes, inputs: Mapping[str, Shape], constants: Mapping[str, Array], **more: Any):  # noqa: ANN202
+        return OpCase(name, network(nodes, constants), inputs, "tpu.MatMul", axes="", **more)
+
+    return [
+        case("gemm-fc", [node("Gemm", "x w b", transB=1)], {"x": (4, 48)}, weights | {"w": matrix.T.copy()}),
+        case("gemm-alpha-beta", [node("Gemm", "x w b", alpha=0.5, beta=2.0)], {"x": (4, 48)}, weights),
+        case("gemm-relu", [node("Gemm", "x w b", "a"), node("Relu", "a")], {"x": (4, 48)}, weights),
+        case("gemm-trans-a", [node("Gemm", "x w b", transA=1)], {"x": (48, 3)}, weights, batched=False),
+        case("matmul-3d", [node("MatMul", "x w")], {"x": (4, 5, 48)}, {"w": matrix}),
+        case("matmul-batched-weight", [node("MatMul", "x w")], {"x": (4, 3, 5, 6)}, {"w": values((3, 6, 7))},
+             fallback=no_bm1684),
+        case("matmul-activations", [node("MatMul", "x z")], {"x": (4, 3, 5, 6), "z": (4, 3, 6, 7)}, {},
+             fallback=no_bm1684),
+        case("matmul-constant-left", [node("MatMul", "w x")], {"x": (4, 20, 7)}, {"w": matrix},
+             fallback={c: "left operand is constant" for c in CHIPS}),
+    ]  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------- Add, Sum, Mul, norm
+
+
+def element_wise(name: str, nodes: Nodes, inputs: Mapping[str, Shape], result: str, **more: Any) -> OpCase:
+    """A row that rounds a few times per element; `constants` are weights."""
+    constants = more.pop("constants", {})
+    return OpCase(name, network(nodes, constants), inputs, result, **{"tolerance": ROUNDED, **more})
+
+
+def add_cases() -> list[OpCase]:
+    x, add = image(SMALL), "tpu.Add"
+    two, three = {"x": x, "z": x}, {"x": x, "z": x, "v": x}
+    far = {"z": (-3.0, 0.1), "v": (0.0, 0.2)}
+    return [
+        element_wise("add", [node("Add", "x z")], two, add, ranges=far),
+        element_wise("add-wide", [node("Add", "x z")], {"x": image(WIDE), "z": image(WIDE)}, add),
+        element_wise("add-batch-6", [node("Add", "x z")], {"x": (6, *SMALL), "z": (6, *SMALL)}, add),
+        element_wise("add-relu", [node("Add", "x z", "a"), node("Relu", "a")], two, add, ranges=far),
+        element_wise("add-unsigned", [node("Add", "x z")], two, add, ranges={"x": (0.0, 1.0), "z": (0.0, 2.0)}),
+        element_wise("add-chain", [node("Add", "x z", "a"), node("Add", "a v")], three, add, ranges=far),
+        element_wise("add-itself", [node("Add", "x x")], {"x": x}, add),
+        element_wise("add-channels", [node("Add", "x z")], {"x": x, "z": (BATCH, 5, 1, 1)}, add),
+        element_wise("add-one-image", [node("Add", "x z")], {"x": x, "z": (1, 5, 1, 1)}, add, fixed=frozenset({"z"})),
+        element_wise("add-rank", [node("Add", "x z")], {"x": x, "z": (8, 6)}, add, fixed=frozenset({"z"}), axes=""),
+        element_wise("add-constant", [node("Add", "x w")], {"x": x}, add, constants={"w": values((1, 1, 8, 6))}),
+        element_wise("add-scalar", [node("Add", "x w")], {"x": x}, add, constants={"w": np.array(0.7, np.float32)},
+                     axes=""),
+        element_wise("add-constant-channels", [node("Add", "x w")], {"x": x}, "tpu.Scale",
+                     constants={"w": values((1, 5, 1, 1))}),
+        element_wise("add-unbalanced", [node("Add", "x z")], two, add, ranges={"z": (-90.0, 90.0)},
+                     fallback={c: "more than 64" for c in CHIPS}),
+        element_wise("sum-three", [node("Sum", "x z v")], three, add, ranges=far),
+        element_wise("sum-three-relu", [node("Sum", "x z v", "a"), node("Relu", "a")], three, add, ranges=far),
+        element_wise("sum-one", [node("Sum", "x", "a"), node("Add", "a x")], {"x": x}, add),
+    ]  # fmt: skip
+
+
+def mul_cases() -> list[OpCase]:
+    x, mul = image(SMALL), "tpu.Mul"
+    return [
+        element_wise("mul", [node("Mul", "x z")], {"x": x, "z": x}, mul),
+        element_wise("mul-unsigned", [node("Mul", "x z")], {"x": x, "z": x}, mul,
+                     ranges={"x": (0.0, 1.0), "z": (0.0, 3.0)}),
+        element_wise("mul-channels", [node("Mul", "x z")], {"x": image(WIDE), "z": (BATCH, 70, 1, 1)}, mul),
+        element_wise("mul-square", [node("Mul", "x x")], {"x": x}, mul),
+        element_wise("mul-relu", [node("Mul", "x z", "a"), node("Relu", "a")], {"x": x, "z": x}, mul),
+        element_wise("mul-constant", [node("Mul", "x w")], {"x": x}, mul, constants={"w": values((8, 6))}),
+        element_wise("mul-scalar", [node("Mul", "x w")], {"x": x}, mul, constants={"w": np.array(0.3, np.float32)}),
+        element_wise("mul-constant-channels", [node("Mul", "x w")], {"x": x}, "tpu.Scale",
+                     constants={"w": values((5, 1, 1))}),
+    ]  # fmt: skip
+
+
+def norm_cases() -> list[OpCase]:
+    norm = node("BatchNormalization", f"x {NORM}", epsilon=1e-3)
+    hidden = node("BatchNormalization", f"x {NORM}", "n")
+    return [
+        element_wise("bn-alone", [norm], {"x": image(SMALL)}, "tpu.Scale", constants=batch_norm(5), tolerance=SUMS),
+        element_wise("bn-wide", [norm], {"x": image(WIDE)}, "tpu.Scale", constants=batch_norm(70), tolerance=SUMS),
+        element_wise("bn-relu", [hidden, node("Relu", "n")], {"x": image(SMALL)}, "tpu.Scale",
+                     constants=batch_norm(5), tolerance=SUMS),
+        element_wise("bn-2d", [norm], {"x": (BATCH, 48)}, "tpu.Scale", constants=batch_norm(48), tolerance=SUMS,
+                     axes="n"),
+        OpCase("lrn", network([node("LRN", "x", size=5, alpha=0.1, beta=0.6, bias=2.0)]), {"x": image(MEDIUM)},
+               "tpu.LRN", EXPONENTS, fallback={c: "no integer form" for c in CHIPS}, axes=""),
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ Relu, Clip, pool
+
+
+def activation_cases() -> list[OpCase]:
+    x = {"x": image(SMALL)}
+    bounds = {"lo": np.array(-0.5, np.float32), "hi": np.array(0.25, np.float32), "zero": np.array(0, np.float32),
+              "six": np.array(6, np.float32)}  # fmt: skip
+
+    def case(name: str, nodes: Nodes, inputs: Mapping[str, Shape], result: str, **more: Any) -> OpCase:
+        return element_wise(name, nodes, inputs, result, constants=bounds, tolerance=EXACT, **more)
+
+    return [
+        case("relu", [node("Relu", "x")], x, "tpu.Relu"),
+        case("relu-wide", [node("Relu", "x")], {"x": image(WIDE)}, "tpu.Relu"),
+        case("relu-2d", [node("Relu", "x")], {"x": (BATCH, 48)}, "tpu.Relu", axes="n"),
+        case("clip-0-6", [node("Clip", "x zero six")], x, "tpu.Relu", ranges={"x": (-9.0, 9.0)}),
+        case("clip", [node("Clip", "x lo hi")], x, "tpu.Clip", fallback={c: "Clip runs in float" for c in CHIPS}),
+        case("clip-open", [node("Clip", "x - hi")], x, "tpu.Clip", fallback={c: "Clip runs in float" for c in CHIPS}),
+        case("dropout", [node("Relu", "x", "a"), node("Dropout", "a", "d"), node("MaxPool", "d", kernel_shape=[2, 2])],
+             x, "tpu.Relu"),
+        case("identity", [node("Identity", "x", "a"), node("Relu", "a", "b"), node("Identity", "b")], x, "tpu.Relu"),
+    ]  # fmt: skip
+
+
+def pool_cases() -> list[OpCase]:
+    def case(name: str, op: str, chw: Shape = ODD, tolerance: Tolerance = EXACT, **more: Any) -> OpCase:
+        known = {k: more.pop(k) for k in ("ranges", "fallback", "axes") if k in more}
+        batch = more.pop("batch", BATCH)
+        build = network([node(op, "x", **more)], opset=19)
+        return OpCase(name, build, {"x": image(chw, batch)}, "tpu.Pool2D", tolerance, **known)
+
+    two = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    three = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    positive = {"x": (0.0, 1.0)}
+    return [
+        case("maxpool-2x2", "MaxPool", SMALL, **two),
+        case("maxpool-3x3-s2", "MaxPool", **three),
+        case("maxpool-uneven-pads", "MaxPool", kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1]),
+        case("maxpool-ceil", "MaxPool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1, batch=6),
+        case("maxpool-far", "MaxPool", (5, 33, 17), kernel_shape=[2, 2], strides=[16, 16], axes=""),
+        case("maxpool-global", "GlobalMaxPool", SMALL, axes="n"),
+        case("maxpool-global-large", "GlobalMaxPool", (3, 16, 15), axes="n", fallback={"bm1684": "kernel of 240"}),
+        case("avgpool-2x2", "AveragePool", SMALL, SUMS, **two),
+        case("avgpool-3x3-inside", "AveragePool", ODD, SUMS, **padded, count_include_pad=0),
+        case("avgpool-3x3-padded", "AveragePool", ODD, SUMS, **padded, count_include_pad=1),
+        case("avgpool-ceil", "AveragePool", ODD, SUMS, kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1, batch=6,
+             ranges=positive),
+        case("avgpool-global", "GlobalAveragePool", WIDE, SUMS, ranges=positive, axes="n"),
+        case("avgpool-global-large", "GlobalAveragePool", (3, 16, 15), SUMS, axes="n",
+             fallback={"bm1684": "kernel of 240"}),
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- data movement
+
+
+def data_cases() -> list[OpCase]:
+    x, two = image(SMALL), {"x": image(SMALL), "z": image((3, 8, 6))}
+
+    def case(name: str, nodes: Nodes, inputs: Mapping[str, Shape], result: str, **more: Any) -> OpCase:
+        constants = more.pop("constants", {})
+        opset = more.pop("opset", 17)
+        return OpCase(name, network(nodes, constants, opset), inputs, result, **{"tolerance": EXACT, **more})
+
+    def concat(name: str, inputs: Mapping[str, Shape], axis: int, **more: Any) -> OpCase:
+        return case(name, [node("Concat", " ".join(inputs), axis=axis)], inputs, "tpu.Concat", **more)
+
+    def view(name: str, nodes: Nodes, **more: Any) -> OpCase:
+        return case(name, nodes, {"x": more.pop("shape", x)}, more.pop("result", "tpu.Reshape"), axes="", **more)
+
+    shuffle = [node("Reshape", "x s1", "a"), node("Transpose", "a", "t", perm=[0, 2, 1, 3, 4]), node("Reshape", "t s2")]
+    factor = {"w": np.array(0.3, np.float32)}
+    return [
+        concat("concat", two, 1),
+        concat("concat-three-wide", {"x": image(WIDE), "z": image((30, 6, 5)), "v": image((61, 6, 5))}, 1),
+        concat("concat-ranges", two, 1, ranges={"x": (-0.1, 0.1), "z": (-2.0, 2.0)}),
+        concat("concat-batch-6", {"x": (6, *SMALL), "z": (6, 3, 8, 6)}, 1),
+        case("concat-requant", [node("Mul", "x w", "m"), node("Concat", "x m", axis=1)], {"x": x}, "tpu.Concat",
+             constants=factor, tolerance=ROUNDED),
+        case("concat-signs", [node("Relu", "x", "r"), node("Concat", "x r", axis=1)], {"x": x}, "tpu.Concat"),
+        case("concat-relu", [node("Mul", "x z", "m"), node("Add", "x z", "a"), node("Concat", "m a", "c", axis=1),
+                             node("Relu", "c")], {"x": x, "z": x}, "tpu.Concat", tolerance=ROUNDED),
+        concat("concat-rows", {"x": x, "z": image((5, 3, 6))}, 2, axes="n"),
+        concat("concat-columns", {"x": x, "z": image((5, 8, 2))}, -1),
+        concat("concat-batches", {"x": (3, 5, 8), "z": (2, 5, 8)}, 0, axes="", batched=False),
+        case("concat-constant", [node("Concat", "x w", axis=1)], {"x": (1, 5, 8, 6)}, "tpu.Concat", batched=False,
+             constants={"w": values((1, 3, 8, 6))}, fallback={c: "is constant" for c in CHIPS}),
+        view("reshape", [node("Reshape", "x s")], constants={"s": np.array([0, -1, 6])}),
+        view("reshape-batch", [node("Reshape", "x s")], constants={"s": np.array([-1, 48])}, batched=False),
+        view("flatten", [node("Flatten", "x")]),
+        view("squeeze", [node("Squeeze", "x s")], shape=(4, 70, 1, 1), constants={"s": np.array([-1, 2])}),
+        view("unsqueeze", [node("Unsqueeze", "x s")], shape=(4, 48), constants={"s": np.array([-1, 2])}),
+        view("transpose", [node("Transpose", "x", perm=[0, 2, 3, 1])], result="tpu.Permute"),
+        view("transpose-batch", [node("Transpose", "x", perm=[1, 0, 2, 3])], result="tpu.Permute", batched=False),
+        view("channel-shuffle", shuffle, shape=image(MEDIUM), result="tpu.Permute",
+             constants={"s1": np.array([0, 3, 4, 8, 6]), "s2": np.array([0, 12, 8, 6])}),
+        view("pool-flatten-fc", [node("GlobalAveragePool", "x", "p"), node("Flatten", "p", "f"), node("MatMul", "f w")],
+             constants={"w": values((5, 7))}, tolerance=SUMS),
+    ]  # fmt: skip
+
+
+def softmax_cases() -> list[OpCase]:
+    never = {c: "no integer form" for c in CHIPS}
+    no_bm1684 = {"bm1684": "no integer form"}
+
+    def case(name: str, op: str, shape: Shape, fallback: Mapping[str, str], **attributes: Any) -> OpCase:
+        build = network([node(op, "x", **attributes)])
+        wide = {"x": (-4.0, 4.0)}
+        return OpCase(name, build, {"x": shape}, "tpu.Softmax", EXPONENTS, ranges=wide, fallback=fallback, axes="")
+
+    return [
+        case("softmax-classes", "Softmax", (4, 20), no_bm1684),
+        case("softmax-channels", "Softmax", image(WIDE), no_bm1684, axis=1),
+        case("softmax-last", "Softmax", image(SMALL), no_bm1684 | {"bm1684x": "along axis 1"}),
+        case("log-softmax", "LogSoftmax", (4, 20), never, axis=1),
+    ]
+
+
+CASES: tuple[OpCase, ...] = (
+    *conv_cases(), *matmul_cases(), *add_cases(), *mul_cases(), *norm_cases(), *activation_cases(), *pool_cases(),
+    *data_cases(), *softmax_cases(),
+)  # fmt: skip
+BY_ID = {case.id: case for case in CASES}
+assert len(BY_ID) == len(CASES)
+
+NOT_REACHED: dict[str, str] = {
+    "tpu.RequantInt": "needs a zero point, and asymmetric quantisation is refused; tests/test_ops_basic.py makes it",
+}
+"""Op classes that no row can reach, and why."""

@@ -1,0 +1,216 @@
+"""What each integer tpu op computes, in NumPy int64 and plain loops, written from spec/numerics.md alone.
+
+Independent of the kernels and of the machine: three implementations must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.ir.attrs import ints
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
+from tpusim.ops.base import TpuOp
+
+Array = np.ndarray
+Oracle = Callable[[Any, Sequence[Any]], Array]
+
+
+def half_up(v: Array, r: Any) -> Array:
+    """RSR HALF_UP (4.3): floor(v/2^r + 1/2); a left shift for r < 0."""
+    v, r = np.broadcast_arrays(np.asarray(v, np.int64), np.asarray(r, np.int64))
+    right = np.maximum(r, 0)
+    half = np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
+    return ((v + half) >> right) << np.maximum(-r, 0)
+
+
+def half_away(v: Array, r: int) -> Array:
+    """RSR HALF_AWAY_FROM_ZERO (4.3)."""
+    return np.sign(v) * half_up(np.abs(v), r)
+
+
+def saturated(v: Array, op: TpuOp) -> Array:
+    dtype = storage_dtype(element_of(op.results[0]))
+    return np.clip(v, np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
+
+
+def zero(v: SSAValue) -> int:
+    uniform = uniform_of(v)
+    return uniform.zero_point.value.data if uniform else 0
+
+
+def flagged(op: Any, key: str = "do_relu") -> bool:
+    attribute = op.attributes.get(key)
+    return attribute is not None and bool(attribute.value.data)
+
+
+def number(op: Any, key: str) -> int:
+    return op.attributes[key].value.data
+
+
+def channels(v: Array, rank: int) -> Array:
+    return v.astype(np.int64).reshape(1, -1, *(1,) * (rank - 2))
+
+
+# ------------------------------------------------------------------------------------------------------------ sections 9
+
+
+def conv(op: Any, operands: Sequence[Any]) -> Array:
+    """9.1: sat(relu(RSR((acc + bias)*m, r) + z_out)); BM1684 multiplies by 1."""
+    x, w, b = operands
+    (top, left, bottom, right), (sh, sw), (dh, dw) = ints(op.pads), ints(op.strides), ints(op.dilations)
+    x = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=zero(op.input))
+    w = w.astype(np.int64)
+    (oc, icg, kh, kw), groups = w.shape, number(op, "group")
+    n, _, oh, ow = shape_of(op.output)
+    acc = np.zeros((n, oc, oh, ow), np.int64)
+    for g in range(groups):
+        outs, ins = slice(g * oc // groups, (g + 1) * oc // groups), slice(g * icg, (g + 1) * icg)
+        for i in range(kh):
+            for j in range(kw):
+                rows = slice(i * dh, i * dh + (oh - 1) * sh + 1, sh)
+                columns = slice(j * dw, j * dw + (ow - 1) * sw + 1, sw)
+                acc[:, outs] += np.einsum("nihw,oi->nohw", x[:, ins, rows, columns], w[outs, :, i, j])
+    if b is not None:
+        acc += channels(b, 4)
+    m, r = (channels(np.array(ints(op.attributes[k])), 4) for k in ("multiplier", "rshift"))
+    v = half_up(acc * m, r) + zero(op.output)
+    return saturated(np.maximum(v, zero(op.output)) if flagged(op) else v, op)
+
+
+def matmul(op: Any, operands: Sequence[Any]) -> Array:
+    """9.2: sat(RSR(relu(acc + bias)*m, r) + z_out)."""
+    x, w, b = operands
+    x = x.swapaxes(-1, -2) if flagged(op, "left_transpose") else x
+    w = w.swapaxes(-1, -2) if flagged(op, "right_transpose") else w
+    acc = np.matmul(x.astype(np.int64), w.astype(np.int64)) + (0 if b is None else b.astype(np.int64))
+    acc = np.maximum(acc, 0) if flagged(op) else acc
+    return saturated(half_up(acc * ints(op.multipliers)[0], ints(op.rshifts)[0]) + zero(op.output), op)
+
+
+def add(op: Any, operands: Sequence[Array]) -> Array:
+    """9.0, 9.5: each operand scaled and rounded alone, summed, relu before z_out."""
+    total: Any = 0
+    for q, v, m, r in zip(operands, op.inputs, ints(op.multipliers), ints(op.rshifts), strict=True):
+        total = total + half_up((q.astype(np.int64) - zero(v)) * m, r)
+    return saturated((np.maximum(total, 0) if flagged(op) else total) + zero(op.output), op)
+
+
+def mul(op: Any, operands: Sequence[Array]) -> Array:
+    """9.0, 9.5: sat(RSR(relu(product)*m, r) + z_out)."""
+    total: Any = 1
+    for q, v in zip(operands, op.inputs, strict=True):
+        total = total * (q.astype(np.int64) - zero(v))
+    total = np.maximum(total, 0) if flagged(op) else total
+    return saturated(half_up(total * number(op, "multiplier"), number(op, "rshift")) + zero(op.output), op)
+
+
+def windows(op: Any, x: Array) -> Iterator[tuple[tuple[int, int], Array]]:
+    """(output place, values inside the image) of every window."""
+    (kh, kw), (sh, sw), (top, left, _, _) = ints(op.kernel_shape), ints(op.strides), ints(op.pads)
+    _, _, oh, ow = shape_of(op.output)
+    for i in range(oh):
+        for j in range(ow):
+            y, z = i * sh - top, j * sw - left
+            yield (i, j), x[:, :, max(y, 0) : y + kh, max(z, 0) : z + kw]
+
+
+def pool(op: Any, operands: Sequence[Array]) -> Array:
+    """9.6: maximum; or round-half-away(average*kh*kw), then RSR(v*m, r)."""
+    x = operands[0].astype(np.int64)
+    y = np.zeros(shape_of(op.output), np.int64)
+    size = prod(ints(op.kernel_shape))
+    for (i, j), inside in windows(op, x):
+        if op.pool_mode.data == "Max":
+            y[:, :, i, j] = inside.max(axis=(2, 3))
+            continue
+        count = size if flagged(op, "count_include_pad") else inside.shape[2] * inside.shape[3]
+        total = inside.sum(axis=(2, 3)) * size
+        y[:, :, i, j] = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))
+    if op.pool_mode.data == "Avg":
+        y = half_up(y * number(op, "multiplier"), number(op, "rshift"))
+    return saturated(np.maximum(y, 0) if flagged(op) else y, op)
+
+
+def scale(op: Any, operands: Sequence[Array]) -> Array:
+    """9.4: sat(relu(RSR(q*m + B, r, DOWN) + z_out)); BM1684 clamps the sum to 16 bits."""
+    x, m, b, r = operands
+    v = x.astype(np.int64) * channels(m, x.ndim) + channels(b, x.ndim)
+    if flagged(op, "clamp16"):
+        low, high = (-(2**15), 2**15 - 1) if storage_dtype(element_of(op.output)).kind == "i" else (0, 2**16 - 1)
+        v = np.clip(v, low, high)
+    v = (v >> channels(r, x.ndim)) + zero(op.output)
+    return saturated(np.maximum(v, 0) if flagged(op) else v, op)
+
+
+def rescale(rounding: Callable[[Array, int], Array]) -> Oracle:
+    """Section 6: sat(RSR((q - z_in)*m, r) + z_out)."""
+
+    def compute(op: Any, operands: Sequence[Array]) -> Array:
+        v = (operands[0].astype(np.int64) - zero(op.input)) * number(op, "multiplier")
+        return saturated(rounding(v, number(op, "rshift")) + zero(op.output), op)
+
+    return compute
+
+
+def relu(op: Any, operands: Sequence[Array]) -> Array:
+    """9.0, 9.7: bytes max(q, 0); BM1684 rescales by an 8-bit multiplier first."""
+    v = operands[0].astype(np.int64)
+    if op.multiplier is not None:
+        v = half_up(v * number(op, "multiplier"), number(op, "rshift"))
+    return saturated(np.maximum(v, 0), op)
+
+
+def cast(op: Any, operands: Sequence[Array]) -> Array:
+    """8.1: sat(round-half-away(x*f32(1/s)) + z), and f32(s)*(q - z)."""
+    (x,), source, target = operands, uniform_of(op.input), uniform_of(op.output)
+    if target is None:
+        assert source is not None
+        return np.float32(source.scale.data) * (x.astype(np.int64) - zero(op.input)).astype(np.float32)
+    product = (x * np.float32(1.0 / target.scale.data)).astype(np.float64)
+    rounded = np.sign(product) * np.floor(np.abs(product) + 0.5)
+    return saturated(rounded.astype(np.int64) + zero(op.output), op)
+
+
+def softmax(op: Any, operands: Sequence[Array]) -> Array:
+    """11.1: t[M - q] / (sum of t * s_out), the sum in f32 in index order, half away or trunc(p + 0.5)."""
+    q, table = operands
+    axis, target = number(op, "axis"), uniform_of(op.output)
+    assert target is not None
+    q = np.moveaxis(q.astype(np.int64), axis, 0)
+    terms = table[q.max(axis=0) - q]
+    total = np.zeros(terms.shape[1:], np.float32)
+    for term in terms:
+        total = total + term
+    p = (terms / (total.astype(np.float64) * target.scale.data)).astype(np.float32)
+    return saturated(np.moveaxis(np.floor(p.astype(np.float64) + 0.5).astype(np.int64), 0, axis) + zero(op.output), op)
+
+
+ORACLES: dict[str, Oracle] = {
+    "tpu.Add": add,
+    "tpu.Cast": cast,
+    "tpu.Concat": lambda op, x: np.concatenate(x, axis=number(op, "axis")),
+    "tpu.Conv2D": conv,
+    "tpu.MatMul": matmul,
+    "tpu.Mul": mul,
+    "tpu.MulShift": rescale(half_up),
+    "tpu.Permute": lambda op, x: np.transpose(x[0], ints(op.order)),
+    "tpu.Pool2D": pool,
+    "tpu.Relu": relu,
+    "tpu.RequantInt": rescale(half_away),
+    "tpu.Reshape": lambda op, x: x[0].reshape(ints(op.shape)),
+    "tpu.Scale": scale,
+    "tpu.Softmax": softmax,
+}
+"""By op; ops that only compute in float (Clip, LRN) have none."""
+
+
+def has_integer_form(op: TpuOp) -> bool:
+    """Whether the op's meaning is defined by integers: every activation quantised, or a cast."""
+    if op.name == "tpu.Cast":
+        return True
+    return is_tensor(op.results[0]) and uniform_of(op.results[0]) is not None

@@ -1,0 +1,399 @@
+"""Who may import whom (architecture section 2), that no stage names an op, and that importing has no side effects."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
+
+FOR_ALL = {"tpusim.errors", "tpusim.version"}
+IR = {"tpusim_kernels", "tpusim.ir"}
+CHIP = {"tpusim.isa", "tpusim.chips"}
+OPS = {*IR, *CHIP, "tpusim.ops"}
+STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
+STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
+BELOW_PIPELINE = {*OPS, *STAGE_UNITS, "tpusim.inference", "tpusim.simulator", "tpusim.verify"}
+
+ALLOWED: dict[str, set[str]] = {
+    "tpusim_kernels": set(),
+    "tpusim.errors": set(),
+    "tpusim.version": set(),
+    "tpusim.ir": {"tpusim_kernels"},
+    "tpusim.isa": {*IR, *CHIP},
+    "tpusim.chips": {*IR, *CHIP},
+    "tpusim.ops": {*IR, *CHIP},
+    "tpusim.inference": OPS,
+    **{unit: OPS for unit in STAGE_UNITS},
+    "tpusim.calibration": {*OPS, "tpusim.inference"},
+    "tpusim.simulator": CHIP,
+    "tpusim.verify": set(),
+    "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
+    "tpusim.pipeline": BELOW_PIPELINE,
+    "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore"},
+}
+"""Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
+
+THIRD_PARTY: dict[str, set[str]] = {
+    "tpusim_kernels": {"jax", "numpy"},
+    "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
+    "tpusim.verify": {"numpy"},
+    "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},
+    "tpusim.chips": {"msgspec"},
+    "tpusim.errors": set(),
+}
+"""Units whose third-party imports are limited."""
+
+THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
+
+NAMELESS = {*STAGES, "inference"}
+"""Folders that know no op."""
+
+FROM_OPS: dict[str, set[str] | None] = {
+    "tpusim.ops.base": None,  # the questions and the contexts
+    "tpusim.ops.families": {"command_dtype"},  # a tensor's element type on the chip
+    # ops without arithmetic that hold a module together
+    "tpusim.ops.structure": {
+        *("TopInput", "TopNone", "TopWeight", "make_none", "make_weight"),
+        *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
+    },
+    "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
+    "tpusim.ops": {"Top", "Tpu", "context", "ONNX_OPS"},  # all ops, as data
+}
+"""Module -> the names the folders without ops may import from it, None for all."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module; `name` is what `from module import name` asked for, "" for `import module`."""
+
+    source: str
+    line: int
+    module: str
+    name: str = ""
+    lazy: bool = False
+    """Inside a function or under `if TYPE_CHECKING`."""
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line} imports {self.module}" + (f" ({self.name})" if self.name else "")
+
+
+def module_name(path: Path, root: Path, package: str) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join((package, *parts)).removesuffix(".__init__")
+
+
+def sources() -> dict[str, str]:
+    """Every module of the project by name, as text."""
+    return {
+        module_name(path, root, package): path.read_text(encoding="utf-8")
+        for package, root in ROOTS.items()
+        for path in sorted(root.rglob("*.py"))
+    }
+
+
+def is_lazy(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
+    while node in parents:
+        node = parents[node]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            return True
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return True
+    return False
+
+
+def imports_of(module: str, text: str, modules: set[str]) -> Iterator[Import]:
+    """All imports of a module; `from package import submodule` counts as an import of the submodule."""
+    tree = ast.parse(text)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, node.lineno, alias.name, lazy=is_lazy(node, parents))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: imports are written in full, never relative"
+            base = node.module or ""
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                found = (full, "") if full in modules else (base, alias.name)
+                yield Import(module, node.lineno, *found, lazy=is_lazy(node, parents))
+
+
+def unit_of(module: str) -> str:
+    """tpusim.ir.text -> tpusim.ir; tpusim_kernels.prim.scale -> tpusim_kernels; the package itself stays tpusim."""
+    parts = module.split(".")
+    return parts[0] if parts[0] == "tpusim_kernels" else ".".join(parts[:2])
+
+
+def is_own(module: str) -> bool:
+    return module.split(".")[0] in ROOTS
+
+
+def all_imports(texts: dict[str, str]) -> list[Import]:
+    modules = set(texts)
+    return [found for module, text in texts.items() for found in imports_of(module, text, modules)]
+
+
+def upward(texts: dict[str, str]) -> list[str]:
+    """Imports that ALLOWED does not allow; the package's own `__init__` may import anything, but only lazily."""
+    problems: list[str] = []
+    for found in all_imports(texts):
+        if not is_own(found.module):
+            continue
+        source, target = unit_of(found.source), unit_of(found.module)
+        if source == target or (target in FOR_ALL and source != "tpusim_kernels"):
+            continue
+        if source == "tpusim":
+            if not found.lazy:
+                problems.append(f"{found}: only inside functions")
+        elif source not in ALLOWED:
+            problems.append(f"{found}: {source} has no place in the layers")
+        elif target not in ALLOWED[source]:
+            problems.append(f"{found}: {source} may not import {target}")
+    return problems
+
+
+def foreign(texts: dict[str, str]) -> list[str]:
+    """Third-party imports of units that have few."""
+    problems: list[str] = []
+    for found in all_imports(texts):
+        package = found.module.split(".")[0]
+        if is_own(found.module) or package in sys.stdlib_module_names:
+            continue
+        allowed = THIRD_PARTY.get(unit_of(found.source))
+        if allowed is not None and package not in allowed | THIRD_PARTY_OF_FILE.get(found.source, set()):
+            problems.append(str(found))
+    return problems
+
+
+def folder_cycle(texts: dict[str, str]) -> list[str]:
+    """The units of a cycle, [] if there is none."""
+    graph: dict[str, set[str]] = {}
+    for found in all_imports(texts):
+        source, target = unit_of(found.source), unit_of(found.module)
+        if is_own(found.module) and source not in (target, "tpusim"):
+            graph.setdefault(source, set()).add(target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def named_ops(texts: dict[str, str]) -> list[str]:
+    """Where a folder that knows no op imports one, or spells one's IR name outside a message that needs it."""
+    problems: list[str] = []
+    for found in all_imports(texts):
+        folder = found.source.split(".")[1] if found.source.count(".") else ""
+        if folder not in NAMELESS or unit_of(found.module) != "tpusim.ops":
+            continue
+        allowed = FROM_OPS.get(found.module, set())
+        if allowed is not None and found.name not in allowed:
+            problems.append(str(found))
+    for module, text in texts.items():
+        if module.count(".") and module.split(".")[1] in NAMELESS:
+            problems.extend(f"{module} spells '{name}'" for name in spelled_ops(text))
+    return problems
+
+
+def spelled_ops(text: str) -> list[str]:
+    """String constants that are exactly an op's IR name (messages and docstrings may mention one)."""
+    constants = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return [c for c in constants if re.fullmatch(r"(top|tpu)\.[A-Z]\w*", c)]
+
+
+# --- the project
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, str]:
+    found = sources()
+    assert len(found) > 100 and {"tpusim.ir.text", "tpusim_kernels.prim.scale", "tpusim.ops.conv.tpu"} <= set(found)
+    return found
+
+
+def test_no_upward_import(project: dict[str, str]):
+    assert upward(project) == []
+
+
+def test_every_unit_has_a_place(project: dict[str, str]):
+    assert {unit_of(module) for module in project} - {"tpusim"} <= set(ALLOWED)
+
+
+def test_no_cycle_between_folders(project: dict[str, str]):
+    assert folder_cycle(project) == []
+
+
+def test_third_party_imports(project: dict[str, str]):
+    assert foreign(project) == []
+
+
+def test_no_op_outside_ops(project: dict[str, str]):
+    assert named_ops(project) == []
+
+
+def test_no_chip_is_named_in_code(project: dict[str, str]):
+    """Chip differences are data; a default value of an option is not a difference."""
+    found: list[str] = []
+    for module, text in project.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Compare):
+                written = ast.unparse(node)
+                if re.search(r"['\"]bm1\d{3}x?['\"]", written):
+                    found.append(f"{module}:{node.lineno} {written}")
+    assert found == []
+
+
+def test_layers_are_acyclic():
+    """The table itself: isa and chips share a level, and so do nothing else."""
+    graph = {unit: allowed - {unit} for unit, allowed in ALLOWED.items()}
+    graph["tpusim.chips"] = graph["tpusim.chips"] - {"tpusim.isa"}
+    TopologicalSorter(graph).prepare()
+
+
+# --- the checker
+
+
+def planted(**extra: str) -> dict[str, str]:
+    """A small project without violations, with modules replaced or added (`__` stands for a dot)."""
+    base = {
+        "tpusim": "from tpusim.errors import E\ndef f():\n    from tpusim.pipeline import run\n    return run\n",
+        "tpusim.errors": "",
+        "tpusim.version": "",
+        "tpusim.ir": "",
+        "tpusim.ir.text": "from tpusim.errors import E\n",
+        "tpusim.ops": "",
+        "tpusim.ops.base": "from tpusim.ir.text import parse\n",
+        "tpusim.ops.conv": "from tpusim.ops.base import TpuOp\n",
+        "tpusim.lowering": "from tpusim.ops.base import TpuOp\n",
+        "tpusim.pipeline": "from tpusim.lowering import lower\n",
+        "tpusim.verify.compare": "import numpy as np\n",
+        "tpusim.verify.render": "import rich\n",
+        "tpusim_kernels.conv": "import jax.numpy as jnp\n",
+    }
+    return base | {name.replace("__", "."): text for name, text in extra.items()}
+
+
+def test_checker_passes_what_is_right():
+    assert not any(check(planted()) for check in (upward, folder_cycle, foreign, named_ops))
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("tpusim__ir__text", "from tpusim.ops.base import TpuOp"),
+        ("tpusim__ir__text", "def f():\n    import tpusim.pipeline"),
+        ("tpusim__ir__text", "from tpusim import ops"),
+        ("tpusim__lowering", "from tpusim.codegen import generate"),
+        ("tpusim__lowering", "from tpusim.inference import run"),
+        (
+            "tpusim__codegen",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tpusim.lowering import lower",
+        ),
+        ("tpusim__simulator__run", "from tpusim.ops.base import TpuOp"),
+        ("tpusim__simulator__run", "import tpusim_kernels.conv"),
+        ("tpusim__simulator__run", "from tpusim.ir.text import parse"),
+        ("tpusim__verify__compare", "from tpusim.ir.text import parse"),
+        ("tpusim_kernels__conv", "from tpusim.errors import TpusimError"),
+        ("tpusim__ops__base", "from tpusim.simulator import simulate"),
+        ("tpusim__elsewhere", "import tpusim.ir.text"),
+        ("tpusim", "from tpusim.pipeline import run"),
+    ],
+)
+def test_checker_sees_an_upward_import(module: str, text: str):
+    assert upward(planted(**{module: text}))
+
+
+def test_checker_sees_a_cycle():
+    texts = planted(tpusim__ir__text="def f():\n    from tpusim.ops.base import TpuOp\n")
+    assert set(folder_cycle(texts)) == {"tpusim.ir", "tpusim.ops"}
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("tpusim__verify__compare", "import rich"),
+        ("tpusim__verify__render", "import onnx"),
+        ("tpusim__simulator__run", "import jax"),
+        ("tpusim_kernels__conv", "def f():\n    import onnx"),
+    ],
+)
+def test_checker_sees_a_foreign_package(module: str, text: str):
+    assert foreign(planted(**{module: text}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tpusim.ops.conv import TpuConv2D",
+        "from tpusim.ops import conv",
+        "from tpusim.ops.families import relu_of",
+        "KIND = 'tpu.Conv2D'",
+    ],
+)
+def test_checker_sees_an_op(text: str):
+    assert named_ops(planted(tpusim__lowering=text))
+
+
+# --- side effects of importing
+
+
+def in_a_new_process(code: str) -> dict[str, object]:
+    """What `code` leaves in `found`."""
+    program = f"import json, sys\nfound = {{}}\n{code}\nprint(json.dumps(found))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+STATE = """
+import logging, warnings, numpy
+def state():
+    root = logging.getLogger()
+    config = {k: repr(v) for k, v in jax.config.values.items()} if "jax" in sys.modules else {}
+    return [[repr(h) for h in root.handlers], root.level, repr(warnings.filters), numpy.geterr(), config]
+"""
+
+
+def test_import_is_light():
+    """`import tpusim` takes less than a second and loads none of the heavy packages."""
+    found = in_a_new_process(
+        STATE
+        + """
+import time
+before, begin = state(), time.perf_counter()
+import tpusim
+found["seconds"] = time.perf_counter() - begin
+found["loaded"] = [m for m in ("jax", "jaxlib", "onnx", "onnxruntime", "xdsl", "rich", "tyro") if m in sys.modules]
+found["changed"] = before != state()
+"""
+    )
+    assert found["loaded"] == []
+    assert found["changed"] is False
+    assert isinstance(found["seconds"], float) and found["seconds"] < 1.0
+
+
+def test_importing_the_stages_changes_no_global_state():
+    found = in_a_new_process(
+        STATE
+        + """
+import jax, onnx, onnxruntime, xdsl
+before = state()
+import tpusim.ops, tpusim.pipeline, tpusim.cli, tpusim_kernels
+after = state()
+found["parts"] = [i for i, (a, b) in enumerate(zip(before, after)) if a != b]
+found["config"] = len(before[4])
+"""
+    )
+    assert found["parts"] == []
+    assert isinstance(found["config"], int) and found["config"] > 50

@@ -1,0 +1,281 @@
+"""Scale, Relu and Clip on the chips: constants by hand, integers against Python integers, the machine against flat."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from xdsl.ir import Operation
+
+from tpusim import chips
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import CalibrationTable, Entry
+from tpusim.canonicalize import canonicalize
+from tpusim.codegen import generate
+from tpusim.errors import UnsupportedError
+from tpusim.frontend import import_onnx
+from tpusim.inference import run
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import uniform_of
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering.lower import Fallback
+from tpusim.memory import assign_addresses
+from tpusim.ops.base import QuantInfo
+from tpusim.ops.norm.tpu import TpuScale, integer_scale
+from tpusim.ops.relu import TopRelu, TpuRelu
+from tpusim.simulator import Simulator, SimulatorOptions
+
+CHIPS = ("bm1684x", "bm1684")
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), output.split(), name=output, **attributes)
+
+
+def imported(nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: dict[str, np.ndarray]) -> Model:
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )  # fmt: skip
+    return import_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def lowered(model: Model, x: np.ndarray, chip: str, mode: str) -> tuple[Model, list[Fallback]]:
+    """The tpu module, with thresholds from the sample itself."""
+    top, _ = canonicalize(model)
+    if mode == "int8":
+        values = {"x": x, **run(top, {"x": x})}
+        entries = {
+            n: Entry(float(np.abs(v).max()), float(v.min()), float(v.max())) for n, v in values.items()
+        }  # fmt: skip
+        top = apply_table(top, CalibrationTable(entries))
+    return lower(top, LoweringConfig(chip=chip, mode=mode))  # type: ignore[arg-type]
+
+
+def on_the_machine(tpu: Model, x: np.ndarray, dma: str) -> dict[str, np.ndarray]:
+    final = assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig(opt="off")))
+    return Simulator(generate(final), options=SimulatorOptions(dma=dma)).run({"x": x}).tensors  # type: ignore[arg-type]
+
+
+def assert_machine_is_flat(tpu: Model, x: np.ndarray, dma: str = "early") -> dict[str, np.ndarray]:
+    """Every tensor, bit for bit; a float multiply-add may be contracted in the flat kernel, so it has 1e-6."""
+    flat, machine = run(tpu, {"x": x}), on_the_machine(tpu, x, dma)
+    assert machine.keys() >= flat.keys() - {"x"}
+    for name in flat.keys() - {"x"}:
+        if isinstance(op_called(tpu, name), TpuScale) and flat[name].dtype == np.float32:
+            np.testing.assert_allclose(machine[name], flat[name], rtol=1e-6, atol=1e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(machine[name], flat[name], err_msg=name)
+    return flat
+
+
+def op_called(model: Model, name: str) -> Operation:
+    return next(op for op in model.ops if op_name(op) == name)
+
+
+# --------------------------------------------------------------------------------------------------- constants of Scale
+
+S8 = QuantInfo(0.1, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "m", "b", "r"),
+    [
+        (0.5, 1.0, 64, 1280 + 64, 7),  # 127/0.5 = 254: r = 7; 1/0.1 * 2^7; half a unit is 2^6
+        (-0.5, -1.0, -64, -1280 + 64, 7),
+        (1.0, 0.0, 64, 32, 6),
+        (0.0, 1.0, 0, 20480 + 1024, 11),  # r = 31 until 10 * 2^r fits 16 bits
+        (0.5, 1000.0, 1, 20000 + 1, 1),  # 10000 * 2^2 leaves 16 bits
+        (0.5, 25.59, 64, 32755, 7),  # adding 2^6 would overflow: the rounding is lost
+        (300.0, 0.0, 127, 0, 0),  # a negative shift is clamped to 0, and the multiplier saturates
+        (1.0, 1e6, 1, 32767, 0),  # a bias that never fits saturates
+    ],
+)
+def test_constants_by_hand(scale: float, bias: float, m: int, b: int, r: int) -> None:
+    found = integer_scale(np.array([scale], np.float32), np.array([bias], np.float32), S8, S8)
+    assert found is not None
+    assert (found.scale[0], found.bias[0], found.rshift[0]) == (m, b, r)
+    assert (found.scale.dtype, found.bias.dtype, found.rshift.dtype) == (np.int8, np.int16, np.int32)
+
+
+def test_a_zero_point_goes_into_the_bias() -> None:
+    found = integer_scale(np.array([0.5]), np.array([1.0]), QuantInfo(0.1, 10, False), S8)
+    assert found is not None
+    assert found.bias[0] == 1280 - 64 * 10 + 64
+    assert integer_scale(np.array([1.0]), np.array([1e6]), QuantInfo(0.1, 10, False), S8) is None
+
+
+@given(
+    st.floats(-20, 20, width=32), st.floats(-50, 50, width=32), st.floats(0.01, 1), st.floats(0.01, 1),
+    st.lists(st.integers(-128, 127), min_size=1, max_size=20),
+)  # fmt: skip
+@settings(max_examples=200, deadline=None)
+def test_the_integer_form_is_close_to_the_float_one(
+    scale: float, bias: float, s_in: float, s_out: float, q: list[int]
+) -> None:
+    """Within the 8-bit multiplier's error and one rounding, wherever neither result nor multiplier saturates."""
+    x, y = QuantInfo(s_in, 0, True), QuantInfo(s_out, 0, True)
+    found = integer_scale(np.array([scale], np.float32), np.array([bias], np.float32), x, y)
+    assert found is not None
+    m, b, r = int(found.scale[0]), int(found.bias[0]), int(found.rshift[0])
+    exact = (np.array(q) * s_in * np.float64(np.float32(scale)) + np.float64(np.float32(bias))) / s_out
+    if abs(scale) * s_in / s_out > 127:
+        return
+    got = (np.array(q) * m + b) >> r
+    slack = 0.51 * np.abs(q) / 2.0**r + 1.01
+    assert (np.abs(got - exact) <= slack).all()
+
+
+# ------------------------------------------------------------------------------------------------------ Scale on a chip
+
+SHAPES = [(2, 5), (2, 5, 3), (3, 70, 5, 7), (2, 5, 3, 2, 4), (2, 5, 3, 2, 2, 2)]
+
+
+def scale_net(shape: tuple[int, ...], relu: str | None = None) -> Model:
+    c = shape[1]
+    weights = {name: floats(c, seed=i) for i, name in enumerate("gbmv")}
+    weights["v"] = np.abs(weights["v"]) + np.float32(0.1)
+    nodes = [node("BatchNormalization", "x g b m v", "n" if relu else "y")]
+    if relu:
+        weights |= {"lo": np.array(0, np.float32), "hi": np.array(0.5, np.float32)}
+        nodes.append(node("Clip", "n lo hi", "y") if relu == "limit" else node("Relu", "n", "y"))
+    return imported(nodes, shape, weights)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("relu", [None, "plain"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_integer_scale(chip: str, relu: str | None, shape: tuple[int, ...]) -> None:
+    x = floats(*shape)
+    tpu, fallbacks = lowered(scale_net(shape, relu), x, chip, "int8")
+    assert not fallbacks
+    flat = assert_machine_is_flat(tpu, x)
+    op = op_called(tpu, "y")
+    q = flat[next(n for n in flat if n.startswith("x_"))].astype(object)
+    m, b, r = (tpu.weights[f"y_{k}"].astype(object) for k in ("int8", "bias_int16", "rshift"))
+    m, b, r = (v.reshape(1, -1, *[1] * (len(shape) - 2)) for v in (m, b, r))
+    signed = uniform_of(op.results[0]).signed  # type: ignore[union-attr]
+    total = q * m + b
+    if chip == "bm1684":
+        total = np.clip(total, *((-32768, 32767) if signed else (0, 65535)))
+    expected = np.clip(total >> r, *((-128, 127) if signed else (0, 255)))
+    expected = np.maximum(expected, 0) if relu else expected
+    np.testing.assert_array_equal(flat["y"].astype(object), expected)
+    assert signed == (relu is None)
+
+
+@pytest.mark.parametrize("relu", [None, "plain", "limit"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_float_scale(relu: str | None, shape: tuple[int, ...]) -> None:
+    x = 2 * floats(*shape)
+    model = scale_net(shape, relu)
+    tpu, _ = lowered(model, x, "bm1684x", "f32")
+    flat = assert_machine_is_flat(tpu, x, "late")
+    np.testing.assert_allclose(flat["y"], run(model, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+    if relu == "limit":
+        assert flat["y"].max() == 0.5
+
+
+def test_batch_norm_is_not_lowered() -> None:
+    with pytest.raises(UnsupportedError, match=r"top\.BatchNorm 'y'.*run canonicalize first"):
+        lower(scale_net((2, 5)), LoweringConfig(mode="f32"))
+
+
+# ---------------------------------------------------------------------------------------------------------------- Relu
+
+
+def relu_net(shape: tuple[int, ...]) -> Model:
+    """A Relu that cannot be fused and whose range may not go backward: what it reads is used twice."""
+    return imported([node("Add", "x x", "a"), node("Relu", "a", "r"), node("Add", "a r", "y")], shape, {})
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("shape", [(2, 5), (3, 70, 5, 7), (2, 5, 3, 2)])
+def test_integer_relu(chip: str, shape: tuple[int, ...]) -> None:
+    x = floats(*shape)
+    tpu, fallbacks = lowered(relu_net(shape), x, chip, "int8")
+    assert not fallbacks
+    flat = assert_machine_is_flat(tpu, x)
+    op = op_called(tpu, "r")
+    assert isinstance(op, TpuRelu)
+    np.testing.assert_array_equal(flat["r"], np.maximum(flat["a"], 0))
+    given_shift = (op.multiplier and op.multiplier.value.data, op.rshift and op.rshift.value.data)
+    assert given_shift == ((64, 6) if chip == "bm1684" else (None, None))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 4), (2, 2, 3, 2, 2, 2)])
+def test_relu_of_the_input_is_a_byte_move_of_an_unsigned_tensor(chip: str, shape: tuple[int, ...]) -> None:
+    """Its range goes backward to the input, which is quantised without negatives already."""
+    x = floats(*shape)
+    tpu, fallbacks = lowered(imported([node("Relu", "x", "y")], x.shape, {}), x, chip, "int8")
+    assert not fallbacks
+    flat = assert_machine_is_flat(tpu, x)
+    assert flat["y"].dtype == np.uint8
+    np.testing.assert_allclose(
+        flat["y"], np.floor(np.maximum(x, 0) / (np.maximum(x, 0).max() / 255) + 0.5), atol=0.51, rtol=0
+    )  # fmt: skip
+
+
+def test_float_relu_with_a_limit() -> None:
+    weights = {"lo": np.array(0, np.float32), "hi": np.array(0.75, np.float32)}
+    x = floats(2, 3, 4, 4)
+    tpu, _ = lowered(imported([node("Clip", "x lo hi", "y")], x.shape, weights), x, "bm1684x", "f32")
+    assert isinstance(op_called(tpu, "y"), TpuRelu)
+    np.testing.assert_array_equal(assert_machine_is_flat(tpu, x)["y"], np.clip(x, 0, np.float32(0.75)))
+
+
+@pytest.mark.parametrize(
+    ("chip", "x", "y", "expected"),
+    [
+        ("bm1684x", S8, S8, {}),
+        ("bm1684x", S8, QuantInfo(0.05, 0, False), "one scale for input and output, got 0.1 and 0.05"),
+        ("bm1684x", QuantInfo(0.1, 3, True), S8, "zero points"),
+        ("bm1684", None, S8, "not calibrated"),
+        ("bm1684", S8, QuantInfo(0.05, 0, False), (64, 5)),
+        ("bm1684", S8, QuantInfo(0.0005, 0, False), (127, 0)),
+    ],
+)
+def test_what_an_integer_relu_needs(chip: str, x: QuantInfo | None, y: QuantInfo, expected: object) -> None:
+    model = imported([node("Relu", "x", "y")], (1, 2), {})
+    op = op_called(model, "y")
+    assert isinstance(op, TopRelu)
+    quants = {op.input: x, op.output: y}
+    ctx = SimpleNamespace(chip=chips.load(chip), quant=lambda value: quants[value])
+    found = op._integer_attributes(ctx)  # type: ignore[arg-type]
+    if isinstance(expected, str):
+        assert isinstance(found, str)
+        assert expected in found
+    elif isinstance(expected, tuple):
+        assert isinstance(found, dict)
+        assert tuple(found[k].value.data for k in ("multiplier", "rshift")) == expected  # type: ignore[attr-defined]
+    else:
+        assert found == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------- Clip
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("mode", ["int8", "f32"])
+@pytest.mark.parametrize("shape", [(2, 5), (3, 70, 5, 7), (2, 2, 3, 2, 2, 2)])
+def test_clip_runs_in_float(chip: str, mode: str, shape: tuple[int, ...]) -> None:
+    weights = {"lo": np.array(-0.5, np.float32), "hi": np.array(0.25, np.float32)}
+    x = floats(*shape)
+    tpu, fallbacks = lowered(imported([node("Clip", "x lo hi", "y")], shape, weights), x, chip, mode)
+    assert [f.why for f in fallbacks] == (["Clip runs in float"] if mode == "int8" else [])
+    flat = assert_machine_is_flat(tpu, x)
+    np.testing.assert_array_equal(flat["y"], np.clip(x, np.float32(-0.5), np.float32(0.25)))
