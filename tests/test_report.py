@@ -68,7 +68,7 @@ def test_json_keys():
         content
     )
     assert content["stages"] == [{"name": "frontend", "seconds": 0.8}, {"name": "simulator", "seconds": 2.5}]
-    assert content["accuracy"] == {"samples": 100, "float_top1": 0.71, "int8_top1": 0.7}
+    assert content["accuracy"].items() >= {"samples": 100, "float_top1": 0.71, "int8_top1": 0.7}.items()
     assert content["memory"] == {"coeff_bytes": 11_000_000, "neuron_bytes": 2_000_000}
     compared = content["compare"]["local_vs_tpu"]
     required = {"passed", "bit_exact", "compared", "missing", "min_cosine", "min_euclidean", "tensors"}

@@ -23,6 +23,12 @@ def enable_compilation_cache() -> None:
     config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
+def _console() -> Console:
+    """A terminal as wide as it is; a file or pipe gets lines wide enough for the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; the exit status is 0 for success, 1 for a failed comparison or a TpusimError."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -37,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             COMMANDS, args=words, prog="tpusim", description="Numerical simulator of the SOPHGO TPU and its compiler."
         )
         enable_compilation_cache()
-        return 0 if command.execute(Console()) else 1  # type: ignore[attr-defined]
+        return 0 if command.execute(_console()) else 1  # type: ignore[attr-defined]
     except TpusimError as error:
         if debug:
             raise

@@ -77,18 +77,19 @@ def _kib(count: int) -> str:
 def group_table(groups: Iterable[Group]) -> Table:
     """Ops, sections, local-memory peak, traffic and cycles per group; global layers with their reason."""
     table = Table(title="Layer groups (n, h: sections; KiB)", title_justify="left")
-    table.add_column("#", justify="right")
+    table.add_column("#", justify="right", no_wrap=True)
     table.add_column("ops", overflow="fold")
-    table.add_column("n×h", justify="right")
-    for name in ("LMEM peak / lane", "load", "store", "cycles"):
-        table.add_column(name, justify="right")
+    table.add_column("n×h", justify="right", no_wrap=True)
+    table.add_column("LMEM peak / lane", justify="right")
+    for name in ("load", "store", "cycles"):
+        table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         if group.reason or not group.lmem_peak_bytes:
             sections, peak = "global", group.reason or "-"
         else:
             sections = f"{group.secs['n']}×{group.secs['h']}"
             share = group.lmem_peak_bytes / group.lmem_bytes
-            peak = f"{_kib(group.lmem_peak_bytes)} of {_kib(group.lmem_bytes)} ({share:.0%})"
+            peak = f"{_kib(group.lmem_peak_bytes)} of {group.lmem_bytes // 1024} ({share:.0%})"
         table.add_row(
             str(group.id), _ops_text(group.ops), sections, peak, _kib(group.load_bytes), _kib(group.store_bytes),
             f"{group.cycles:,}",

@@ -99,21 +99,22 @@ def difference_lines(name: str, target: Tensor, reference: Tensor, verbose: int)
 
 def summary_table(comparisons: Iterable[Comparison]) -> Table:
     """One row per comparison."""
-    table = Table(title="verification")
-    table.add_column("comparison")
-    for header in ("tensors", "worst cosine", "worst euclidean"):
-        table.add_column(header, justify="right")
-    for header in ("worst tensor", "bit exact", "tolerance", "verdict"):
-        table.add_column(header)
+    table = Table(title="Verification (the worst of each)", title_justify="left")
+    table.add_column("comparison", no_wrap=True)
+    for header in ("tensors", "cosine", "euclid"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("tensor", overflow="fold")
+    for header in ("exact", "tolerance", "verdict"):
+        table.add_column(header, no_wrap=True)
     for comparison in comparisons:
         table.add_row(
             Text(comparison.label),
             str(comparison.compared),
-            "-" if comparison.empty else f"{comparison.min_cosine:.6f}",
-            "-" if comparison.empty else f"{comparison.min_euclidean:.6f}",
+            "-" if comparison.empty else f"{comparison.min_cosine:.4f}",
+            "-" if comparison.empty else f"{comparison.min_euclidean:.4f}",
             Text(comparison.worst or "-"),
             "yes" if comparison.bit_exact else "no",
-            str(comparison.tolerance),
+            f"{comparison.tolerance.cosine:g},{comparison.tolerance.euclidean:g}",
             _verdict_text(comparison),
         )
     return table

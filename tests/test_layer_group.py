@@ -1,0 +1,896 @@
+"""Layer groups: slices, pipeline, lifetimes, placement, and whole groups on the machine (spec/layer_group.md)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations, pairwise, product
+from math import ceil
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networks import (
+    CHIPS,
+    Network,
+    cached_lowered,
+    cached_network,
+    cached_top,
+    program_of,
+    random_network,
+    randomly_grouped,
+    reordered,
+)
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import irdl_op_definition
+
+from tpusim import chips
+from tpusim.errors import ImportModelError
+from tpusim.inference import run
+from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, text
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module, print_module, verify
+from tpusim.ir.types import UniformType, f32, shape_of, tensor
+from tpusim.isa.commands import Move
+from tpusim.isa.layout import align
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.layer_group.graph import Subgraph, base_groups, subgraph
+from tpusim.layer_group.lifetime import Buffer, buffers
+from tpusim.layer_group.lmem import Allocation, allocate
+from tpusim.layer_group.plan import GroupPlan, plan, whole_slices
+from tpusim.layer_group.rewrite import write_group
+from tpusim.layer_group.slicing import Sections, SliceError, ValueSlices, even_windows, max_sections, slice_group
+from tpusim.layer_group.timestep import Row, Transferred, fold, nearest_rows, schedule
+from tpusim.ops import context
+from tpusim.ops.add import TpuAdd
+from tpusim.ops.base import Axis, TpuOp, Window
+from tpusim.ops.conv import TpuConv2D
+from tpusim.ops.families import UnaryTpu
+from tpusim.ops.pool import TpuPool2D
+from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuLoad, TpuStore, group_info, make_none
+from tpusim.simulator import Simulator, SimulatorOptions
+
+X = chips.load("bm1684x")
+OLD = chips.load("bm1684")
+ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
+I8 = UniformType.of(0.1)
+NETWORKS = tuple((seed, 6, batch) for seed, batch in ((0, 1), (1, 4), (2, 1), (3, 4), (4, 1), (6, 1), (8, 1)))
+"""(seed, ops, batch) of the random networks that run on the machine."""
+
+
+# -------------------------------------------------------------------------------------------------- ops without a module
+
+
+def value(shape: Sequence[int] = (1, 4, 10, 8), element: object = f32) -> SSAValue:
+    """An activation made by some op outside every group."""
+    return TopInput.create(result_types=[tensor(shape, element)]).output  # type: ignore[arg-type]
+
+
+def weight(shape: Sequence[int]) -> SSAValue:
+    return TopWeight.create(result_types=[tensor(shape, f32)]).output
+
+
+def conv(
+    x: SSAValue, k: int = 3, stride: int = 1, pad: int | None = None, *, packed: bool = True, dilation: int = 1
+) -> TpuConv2D:
+    """A convolution of f32 with as many channels out as in."""
+    pad = dilation * (k // 2) if pad is None else pad
+    n, c, h, w = shape_of(x)
+    reach = (k - 1) * dilation + 1
+    shape = (n, c, (h + 2 * pad - reach) // stride + 1, (w + 2 * pad - reach) // stride + 1)
+    attributes = {
+        "kernel_shape": ints_attr((k, k)), "strides": ints_attr((stride, stride)), "pads": ints_attr((pad,) * 4),
+        "dilations": ints_attr((dilation, dilation)), "filter_packed": flag(packed), "filter_packing": int_attr(1),
+    }  # fmt: skip
+    operands = [x, weight((1, c, 1, c * k * k)), make_none().output]
+    return TpuConv2D.create(operands=operands, result_types=[tensor(shape, f32)], attributes=attributes)
+
+
+def pool(x: SSAValue, k: int, stride: int, pad: int = 0) -> TpuPool2D:
+    n, c, h, w = shape_of(x)
+    shape = (n, c, (h + 2 * pad - k) // stride + 1, (w + 2 * pad - k) // stride + 1)
+    attributes = {
+        "pool_mode": text("Max"), "kernel_shape": ints_attr((k, k)), "strides": ints_attr((stride, stride)),
+        "pads": ints_attr((pad,) * 4),
+    }  # fmt: skip
+    return TpuPool2D.create(operands=[x], result_types=[tensor(shape, f32)], attributes=attributes)
+
+
+def add(*values: SSAValue) -> TpuAdd:
+    shape = np.broadcast_shapes(*(shape_of(v) for v in values))
+    return TpuAdd.create(operands=list(values), result_types=[tensor(shape, f32)])
+
+
+Rule = Callable[[Window], Window | None]
+
+
+@irdl_op_definition
+class Odd(UnaryTpu):
+    """An element-wise op with any backward rule the test gives it."""
+
+    name = "test.odd"
+    RULES: ClassVar[dict[Operation, tuple[Rule, bool]]] = {}
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        del axis, operand
+        return self.RULES[self][0](window)
+
+    def accepts_margins(self) -> bool:
+        return self.RULES[self][1]
+
+
+def odd(x: SSAValue, rule: Rule = lambda window: window, *, margins: bool = False) -> Odd:
+    op = Odd.create(operands=[x], result_types=[x.type])
+    Odd.RULES[op] = rule, margins
+    return op
+
+
+def outside(*values: SSAValue) -> ReturnOp:
+    """A user outside every group; keep a reference to it."""
+    return ReturnOp(*values)
+
+
+def h_windows(ops: list[TpuOp], wanted: SSAValue, sections: int, chip: chips.ChipSpec = X) -> tuple[Window, ...]:
+    user = outside(ops[-1].results[0])
+    found = slice_group(subgraph(ops), Sections(h=sections), chip)[wanted].h
+    assert user.arguments
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ 6: cuts of the outputs
+
+
+def test_even_windows_by_hand() -> None:
+    assert even_windows(10, 3) == ((0, 4), (4, 3), (7, 3))
+    assert even_windows(8, 3) == ((0, 3), (3, 3), (6, 2))
+    assert even_windows(2, 3) == ((0, 1), (1, 1))  # empty slices are dropped
+    assert even_windows(10, 2, 4) == ((0, 8), (8, 2))  # BM1684: AL(ceil(n, secs), 4 / B)
+    assert even_windows(8, 2, 4) == ((0, 4), (4, 4))
+    assert even_windows(4, 3, 4) == ((0, 4),)
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.sampled_from((1, 2, 4)))
+def test_even_windows_cover_once(length: int, sections: int, step: int) -> None:
+    windows = even_windows(length, sections, step)
+    assert windows[0][0] == 0 and sum(windows[-1]) == length and len(windows) <= sections
+    assert all(sum(a) == b[0] for a, b in pairwise(windows)) and all(size > 0 for _, size in windows)
+    sizes = [size for _, size in windows]
+    if step == 1:
+        assert max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
+        assert len(windows) == min(sections, length)
+    else:
+        assert all(start % step == 0 for start, _ in windows)
+        assert sizes[0] == min(align(ceil(length / sections), step), length)
+
+
+def test_a_packed_batch_is_cut_at_whole_words_only() -> None:
+    x = value((8, 4, 10, 8), I8)
+    op = odd(x)
+    user = outside(op.output)
+    for chip, secs in ((X, 8), (OLD, 2)):
+        assert max_sections(subgraph([op]), chip) == Sections(secs, 10)
+    assert slice_group(subgraph([op]), Sections(2), OLD)[x].n == ((0, 4), (4, 4))
+    assert user.arguments
+
+
+def test_the_batch_of_a_packed_input_counts_too() -> None:
+    """A cast to f32 makes unpacked batches, but it reads packed ones (layer_group.md 4: n starts from the input)."""
+    op = UnaryCast(value((8, 4, 10, 8), I8))
+    assert max_sections(subgraph([op]), OLD).n == 2
+
+
+def UnaryCast(x: SSAValue) -> TpuOp:  # noqa: N802  reads like a constructor
+    from tpusim.ops.cast import TpuCast
+
+    return TpuCast.create(operands=[x], result_types=[tensor(shape_of(x), f32)])
+
+
+# ---------------------------------------------------------------------------------------- 7.2: backward, worked examples
+
+
+@pytest.mark.parametrize("chip", [X, OLD], ids=CHIPS)
+@pytest.mark.parametrize(
+    ("rows", "make", "expected"),
+    [
+        (10, lambda x: conv(x, 3, 1, 1), ((0, 5), (3, 5), (6, 4))),
+        (16, lambda x: conv(x, 3, 2, 1), ((0, 6), (5, 7), (11, 5))),
+        (16, lambda x: pool(x, 2, 2), ((0, 6), (6, 6), (12, 4))),
+        (10, lambda x: conv(x, 1), ((0, 4), (4, 3), (7, 3))),
+        (12, lambda x: conv(x, 1, 2, 0), ((0, 4), (4, 4), (8, 4))),  # max(K, stride): the row that no tap reads
+        (10, lambda x: conv(x, 3, 1, dilation=2), ((0, 6), (2, 7), (5, 5))),
+    ],
+    ids=["conv k3 s1 p1", "conv k3 s2 p1", "pool k2 s2", "conv k1", "conv k1 s2", "dilated"],
+)
+def test_input_windows(
+    rows: int, make: Callable[[SSAValue], TpuOp], expected: tuple[Window, ...], chip: chips.ChipSpec
+) -> None:
+    x = value((1, 4, rows, 16))
+    assert h_windows([make(x)], x, 3, chip) == expected
+
+
+def test_windows_add_up_through_a_chain() -> None:
+    x = value((1, 4, 10, 8))
+    first = conv(x, 3)
+    assert h_windows([first, conv(first.output, 3)], x, 3) == ((0, 6), (2, 7), (5, 5))
+
+
+def test_one_section_is_the_whole() -> None:
+    x = value((1, 4, 10, 8))
+    assert h_windows([conv(x, 3)], x, 1) == ((0, 10),)
+
+
+def test_an_operand_of_length_one_is_read_whole() -> None:
+    x, y = value((1, 4, 10, 8)), value((1, 4, 1, 8))
+    assert h_windows([add(x, y)], y, 3) == ((0, 1),) * 3
+
+
+def brute_rows(op: TpuOp, window: Window) -> set[int]:
+    """Rows of the input that the rows of an output window read, tap by tap."""
+    k, s, p = ints(op.attributes["kernel_shape"])[0], ints(op.attributes["strides"])[0], ints(op.attributes["pads"])[0]
+    d = ints(op.attributes["dilations"])[0] if "dilations" in op.attributes else 1
+    return {o * s - p + t * d for o in range(window[0], sum(window)) for t in range(k)}
+
+
+@given(st.sampled_from((1, 2, 3, 5, 7)), st.sampled_from((1, 2, 3)), st.integers(0, 3), st.integers(8, 30), st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_window_holds_every_row_the_op_reads(k: int, stride: int, pad: int, rows: int, data: st.DataObject) -> None:
+    pad = min(pad, k - 1)
+    x = value((1, 2, rows, 16))
+    op = data.draw(st.sampled_from([lambda: conv(x, k, stride, pad), lambda: pool(x, k, stride, pad)]))()
+    out = shape_of(op.results[0])[2]
+    sections = data.draw(st.integers(1, out))
+    try:
+        found = h_windows([op], x, sections)
+    except SliceError:
+        assert pad  # a slice may lie in the padding alone
+        return
+    for window, have in zip(even_windows(out, sections), found, strict=True):
+        need = {r for r in brute_rows(op, window) if 0 <= r < rows}
+        assert need <= set(range(have[0], sum(have)))
+    assert sum(found[-1]) == rows or sections == 1
+
+
+# -------------------------------------------------------------------------------- 7.1, 7.3: refusals and shared operands
+
+
+def test_users_that_differ_share_the_union() -> None:
+    x = value()
+    first = conv(x, 3)
+    ops: list[TpuOp] = [first, add(x, first.output)]
+    assert h_windows(ops, x, 3) == ((0, 5), (3, 5), (6, 4))
+    wide, narrow = conv(x, 5), conv(x, 3)
+    assert h_windows([wide, narrow, add(wide.output, narrow.output)], x, 2) == ((0, 7), (3, 7))
+
+
+def test_an_output_with_users_inside_is_stored_with_their_halo() -> None:
+    x = value()
+    first, = (conv(x, 1),)
+    second = conv(first.output, 3)
+    user = outside(first.output, second.output)
+    slices = slice_group(subgraph([first, second]), Sections(h=2), X)
+    assert slices[first.output].h == ((0, 6), (4, 6)) and slices[second.output].h == ((0, 5), (5, 5))
+    assert user.arguments
+
+
+def shift(rows: int) -> Rule:
+    return lambda window: (window[0] + rows, window[1])
+
+
+def refused(ops: list[TpuOp], sections: Sections, chip: chips.ChipSpec, words: str) -> None:
+    user = outside(*(op.results[0] for op in ops))
+    with pytest.raises(SliceError, match=words):
+        slice_group(subgraph(ops), sections, chip)
+    assert user.arguments
+
+
+def test_what_cannot_be_cut() -> None:
+    x = value()
+    refused([odd(x, lambda _: None)], Sections(h=2), X, "test.odd cannot be cut along h")
+    refused([odd(x, shift(20))], Sections(h=2), X, "empty window")
+    refused([conv(x, 3), pool(x, 3, 1, 1), odd(x)], Sections(h=2), X, "tpu.Pool2D cannot read a part")
+    refused([odd(x, shift(0), margins=True), odd(x, shift(5), margins=True)], Sections(h=5), X, "disjoint")
+    refused([odd(x)], Sections(n=2), X, "fewer slices")
+    far = [odd(value((4, 4, 4, 4)), margins=True)]
+    far.append(odd(far[0].input, lambda w: (w[0] + 1, w[1]), margins=True))
+    refused(far, Sections(n=2), X, "different batches")
+
+
+def test_only_the_x_family_tolerates_repeated_windows() -> None:
+    x = value()
+    whole: Rule = lambda _: (0, 10)
+    assert h_windows([odd(x, whole)], x, 2) == ((0, 10), (0, 10))
+    refused([odd(x, whole)], Sections(h=2), OLD, "makes no progress")
+
+
+def test_max_sections() -> None:
+    x = value((5, 4, 12, 8))
+    half = pool(x, 2, 2)
+    assert max_sections(subgraph([half]), X) == Sections(5, 6)
+    assert max_sections(subgraph([conv(x, 3), half]), X) == Sections(5, 6)
+
+
+# -------------------------------------------------------------------------------------------------------- 8: time steps
+
+
+def items(row: Row) -> tuple[list[TpuOp], set[tuple[SSAValue, str, int]]]:
+    return row.layers, {(t.value, t.kind, t.stage) for t in row.transfers}
+
+
+def test_worked_example_of_two_convolutions() -> None:
+    x = value()
+    first = conv(x)
+    second = conv(first.output)
+    w1, w2, y = first.filter, second.filter, second.output
+    user = outside(y)
+    graph = subgraph([first, second])
+    assert [items(r) for r in nearest_rows(graph)] == [
+        ([], {(x, "load", 0), (w1, "load", 0)}),
+        ([first], {(w2, "load", 1)}),
+        ([second], set()),
+        ([], {(y, "store", 2)}),
+    ]
+    assert [items(r) for r in schedule(graph)] == [
+        ([first], {(w2, "load", 1), (y, "store", 2)}),
+        ([second], {(x, "load", 0), (w1, "load", 0)}),
+    ]
+    assert user.arguments
+
+
+def test_a_single_op_keeps_three_rows() -> None:
+    op = odd(value())
+    user = outside(op.output)
+    assert [items(r) for r in schedule(subgraph([op]))] == [
+        ([], {(op.output, "store", 2)}), ([op], set()), ([], {(op.input, "load", 0)}),
+    ]  # fmt: skip
+    assert user.arguments
+
+
+def test_an_operand_of_the_last_op_gets_a_row_of_its_own() -> None:
+    x = value()
+    first = odd(x)
+    last = add(first.output, x)
+    user = outside(last.output)
+    assert items(schedule(subgraph([first, last]))[-1]) == ([], {(x, "load", 0)})
+    assert user.arguments
+
+
+@dataclass
+class Dag:
+    """A random group; `users` keeps the outside users alive."""
+
+    graph: Subgraph
+    users: list[Operation]
+
+
+def random_dag(rng: np.random.Generator, *, weights: bool = False) -> Dag:
+    """2 to 7 ops with 1 to 3 operands each and several outputs."""
+    shape = (1, 1, 4, 4)
+    values = [value(shape) for _ in range(int(rng.integers(1, 4)))]
+    ops: list[TpuOp] = []
+    for _ in range(int(rng.integers(2, 8))):
+        picked = {int(rng.integers(max(len(values) - 4, 0), len(values))) for _ in range(int(rng.integers(1, 4)))}
+        operands = [values[i] for i in sorted(picked)] + [weight(shape)] * (weights and bool(rng.integers(2)))
+        ops.append(add(*operands))
+        values.append(ops[-1].results[0])
+    inside = [op.results[0] for op in ops]
+    stored = [v for v in inside if not list(v.uses) or rng.integers(4) == 0]
+    return Dag(subgraph(ops), [outside(v) for v in stored])
+
+
+def events(rows: Sequence[Row], steps: int) -> Iterator[tuple[int, int, int, TpuOp | Transferred]]:
+    """(iteration, row, step, item) in order by layer_group.md 15, without held tensors."""
+    for iteration in range(steps + 2):
+        for index, row in enumerate(rows):
+            for op in row.layers:
+                if 0 <= iteration - 1 < steps:
+                    yield iteration, index, iteration - 1, op
+            for transfer in row.transfers:
+                step = iteration - transfer.stage
+                if 0 <= step < steps:
+                    yield iteration, index, step, transfer
+
+
+def moved_and_computed(item: TpuOp | Transferred) -> tuple[set[SSAValue], set[SSAValue]]:
+    if isinstance(item, Transferred):
+        return {item.value}, set()
+    return set(), {*item.operands, *item.results}
+
+
+def replay(graph: Subgraph, rows: Sequence[Row], steps: int) -> Counter[tuple[SSAValue, int]]:
+    """Run the schedule with one buffer per tensor that holds a step number; returns how often each was stored."""
+    holds: dict[SSAValue, int] = {}
+    stored: Counter[tuple[SSAValue, int]] = Counter()
+    row_now, dma, tiu = (-1, -1), set[SSAValue](), set[SSAValue]()
+    for iteration, index, step, item in events(rows, steps):
+        if (iteration, index) != row_now:
+            row_now, dma, tiu = (iteration, index), set(), set()
+        moved, computed = moved_and_computed(item)
+        dma, tiu = dma | moved, tiu | computed
+        assert not dma & tiu, "an engine touches what the other one uses in this row"
+        if isinstance(item, Transferred):
+            if item.kind == "load":
+                holds[item.value] = step
+            else:
+                assert holds.get(item.value) == step, "a stale tensor is stored"
+                stored[item.value, step] += 1
+        else:
+            assert all(holds.get(v) == step for v in item.operands), "a stale tensor is read"
+            holds[item.results[0]] = step
+    return stored
+
+
+@pytest.mark.parametrize("weights", [False, True], ids=["activations", "weights"])
+def test_random_schedules_read_nothing_stale_and_store_once(weights: bool) -> None:
+    rng = np.random.default_rng(83)
+    for number in range(2000):
+        dag = random_dag(rng, weights=weights)
+        rows = schedule(dag.graph)
+        steps = (1, 2, 3, 5)[number % 4]
+        stored = replay(dag.graph, rows, steps)
+        assert stored == dict.fromkeys(product(dag.graph.outputs, range(steps)), 1)
+        assert Counter(op for row in rows for op in row.layers) == dict.fromkeys(dag.graph.ops, 1)
+        assert dag.users
+
+
+def test_the_replay_notices_a_wrong_fold() -> None:
+    """The property test above can fail: a load that joins a row whose op reads it is stale or a clash."""
+    x = value()
+    op = odd(x)
+    user = outside(op.output)
+    graph = subgraph([op])
+    first, middle, last = nearest_rows(graph)
+    middle.transfers.extend(first.transfers)
+    with pytest.raises(AssertionError):
+        replay(graph, [middle, last], 3)
+    rows = schedule(graph)
+    with pytest.raises(AssertionError, match="stale"):
+        replay(graph, [Row(layers=rows[1].layers), Row(), Row(transfers=rows[0].transfers)], 3)
+    assert user.arguments and len(fold(nearest_rows(graph))) == 3
+
+
+# --------------------------------------------------------------------------------------------------------- 9: lifetimes
+
+
+def live_rows(graph: Subgraph, rows: Sequence[Row]) -> dict[SSAValue, set[int]]:
+    """Rows in which a tensor's bytes are needed, from when each step wrote them to when it used them last."""
+    count, steps = len(rows), 4
+    born: dict[tuple[SSAValue, int], int] = {}
+    died: dict[tuple[SSAValue, int], int] = {}
+    for iteration, index, step, item in events(rows, steps):
+        now = iteration * count + index
+        if isinstance(item, Transferred):
+            (born if item.kind == "load" else died)[item.value, step] = now
+        else:
+            died.update({(v, step): now for v in item.operands})
+            born[item.results[0], step] = now
+    rows_of: dict[SSAValue, set[int]] = {}
+    for (v, step), start in born.items():
+        life = range(start, max(died.get((v, step), start), start) + 1)
+        assert len(life) <= count
+        rows_of.setdefault(v, set()).update(t % count for t in life)
+    return rows_of
+
+
+def dag_buffers(dag: Dag, steps: int = 1) -> tuple[list[Buffer], list[Row]]:
+    rows = schedule(dag.graph)
+    return buffers(dag.graph, rows, whole_slices(dag.graph), X, steps=steps), rows
+
+
+def test_lifetimes_are_those_of_the_replay() -> None:
+    rng = np.random.default_rng(91)
+    wrapped = 0
+    for _ in range(400):
+        dag = random_dag(rng)
+        found, rows = dag_buffers(dag)
+        assert {b.owner: set(b.rows(len(rows))) for b in found} == live_rows(dag.graph, rows)
+        wrapped += any(b.start > b.end for b in found)
+    assert wrapped > 100
+
+
+def test_constants_are_held_while_several_steps_run() -> None:
+    first = conv(value())
+    user = outside(first.output)
+    graph = subgraph([first])
+    for steps in (1, 2):
+        found = {b.owner: b for b in buffers(graph, schedule(graph), whole_slices(graph), X, steps=steps)}
+        assert found[first.filter].held == (steps > 1) and not found[first.input].held
+    assert found[first.filter].rows(3) == {0, 1, 2}
+    assert user.arguments
+
+
+def test_buffer_sizes_are_those_of_the_largest_slice() -> None:
+    x = value((2, 70, 10, 8))
+    op = conv(x)
+    user = outside(op.output)
+    graph = subgraph([op])
+    slices = slice_group(graph, Sections(2, 3), X)
+    found = {b.owner: b.size for b in buffers(graph, schedule(graph), slices, X, steps=6)}
+    assert found[x] == 1 * 2 * align(5 * 8, 16) * 4  # batch, channel rows, AL(h * w, EU), f32
+    assert found[op.output] == 1 * 2 * align(4 * 8, 16) * 4
+    assert found[op.filter] == 2 * 70 * 9 * 4  # compact rows
+    assert user.arguments
+
+
+# --------------------------------------------------------------------------------------------------------- 10: placement
+
+
+def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def check_placement(found: Allocation, placed: Sequence[Buffer], count: int, chip: chips.ChipSpec) -> None:
+    """Validity tests a and d: no two live buffers share bytes, nothing shares with a held one, all is inside."""
+    spans = {b.owner: (found.address[b.owner], found.address[b.owner] + b.size) for b in placed}
+    assert all(0 <= low and high <= chip.lmem_bytes for low, high in spans.values())
+    assert all(low % chip.eu_bytes == 0 for low, _ in spans.values())
+    assert found.peak_bytes == max(high for _, high in spans.values())
+    for a, b in combinations(placed, 2):
+        if a.held or b.held or a.rows(count) & b.rows(count):
+            assert not overlap(spans[a.owner], spans[b.owner])
+
+
+@given(st.integers(0, 10**6), st.sampled_from((X, OLD)), st.sampled_from((1, 6, 40, 120)), st.booleans(), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_placement(seed: int, chip: chips.ChipSpec, largest: int, weights: bool, works: bool) -> None:
+    """Random groups with random buffer sizes up to `largest` 64ths of a quarter of local memory."""
+    rng = np.random.default_rng(seed)
+    dag = random_dag(rng, weights=weights)
+    found, rows = dag_buffers(dag, steps=2)
+    found = [replace(b, size=int(rng.integers(1, largest * chip.lmem_bytes // 256 + 1))) for b in found]
+    if works:
+        found += [Buffer(op, int(rng.integers(1, 5000)), i, i) for i, row in enumerate(rows) for op in row.layers]
+    placed = allocate(found, rows, chip)
+    need = max(sum(b.size for b in found if row in b.rows(len(rows))) for row in range(len(rows)))
+    bank = chip.lmem_bank_bytes
+    if placed is None:  # only if even a placement that starts every buffer in a bank of its own might not fit
+        assert sum(align(b.size, bank) + bank for b in found) > chip.lmem_bytes
+        return
+    assert need <= chip.lmem_bytes
+    check_placement(placed, found, len(rows), chip)
+
+
+def test_placement_reuses_bytes_and_avoids_banks() -> None:
+    x = value()
+    ops = [odd(x)]
+    for _ in range(5):
+        ops.append(odd(ops[-1].output))
+    user = outside(ops[-1].output)
+    graph = subgraph(ops)
+    rows = schedule(graph)
+    quarter = X.lmem_bytes // 4
+    found = [replace(b, size=quarter) for b in buffers(graph, rows, whole_slices(graph), X, steps=1)]
+    placed = allocate(found, rows, X)
+    assert placed is not None and len(found) * quarter > X.lmem_bytes  # seven buffers in the room of four
+    small = [replace(b, size=64) for b in found]
+    placed = allocate(small, rows, X)
+    assert placed is not None
+    bank = {v: a // X.lmem_bank_bytes for v, a in placed.address.items()}
+    assert all(bank[op.input] != bank[op.output] for op in ops[1:])
+    assert user.arguments
+
+
+def test_placement_fails_for_what_cannot_fit() -> None:
+    op = odd(value())
+    user = outside(op.output)
+    graph = subgraph([op])
+    rows = schedule(graph)
+    found = buffers(graph, rows, whole_slices(graph), X, steps=1)
+    for size, fits in ((X.lmem_bytes // 2, True), (X.lmem_bytes // 2 + 1, False), (X.lmem_bytes + 1, False)):
+        assert (allocate([replace(b, size=size) for b in found], rows, X) is not None) == fits
+    assert user.arguments
+
+
+# ------------------------------------------------------------------------------------------- 10.2, 12: sections, groups
+
+
+@pytest.mark.parametrize("lmem", [2**18, 2**16, 2**15, 2**14])
+@ON_CHIPS
+def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> None:
+    """Quick search: what is planned fits, and runs on a machine of that size with the flat result."""
+    model, flat = wide_network(chip)
+    small = msgspec.structs.replace(chips.load(chip), lmem_bytes=lmem)
+    work = model.clone()
+    ops = [op for run_, why in base_groups(work, small) if why is None for op in run_]
+    plans: list[GroupPlan] = []
+    while ops:
+        for size in range(len(ops), 0, -1):
+            found = plan(ops[:size], small)
+            if isinstance(found, GroupPlan):
+                break
+        assert isinstance(found, GroupPlan), found
+        assert found.allocation.peak_bytes <= lmem
+        plans.append(found)
+        ops = ops[size:]
+    for found in reversed(plans):
+        write_group(found)
+    work.set(state="TPU_DIVIDED")
+    result = Simulator(program_of(work), small).run(wide().feeds(), watch=True)
+    equal(result.tensors, flat)
+    assert lmem > 2**14 or any(p.sections.steps > 2 for p in plans)
+
+
+@cache
+def wide() -> Network:
+    """A network whose tensors take some thousand bytes per lane."""
+    net = Network(np.random.default_rng(1))
+    x = net.input((1, 10, 48, 40))
+    y = net.relu(net.conv(x, 64, 3))
+    z = net.conv(y, 70, 3)
+    z = net.add(z, net.conv(y, 70, 1))
+    net.pool(z, "MaxPool", 2, 2)
+    return net
+
+
+@cache
+def wide_network(chip: str) -> tuple[Model, dict[str, np.ndarray]]:
+    model = reordered(wide().top(), chip)
+    return model, run(model, wide().feeds())
+
+
+def test_a_group_that_cannot_work_says_why() -> None:
+    tiny = msgspec.structs.replace(X, lmem_bytes=512)
+    op = conv(value((1, 70, 10, 8)))
+    user = outside(op.output)
+    why = plan([op], tiny)
+    assert isinstance(why, str) and "local memory needs" in why and "512" in why
+    assert plan([op], X, Sections(1, 99)) == "at most nsecs=1, hsecs=10 are possible, got nsecs=1, hsecs=99"
+    first = conv(value((1, 70, 10, 8)))
+    pair = plan([first, conv(first.output)], tiny)
+    assert isinstance(pair, str) and "cannot be cut" in pair
+    assert user.arguments
+
+
+@ON_CHIPS
+def test_groups_hold_every_op_once_and_in_order(chip: str) -> None:
+    for key in NETWORKS:
+        model, _ = cached_lowered(key[0], chip, *key[1:])
+        names = [op_name(op) for op in model.ops if isinstance(op, TpuOp)]
+        for opt in ("1", "off"):
+            divided = group_layers(model, LayerGroupConfig(opt))  # type: ignore[arg-type]
+            assert [op_name(op) for op in tpu_ops(divided)] == names
+            assert divided.state == "TPU_DIVIDED" and model.state == "TPU_REORDERED"
+            assert any(isinstance(op, TpuGroup) for op in divided.ops)
+            for op in divided.ops:
+                assert not isinstance(op, TpuOp) or "global_reason" in op.attributes
+            if opt == "off":
+                assert all(len(tpu_ops_of(g)) == 1 for g in divided.ops if isinstance(g, TpuGroup))
+
+
+def tpu_ops_of(group: TpuGroup) -> list[TpuOp]:
+    return [op for op in group.body.block.ops if isinstance(op, TpuOp)]
+
+
+def tpu_ops(model: Model) -> list[TpuOp]:
+    found: list[TpuOp] = []
+    for op in model.ops:
+        found += tpu_ops_of(op) if isinstance(op, TpuGroup) else [op] if isinstance(op, TpuOp) else []
+    return found
+
+
+def test_the_stage_wants_its_own_state() -> None:
+    with pytest.raises(ImportModelError, match="TPU_REORDERED"):
+        group_layers(cached_top(0), LayerGroupConfig())
+
+
+# -------------------------------------------------------------------------------------------------- 14: the written form
+
+
+@ON_CHIPS
+def test_attributes_of_a_group(chip: str) -> None:
+    model, _ = cached_lowered(2, chip)
+    divided, plans = randomly_grouped(model, np.random.default_rng(3))
+    groups = [op for op in divided.ops if isinstance(op, TpuGroup)]
+    assert len(groups) == len(plans)
+    for group, found in zip(groups, plans, strict=True):
+        assert group.sections() == {"n": found.sections.n, "c": 1, "d": 1, "h": found.sections.h, "w": 1}
+        assert group.attributes["swpipl_stage_num"] == int_attr(3) and group.attributes["group_type"] == int_attr(0)
+        check_flow(group, found)
+
+
+def check_flow(group: TpuGroup, found: GroupPlan) -> None:
+    """Layer_group.md 14: -1, ids of row 0, -2 ...; layers first; ids by stage, then row, transfers before layers."""
+    assert group.flow is not None
+    inside = [op for op in group.body.block.ops if isinstance(op, TpuOp | TpuLoad | TpuStore)]
+    infos = {}
+    for op in inside:
+        info = group_info(op)
+        assert info is not None
+        infos[info.id] = (op, info.stage)
+    assert sorted(infos) == list(range(len(inside)))
+    rows: list[list[int]] = []
+    for code in ints(group.flow):
+        if code < 0:
+            assert code == -len(rows) - 1
+            rows.append([])
+        else:
+            rows[-1].append(code)
+    assert len(rows) == len(found.rows)
+    order: list[tuple[int, int, bool]] = []
+    for identity in sorted(infos):
+        op, stage = infos[identity]
+        order.append((stage, next(i for i, row in enumerate(rows) if identity in row), isinstance(op, TpuOp)))
+    assert order == sorted(order)
+    for row in rows:
+        kinds = [isinstance(infos[i][0], TpuOp) for i in row]
+        assert kinds == sorted(kinds, reverse=True)
+
+
+@ON_CHIPS
+@pytest.mark.parametrize("key", NETWORKS[:3], ids=str)
+def test_grouped_modules_are_text_and_compute_the_same(key: tuple[int, int, int], chip: str) -> None:
+    model, flat = cached_lowered(key[0], chip, *key[1:])
+    divided, _ = randomly_grouped(model, np.random.default_rng(5))
+    verify(divided.module, "grouped")
+    once = print_module(divided.module)
+    again = Model(parse_module(once, context()), divided.weights)
+    assert print_module(again.module) == once
+    feeds = cached_network(*key).feeds()
+    equal(run(again, feeds), flat)
+    assert {n: a.tobytes() for n, a in run(divided, feeds).items()} == {n: a.tobytes() for n, a in flat.items()}
+
+
+# --------------------------------------------------------------------------- 16: whole groups on the machine, a to f
+
+
+def equal(found: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
+    """Every tensor of the flat inference, bit for bit; network inputs are the only ones the machine may not show."""
+    missing = {n for n in flat if n not in found}
+    assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found), [
+        n for n in flat if n in found and not np.array_equal(found[n], flat[n])
+    ]
+    assert all(flat[n].dtype == np.float32 for n in missing) and len(missing) <= 1
+
+
+@ON_CHIPS
+@pytest.mark.parametrize("key", NETWORKS, ids=str)
+def test_random_sections_give_the_bits_of_the_whole(key: tuple[int, int, int], chip: str) -> None:
+    """Validity tests e and f, under both DMA timings."""
+    model, flat = cached_lowered(key[0], chip, *key[1:])
+    feeds = cached_network(*key).feeds()
+    cut = 0
+    for trial in range(4):
+        divided, plans = randomly_grouped(model, np.random.default_rng(trial))
+        cut += sum(p.sections.steps > 1 and len(p.graph.ops) > 1 for p in plans)
+        program = program_of(divided)
+        for dma in ("early", "late"):
+            options = SimulatorOptions(dma=dma)  # type: ignore[arg-type]
+            equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+    assert cut
+
+
+@ON_CHIPS
+def test_a_packed_batch_in_sections(chip: str) -> None:
+    """Batch 8: two words of four items on BM1684, up to eight sections elsewhere."""
+    net = Network(np.random.default_rng(8))
+    x = net.input((8, 3, 12, 10))
+    y = net.relu(net.conv(x, 10, 3))
+    net.add(net.conv(y, 10, 3), y)
+    model = reordered(net.top(), chip)
+    flat = run(model, net.feeds())
+    work = model.clone()
+    ops = next(ops for ops, why in base_groups(work, chips.load(chip)) if why is None)
+    for sections in (Sections(2, 1), Sections(2, 3)):
+        work = model.clone()
+        ops = next(ops for ops, why in base_groups(work, chips.load(chip)) if why is None)
+        found = plan(ops, chips.load(chip), sections)
+        assert isinstance(found, GroupPlan)
+        write_group(found)
+        work.set(state="TPU_DIVIDED")
+        equal(Simulator(program_of(work)).run(net.feeds(), watch=True).tensors, flat)
+
+
+@ON_CHIPS
+@pytest.mark.parametrize("key", NETWORKS[:4], ids=str)
+def test_off_and_greedy_give_the_same_bits(key: tuple[int, int, int], chip: str) -> None:
+    model, flat = cached_lowered(key[0], chip, *key[1:])
+    feeds = cached_network(*key).feeds()
+    results = []
+    for opt in ("1", "off"):
+        program = program_of(group_layers(model, LayerGroupConfig(opt)))  # type: ignore[arg-type]
+        results.append(Simulator(program).run(feeds, watch=True).tensors)
+        equal(results[-1], flat)
+    names = set(results[0]) & set(results[1])
+    assert len(names) >= len(flat) - 1
+    assert all(results[0][n].tobytes() == results[1][n].tobytes() for n in names)
+
+
+def plan_buffers(found: GroupPlan, chip: str) -> list[Buffer]:
+    return buffers(found.graph, found.rows, found.slices, chips.load(chip), steps=found.sections.steps)
+
+
+@ON_CHIPS
+def test_real_groups_place_live_buffers_apart(chip: str) -> None:
+    """Validity tests a and d; plans are remade because writing a group moves its values."""
+    for found in fresh_plans(chip):
+        placed = plan_buffers(found, chip)
+        assert {b.owner for b in placed} == set(found.allocation.address)
+        check_placement(found.allocation, placed, len(found.rows), chips.load(chip))
+
+
+def fresh_plans(chip: str) -> Iterator[GroupPlan]:
+    """Plans of every network for a few sections, not written."""
+    spec = chips.load(chip)
+    for key in NETWORKS:
+        model, _ = cached_lowered(key[0], chip, *key[1:])
+        for ops, why in base_groups(model, spec):
+            for start in range(0, len(ops) if why is None else 0, 2):
+                for size, sections in product((1, 3, len(ops)), (Sections(1, 1), Sections(1, 2), Sections(1, 3))):
+                    found = plan(ops[start : start + size], spec, sections)
+                    if isinstance(found, GroupPlan):
+                        yield found
+
+
+@ON_CHIPS
+def test_in_a_row_no_engine_touches_the_bytes_of_the_other(chip: str) -> None:
+    """Validity test b."""
+    for found in fresh_plans(chip):
+        spans = {o: (a, a + found.allocation.size[o]) for o, a in found.allocation.address.items()}
+        for row in found.rows:
+            moved = {t.value for t in row.transfers}
+            computed = {o for op in row.layers for o in (op, *op.operands, *op.results) if o in spans}
+            assert not moved & computed
+            assert not any(overlap(spans[a], spans[b]) for a, b in product(moved, computed))
+
+
+def covered(windows: tuple[Window, ...], length: int) -> bool:
+    ends = [sum(w) for w in windows]
+    return windows[0][0] == 0 and ends[-1] == length and all(b[0] <= e for e, (_, b) in zip(ends, pairwise(windows)))
+
+
+@ON_CHIPS
+def test_outputs_are_covered(chip: str) -> None:
+    """Validity test c: windows of every output have no gap; overlaps hold identical values (checked on the machine)."""
+    count = 0
+    for found in fresh_plans(chip):
+        for output in found.graph.outputs:
+            n, _, h, _ = shape_of(output)
+            assert covered(found.slices[output].n, n) and covered(found.slices[output].h, h)
+            count += 1
+    assert count > 50
+
+
+@ON_CHIPS
+def test_stores_write_every_element_of_every_output(chip: str) -> None:
+    """Validity test c on the commands: bytes stored per tensor, counted by address."""
+    model, _ = cached_lowered(3, chip, 6, 4)
+    divided, plans = randomly_grouped(model, np.random.default_rng(0))
+    program = program_of(divided)
+    written: dict[str, set[tuple[int, ...]]] = {}
+    for command in program.commands:
+        if isinstance(command, Move) and command.tensor:
+            view = command.output
+            shape = program.tensor(command.tensor).view.shape
+            unit = view.interleave * (1 if view.dtype in ("i8", "u8") else 4)
+            first = (view.address - program.tensor(command.tensor).view.address) // unit
+            sizes = (-(-shape[0] // view.interleave), *shape[1:])
+            start = np.unravel_index(first, sizes)
+            extent = (-(-view.shape[0] // view.interleave), *view.shape[1:])
+            box = [range(s, s + e) for s, e in zip(start, extent, strict=True)]
+            written.setdefault(command.tensor, set()).update(product(*(map(int, r) for r in box)))
+    outputs = [op_name(o.owner) for p in plans for o in p.graph.outputs if isinstance(o.owner, Operation)]
+    names = {t.name for t in program.tensors if t.role != "input"}
+    assert set(written) == names and len(outputs) >= len(written)
+    for name, seen in written.items():
+        view = program.tensor(name).view
+        assert len(seen) == np.prod((-(-view.shape[0] // view.interleave), *view.shape[1:]))
+
+
+def test_random_networks_are_what_they_say() -> None:
+    """Across seeds: every op kind, both strides, grouped and depthwise convolutions."""
+    kinds: Counter[str] = Counter()
+    for seed in range(30):
+        net = random_network(seed)
+        kinds.update(node.op_type for node in net.nodes)
+        kinds.update(
+            f"group{a.i > 1}" for node in net.nodes for a in node.attribute if a.name == "group" and node.op_type
+        )
+    assert {"Conv", "Add", "Concat", "MaxPool", "AveragePool", "Relu", "groupTrue", "groupFalse"} <= set(kinds)
+
+
+def test_slices_of_the_whole() -> None:
+    assert ValueSlices.whole(value((2, 3, 4, 5, 6))).largest == (2, 3, 4, 30)
+    assert Sections(3, 4).steps == 12
