@@ -20,7 +20,7 @@ from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.layer_group.graph import base_groups
+from tpusim.layer_group.graph import base_groups, subgraph
 from tpusim.layer_group.plan import GroupPlan, plan
 from tpusim.layer_group.rewrite import write_group
 from tpusim.layer_group.slicing import Sections, max_sections
@@ -240,8 +240,6 @@ def randomly_grouped(model: Model, rng: np.random.Generator, *, longest: int = 8
 
 def _random_plan(ops: list[TpuOp], rng: np.random.Generator) -> GroupPlan:
     """A plan for the ops, or for as many of the first as can be a group."""
-    from tpusim.layer_group.graph import subgraph
-
     chip = chips.load(_chip_of(ops[0]))
     limit = max_sections(subgraph(ops), chip)
     for _ in range(6):

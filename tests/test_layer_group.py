@@ -58,11 +58,11 @@ X = chips.load("bm1684x")
 OLD = chips.load("bm1684")
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
 I8 = UniformType.of(0.1)
-NETWORKS = tuple((seed, 6, batch) for seed, batch in ((0, 1), (1, 4), (2, 1), (3, 4), (4, 1), (6, 1), (8, 1)))
+NETWORKS = tuple((seed, 6 if batch == 1 else 4, batch) for seed, batch in ((0, 1), (1, 4), (2, 1), (4, 1), (3, 4)))
 """(seed, ops, batch) of the random networks that run on the machine."""
 
 
-# -------------------------------------------------------------------------------------------------- ops without a module
+# ------------------------------------------------------------------------------------------------- ops without a module
 
 
 def value(shape: Sequence[int] = (1, 4, 10, 8), element: object = f32) -> SSAValue:
@@ -141,7 +141,7 @@ def h_windows(ops: list[TpuOp], wanted: SSAValue, sections: int, chip: chips.Chi
     return found
 
 
-# ------------------------------------------------------------------------------------------------ 6: cuts of the outputs
+# ----------------------------------------------------------------------------------------------- 6: cuts of the outputs
 
 
 def test_even_windows_by_hand() -> None:
@@ -189,7 +189,7 @@ def UnaryCast(x: SSAValue) -> TpuOp:  # noqa: N802  reads like a constructor
     return TpuCast.create(operands=[x], result_types=[tensor(shape_of(x), f32)])
 
 
-# ---------------------------------------------------------------------------------------- 7.2: backward, worked examples
+# --------------------------------------------------------------------------------------- 7.2: backward, worked examples
 
 
 @pytest.mark.parametrize("chip", [X, OLD], ids=CHIPS)
@@ -254,7 +254,7 @@ def test_a_window_holds_every_row_the_op_reads(k: int, stride: int, pad: int, ro
     assert sum(found[-1]) == rows or sections == 1
 
 
-# -------------------------------------------------------------------------------- 7.1, 7.3: refusals and shared operands
+# ------------------------------------------------------------------------------- 7.1, 7.3: refusals and shared operands
 
 
 def test_users_that_differ_share_the_union() -> None:
@@ -268,7 +268,7 @@ def test_users_that_differ_share_the_union() -> None:
 
 def test_an_output_with_users_inside_is_stored_with_their_halo() -> None:
     x = value()
-    first, = (conv(x, 1),)
+    first = conv(x, 1)
     second = conv(first.output, 3)
     user = outside(first.output, second.output)
     slices = slice_group(subgraph([first, second]), Sections(h=2), X)
@@ -291,8 +291,9 @@ def test_what_cannot_be_cut() -> None:
     x = value()
     refused([odd(x, lambda _: None)], Sections(h=2), X, "test.odd cannot be cut along h")
     refused([odd(x, shift(20))], Sections(h=2), X, "empty window")
-    refused([conv(x, 3), pool(x, 3, 1, 1), odd(x)], Sections(h=2), X, "tpu.Pool2D cannot read a part")
-    refused([odd(x, shift(0), margins=True), odd(x, shift(5), margins=True)], Sections(h=5), X, "disjoint")
+    refused([conv(x, 3), pool(x, 3, 1, 1), odd(x)], Sections(h=2), X, "cannot read a part of a slice")
+    same = odd(x, margins=True)
+    refused([same, odd(x, lambda w: (8 - w[0], 2), margins=True)], Sections(h=5), X, "disjoint")
     refused([odd(x)], Sections(n=2), X, "fewer slices")
     far = [odd(value((4, 4, 4, 4)), margins=True)]
     far.append(odd(far[0].input, lambda w: (w[0] + 1, w[1]), margins=True))
@@ -301,7 +302,10 @@ def test_what_cannot_be_cut() -> None:
 
 def test_only_the_x_family_tolerates_repeated_windows() -> None:
     x = value()
-    whole: Rule = lambda _: (0, 10)
+
+    def whole(_: Window) -> Window:
+        return 0, 10
+
     assert h_windows([odd(x, whole)], x, 2) == ((0, 10), (0, 10))
     refused([odd(x, whole)], Sections(h=2), OLD, "makes no progress")
 
@@ -377,8 +381,8 @@ def random_dag(rng: np.random.Generator, *, weights: bool = False) -> Dag:
         ops.append(add(*operands))
         values.append(ops[-1].results[0])
     inside = [op.results[0] for op in ops]
-    stored = [v for v in inside if not list(v.uses) or rng.integers(4) == 0]
-    return Dag(subgraph(ops), [outside(v) for v in stored])
+    users: list[Operation] = [outside(v) for v in inside if not list(v.uses) or rng.integers(4) == 0]
+    return Dag(subgraph(ops), users)
 
 
 def events(rows: Sequence[Row], steps: int) -> Iterator[tuple[int, int, int, TpuOp | Transferred]]:
@@ -394,23 +398,30 @@ def events(rows: Sequence[Row], steps: int) -> Iterator[tuple[int, int, int, Tpu
                     yield iteration, index, step, transfer
 
 
-def moved_and_computed(item: TpuOp | Transferred) -> tuple[set[SSAValue], set[SSAValue]]:
+Access = tuple[SSAValue, str, bool]
+"""(tensor, engine, whether it writes)."""
+
+
+def accesses(item: TpuOp | Transferred) -> set[Access]:
     if isinstance(item, Transferred):
-        return {item.value}, set()
-    return set(), {*item.operands, *item.results}
+        return {(item.value, "dma", item.kind == "load")}
+    return {*((v, "tiu", False) for v in item.operands), *((v, "tiu", True) for v in item.results)}
+
+
+def clashes(row: set[Access]) -> bool:
+    """Whether one engine writes what the other one touches."""
+    return any(a[0] is b[0] and a[1] != b[1] and (a[2] or b[2]) for a, b in combinations(row, 2))
 
 
 def replay(graph: Subgraph, rows: Sequence[Row], steps: int) -> Counter[tuple[SSAValue, int]]:
     """Run the schedule with one buffer per tensor that holds a step number; returns how often each was stored."""
     holds: dict[SSAValue, int] = {}
     stored: Counter[tuple[SSAValue, int]] = Counter()
-    row_now, dma, tiu = (-1, -1), set[SSAValue](), set[SSAValue]()
+    now, touched = (-1, -1), set[Access]()
     for iteration, index, step, item in events(rows, steps):
-        if (iteration, index) != row_now:
-            row_now, dma, tiu = (iteration, index), set(), set()
-        moved, computed = moved_and_computed(item)
-        dma, tiu = dma | moved, tiu | computed
-        assert not dma & tiu, "an engine touches what the other one uses in this row"
+        touched = touched | accesses(item) if (iteration, index) == now else accesses(item)
+        now = iteration, index
+        assert not clashes(touched), "an engine writes what the other one uses in this row"
         if isinstance(item, Transferred):
             if item.kind == "load":
                 holds[item.value] = step
@@ -431,7 +442,7 @@ def test_random_schedules_read_nothing_stale_and_store_once(weights: bool) -> No
         rows = schedule(dag.graph)
         steps = (1, 2, 3, 5)[number % 4]
         stored = replay(dag.graph, rows, steps)
-        assert stored == dict.fromkeys(product(dag.graph.outputs, range(steps)), 1)
+        assert dag.graph.outputs and stored == dict.fromkeys(product(dag.graph.outputs, range(steps)), 1)
         assert Counter(op for row in rows for op in row.layers) == dict.fromkeys(dag.graph.ops, 1)
         assert dag.users
 
@@ -515,7 +526,7 @@ def test_buffer_sizes_are_those_of_the_largest_slice() -> None:
     assert user.arguments
 
 
-# --------------------------------------------------------------------------------------------------------- 10: placement
+# -------------------------------------------------------------------------------------------------------- 10: placement
 
 
 def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
@@ -525,7 +536,7 @@ def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
 def check_placement(found: Allocation, placed: Sequence[Buffer], count: int, chip: chips.ChipSpec) -> None:
     """Validity tests a and d: no two live buffers share bytes, nothing shares with a held one, all is inside."""
     spans = {b.owner: (found.address[b.owner], found.address[b.owner] + b.size) for b in placed}
-    assert all(0 <= low and high <= chip.lmem_bytes for low, high in spans.values())
+    assert all(low >= 0 and high <= chip.lmem_bytes for low, high in spans.values())
     assert all(low % chip.eu_bytes == 0 for low, _ in spans.values())
     assert found.peak_bytes == max(high for _, high in spans.values())
     for a, b in combinations(placed, 2):
@@ -553,7 +564,7 @@ def test_placement(seed: int, chip: chips.ChipSpec, largest: int, weights: bool,
     check_placement(placed, found, len(rows), chip)
 
 
-def test_placement_reuses_bytes_and_avoids_banks() -> None:
+def test_placement_reuses_bytes() -> None:
     x = value()
     ops = [odd(x)]
     for _ in range(5):
@@ -565,11 +576,17 @@ def test_placement_reuses_bytes_and_avoids_banks() -> None:
     found = [replace(b, size=quarter) for b in buffers(graph, rows, whole_slices(graph), X, steps=1)]
     placed = allocate(found, rows, X)
     assert placed is not None and len(found) * quarter > X.lmem_bytes  # seven buffers in the room of four
-    small = [replace(b, size=64) for b in found]
-    placed = allocate(small, rows, X)
+    assert user.arguments
+
+
+def test_operand_and_result_of_an_op_lie_in_different_banks() -> None:
+    op = odd(value())
+    user = outside(op.output)
+    graph = subgraph([op])
+    rows = schedule(graph)
+    placed = allocate(buffers(graph, rows, whole_slices(graph), X, steps=1), rows, X)
     assert placed is not None
-    bank = {v: a // X.lmem_bank_bytes for v, a in placed.address.items()}
-    assert all(bank[op.input] != bank[op.output] for op in ops[1:])
+    assert sorted(placed.address.values()) == [0, X.lmem_bank_bytes]
     assert user.arguments
 
 
@@ -587,7 +604,7 @@ def test_placement_fails_for_what_cannot_fit() -> None:
 # ------------------------------------------------------------------------------------------- 10.2, 12: sections, groups
 
 
-@pytest.mark.parametrize("lmem", [2**18, 2**16, 2**15, 2**14])
+@pytest.mark.parametrize("lmem", [2**16, 2**14, 2**13])
 @ON_CHIPS
 def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> None:
     """Quick search: what is planned fits, and runs on a machine of that size with the flat result."""
@@ -610,7 +627,7 @@ def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> No
     work.set(state="TPU_DIVIDED")
     result = Simulator(program_of(work), small).run(wide().feeds(), watch=True)
     equal(result.tensors, flat)
-    assert lmem > 2**14 or any(p.sections.steps > 2 for p in plans)
+    assert lmem > 2**13 or any(p.sections.steps > 2 for p in plans)
 
 
 @cache
@@ -636,7 +653,11 @@ def test_a_group_that_cannot_work_says_why() -> None:
     op = conv(value((1, 70, 10, 8)))
     user = outside(op.output)
     why = plan([op], tiny)
-    assert isinstance(why, str) and "local memory needs" in why and "512" in why
+    assert why == "resident coefficients need 5,040 bytes per lane, bm1684x has 512"
+    alone = odd(value())
+    user = outside(op.output, alone.output)
+    why = plan([alone], msgspec.structs.replace(X, lmem_bytes=100))
+    assert why == "local memory needs 128 bytes per lane at nsecs=1, hsecs=10, bm1684x has 100"
     assert plan([op], X, Sections(1, 99)) == "at most nsecs=1, hsecs=10 are possible, got nsecs=1, hsecs=99"
     first = conv(value((1, 70, 10, 8)))
     pair = plan([first, conv(first.output)], tiny)
@@ -676,7 +697,7 @@ def test_the_stage_wants_its_own_state() -> None:
         group_layers(cached_top(0), LayerGroupConfig())
 
 
-# -------------------------------------------------------------------------------------------------- 14: the written form
+# ------------------------------------------------------------------------------------------------- 14: the written form
 
 
 @ON_CHIPS
@@ -733,7 +754,7 @@ def test_grouped_modules_are_text_and_compute_the_same(key: tuple[int, int, int]
     assert {n: a.tobytes() for n, a in run(divided, feeds).items()} == {n: a.tobytes() for n, a in flat.items()}
 
 
-# --------------------------------------------------------------------------- 16: whole groups on the machine, a to f
+# ------------------------------------------------------------------------------ 16: whole groups on the machine, a to f
 
 
 def equal(found: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
@@ -759,7 +780,7 @@ def test_random_sections_give_the_bits_of_the_whole(key: tuple[int, int, int], c
         for dma in ("early", "late"):
             options = SimulatorOptions(dma=dma)  # type: ignore[arg-type]
             equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
-    assert cut
+    assert cut or chip == "bm1684"  # it refuses windows that make no progress (7.1)
 
 
 @ON_CHIPS
@@ -826,19 +847,18 @@ def fresh_plans(chip: str) -> Iterator[GroupPlan]:
 
 @ON_CHIPS
 def test_in_a_row_no_engine_touches_the_bytes_of_the_other(chip: str) -> None:
-    """Validity test b."""
+    """Validity test b: both may read one tensor, nothing else is shared."""
     for found in fresh_plans(chip):
         spans = {o: (a, a + found.allocation.size[o]) for o, a in found.allocation.address.items()}
         for row in found.rows:
+            assert not clashes({a for item in (*row.layers, *row.transfers) for a in accesses(item)})
             moved = {t.value for t in row.transfers}
             computed = {o for op in row.layers for o in (op, *op.operands, *op.results) if o in spans}
-            assert not moved & computed
-            assert not any(overlap(spans[a], spans[b]) for a, b in product(moved, computed))
+            assert not any(overlap(spans[a], spans[b]) for a, b in product(moved, computed) if a is not b)
 
 
 def covered(windows: tuple[Window, ...], length: int) -> bool:
-    ends = [sum(w) for w in windows]
-    return windows[0][0] == 0 and ends[-1] == length and all(b[0] <= e for e, (_, b) in zip(ends, pairwise(windows)))
+    return windows[0][0] == 0 and sum(windows[-1]) == length and all(b[0] <= sum(a) for a, b in pairwise(windows))
 
 
 @ON_CHIPS
@@ -856,7 +876,7 @@ def test_outputs_are_covered(chip: str) -> None:
 @ON_CHIPS
 def test_stores_write_every_element_of_every_output(chip: str) -> None:
     """Validity test c on the commands: bytes stored per tensor, counted by address."""
-    model, _ = cached_lowered(3, chip, 6, 4)
+    model, _ = cached_lowered(3, chip, 4, 4)
     divided, plans = randomly_grouped(model, np.random.default_rng(0))
     program = program_of(divided)
     written: dict[str, set[tuple[int, ...]]] = {}

@@ -60,15 +60,21 @@ class SliceError(Exception):
 def max_sections(graph: Subgraph, chip: ChipSpec) -> Sections:
     """The largest section counts every op allows (layer_group.md 4)."""
     n, h = 1 << 30, 1 << 30
+    batch = _common_batch(graph, chip)
     for op in graph.ops:
         shape = logical_shape(shape_of(op.results[0]))
-        n = min(n, ceil_div(shape[0], _batch_align(op.results[0], chip)) if op.can_slice("n") else 1)
+        n = min(n, ceil_div(shape[0], batch) if op.can_slice("n") else 1)
         h = min(h, shape[2] if op.can_slice("h") else 1)
     return Sections(n, h)
 
 
 def _batch_align(value: SSAValue, chip: ChipSpec) -> int:
     return chip.batch_factor(storage_dtype(element_of(value)).itemsize)
+
+
+def _common_batch(graph: Subgraph, chip: ChipSpec) -> int:
+    """Batches are cut in multiples of this: one packed tensor holds all others to whole words."""
+    return max(_batch_align(v, chip) for v in graph.values)
 
 
 def even_windows(length: int, sections: int, step: int = 1) -> tuple[Window, ...]:
@@ -84,7 +90,7 @@ def even_windows(length: int, sections: int, step: int = 1) -> tuple[Window, ...
 def slice_group(graph: Subgraph, sections: Sections, chip: ChipSpec) -> dict[SSAValue, ValueSlices]:
     """Windows of every tensor of the group for these sections. Raises SliceError if they cannot be made."""
     slices: dict[SSAValue, ValueSlices] = {w: ValueSlices.whole(w) for w in graph.weights}
-    batch = max(_batch_align(v, chip) for v in graph.values)
+    batch = _common_batch(graph, chip)
     for value in reversed((*graph.inputs, *(op.results[0] for op in graph.ops))):
         windows: dict[Axis, tuple[Window, ...]] = {}
         for axis in AXES:

@@ -1,18 +1,16 @@
 """Addition of n tensors: `top.Add` and `tpu.Add` (numerics.md 9.0, 9.3, 9.5)."""
 
 from collections.abc import Sequence
-from math import prod
 from typing import ClassVar
 
-import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit_positive, bm1684_right_shift
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import irdl_op_definition, opt_attr_def, result_def, var_operand_def
+from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr, op_name, value_name
+from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
 from tpusim.ir.types import f32, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
@@ -24,15 +22,13 @@ from tpusim.ops.base import (
     LoweringContext,
     OnnxNode,
     RangeRule,
-    Shape,
     TensorSlice,
-    TopOp,
-    TpuOp,
 )
 from tpusim.ops.families import (
-    broadcast_shape,
-    broadcast_why_global,
+    NaryTop,
+    NaryTpu,
     constant_operand,
+    limited,
     relu_attributes,
     relu_limit_of,
     relu_of,
@@ -42,17 +38,12 @@ from tpusim.ops.families import (
 
 
 @irdl_op_definition
-class TopAdd(TopOp):
+class TopAdd(NaryTop):
     """`top.Add`: sum of two or more tensors, numpy broadcasting, optional relu."""
 
     name = "top.Add"
     ONNX: ClassVar[tuple[str, ...]] = ("Add", "Sum")
     RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
-
-    inputs = var_operand_def(TensorType)
-    output = result_def(TensorType)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -62,17 +53,9 @@ class TopAdd(TopOp):
             return values[0]
         return ctx.build(cls, values, relu_attributes(), node.outputs[0])
 
-    def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
-        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
-
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 sum from left to right, relu."""
-        return (_clamped(kernels.add_float(tuple(operands), do_relu=relu_of(self)), relu_limit_of(self)),)
-
-    def flops(self) -> int:
-        """One addition per element and further operand."""
-        return prod(shape_of(self.output)) * (len(self.inputs) - 1)
+        return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Add with one 8-bit multiplier and shift per operand, else in float."""
@@ -137,27 +120,18 @@ def multiplier_and_shift(s_in: float, s_out: float, chip: ChipSpec) -> tuple[int
 
 
 @irdl_op_definition
-class TpuAdd(TpuOp):
+class TpuAdd(NaryTpu):
     """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or f32."""
 
     name = "tpu.Add"
 
-    inputs = var_operand_def(TensorType)
-    output = result_def(TensorType)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
     multipliers = opt_attr_def(ArrayAttr)
     rshifts = opt_attr_def(ArrayAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
-        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Each operand multiplied, shifted and rounded on its own, then summed."""
         if self.multipliers is None or self.rshifts is None:
-            return (_clamped(kernels.add_float(tuple(operands), do_relu=relu_of(self)), relu_limit_of(self)),)
+            return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
         y = kernels.add_int(
             tuple(operands),
             ints(self.multipliers),
@@ -168,15 +142,6 @@ class TpuAdd(TpuOp):
             out_dtype=value_dtype(self.output),
         )
         return (y,)
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Operands of equal rank, up to 4 (layer_group.md 2)."""
-        del chip
-        return broadcast_why_global([shape_of(v) for v in self.inputs])
-
-    def accepts_margins(self) -> bool:
-        """Element-wise binary ops read any window."""
-        return True
 
     @property
     def _partial(self) -> DType:
@@ -192,41 +157,29 @@ class TpuAdd(TpuOp):
         """f32: additions; int8: AR mul+shift per operand and a saturating addition (codegen.md DC-04)."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.multipliers is None or self.rshifts is None:
-            self._emit_sum(ctx, views, ctx.output())
+            self.emit_chain(ctx, "add", views, ctx.output(), relu_limit_of(self))
             return
         requants = [isa.Requant(m, r) for m, r in zip(ints(self.multipliers), ints(self.rshifts), strict=True)]
         zeros = [zero_point(v) for v in self.inputs]
         if not ctx.local:
             self._emit_global(ctx, views, requants, zeros)
             return
-        sizes = lmem_bytes(ctx.output_slice().shape, self._partial, ctx.chip)
-        buffers = [ctx.buffer(), ctx.buffer() + sizes]
-        total = None
+        shape = ctx.output_slice().shape
+        total = activation_view(ctx.buffer(), shape, self._partial, ctx.chip)
+        free = ctx.buffer() + lmem_bytes(shape, self._partial, ctx.chip)
+        scaled: list[View] = []
         for i, (view, requant, zero) in enumerate(zip(views, requants, zeros, strict=True)):
-            scaled = activation_view(buffers[min(i, 1)], view.shape, self._partial, ctx.chip)  # type: ignore[arg-type]
-            ctx.emit(isa.Rescale, input=view, output=scaled, requant=requant, input_zero=zero)
-            if total is not None:
+            target = activation_view(free if i else ctx.buffer(), view.shape, self._partial, ctx.chip)  # type: ignore[arg-type]
+            ctx.emit(isa.Rescale, input=view, output=target, requant=requant, input_zero=zero)
+            scaled = [*scaled, target]
+            if len(scaled) == 2:
                 last = i == len(views) - 1
-                target = ctx.output() if last else activation_view(
-                    buffers[0], ctx.output().shape, self._partial, ctx.chip  # type: ignore[arg-type]
-                )  # fmt: skip
-                ctx.emit(isa.Arith, kind="add", a=total, b=scaled, output=target, relu=last and relu_of(self))
-            total = scaled if total is None else target  # type: ignore[possibly-undefined]
-
-    def _emit_sum(self, ctx: EmitContext, views: list[View], out: View) -> None:
-        for i, view in enumerate(views[1:], 1):
-            last = i == len(views) - 1
-            ctx.emit(
-                isa.Arith, kind="add", a=views[0] if i == 1 else out, b=view, output=out,
-                relu=last and relu_of(self), relu_limit=relu_limit_of(self) if last else -1.0,
-            )  # fmt: skip
+                out = ctx.output() if last else total
+                ctx.emit(isa.Arith, kind="add", a=scaled[0], b=scaled[1], output=out, relu=last and relu_of(self))
+                scaled = [out]
 
     def _emit_global(self, ctx: EmitContext, views: list[View], requants: list[isa.Requant], zeros: list[int]) -> None:
         params: dict[str, float | int | str | bool] = {"relu": relu_of(self), "z": zero_point(self.output)}
         for i, (requant, zero) in enumerate(zip(requants, zeros, strict=True)):
             params |= {f"m{i}": requant.multiplier, f"r{i}": requant.rshift, f"z{i}": zero}
         ctx.emit(isa.Fn, function="add_int", inputs=tuple(views), output=ctx.output(), params=params)
-
-
-def _clamped(y: Array, limit: float) -> Array:
-    return y if limit < 0 else kernels.clip_float(y, -np.inf, limit)

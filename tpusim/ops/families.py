@@ -8,7 +8,7 @@ from tpusim_kernels import arith
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import operand_def, opt_attr_def, result_def
+from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints_attr, op_name
@@ -85,6 +85,57 @@ class UnaryTpu(TpuOp):
         """Element-wise ops are local up to rank 5 (DL-02); rank 5 needs equal logical shapes, which it has."""
         del chip
         return None if len(shape_of(self.input)) <= 5 else "rank above 5"
+
+
+class NaryTop(TopOp):
+    """Two or more tensors in, their broadcast out, with an optional relu."""
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands."""
+        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
+
+    def flops(self) -> int:
+        """One operation per element and further operand, one for a relu (DN-27)."""
+        return int(np.prod(shape_of(self.output))) * (len(self.inputs) - 1 + relu_of(self))
+
+
+class NaryTpu(TpuOp):
+    """Two or more tensors in, their broadcast out; local, cut along any axis, reads any window of a larger slice."""
+
+    inputs = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands."""
+        if len(self.inputs) < 2:
+            raise ValueError(f"two or more operands are required, got {len(self.inputs)}")
+        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Operands of equal rank, up to 4 (layer_group.md 2)."""
+        del chip
+        return broadcast_why_global([shape_of(v) for v in self.inputs])
+
+    def accepts_margins(self) -> bool:
+        """Element-wise ops read any window."""
+        return True
+
+    def emit_chain(self, ctx: EmitContext, kind: str, views: Sequence[View], out: View, limit: float) -> None:
+        """`views` combined from left to right into `out`; relu and its limit with the last command."""
+        for i, view in enumerate(views[1:], 1):
+            last = i == len(views) - 1
+            ctx.emit(
+                isa.Arith, kind=kind, a=views[0] if i == 1 else out, b=view, output=out,
+                relu=last and relu_of(self), relu_limit=limit if last else -1.0,
+            )  # fmt: skip
 
 
 def value_dtype(value: object) -> str:

@@ -1,18 +1,17 @@
 """Product of n tensors: `top.Mul` and `tpu.Mul` (numerics.md 5.6, 9.0, 9.3, 9.5)."""
 
 from collections.abc import Sequence
-from math import prod
 from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType, f32
+from xdsl.dialects.builtin import IntegerAttr, f32
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import irdl_op_definition, opt_attr_def, result_def, var_operand_def
+from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name, value_name
+from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
@@ -24,14 +23,11 @@ from tpusim.ops.base import (
     LoweringContext,
     OnnxNode,
     RangeRule,
-    Shape,
     TensorSlice,
-    TopOp,
-    TpuOp,
 )
 from tpusim.ops.families import (
-    broadcast_shape,
-    broadcast_why_global,
+    NaryTop,
+    NaryTpu,
     constant_operand,
     limited,
     relu_attributes,
@@ -43,17 +39,12 @@ from tpusim.ops.families import (
 
 
 @irdl_op_definition
-class TopMul(TopOp):
+class TopMul(NaryTop):
     """`top.Mul`: product of two or more tensors, numpy broadcasting, optional relu."""
 
     name = "top.Mul"
     ONNX: ClassVar[tuple[str, ...]] = ("Mul",)
     RANGE: ClassVar[RangeRule] = RangeRule(product=True)
-
-    inputs = var_operand_def(TensorType)
-    output = result_def(TensorType)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -71,17 +62,9 @@ class TopMul(TopOp):
                 values.append(ctx.value(name))
         return ctx.build(cls, values, relu_attributes(), node.outputs[0])
 
-    def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
-        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
-
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 product from left to right, relu."""
         return (limited(kernels.mul_float(tuple(operands), do_relu=relu_of(self)), self),)
-
-    def flops(self) -> int:
-        """One multiplication per element and further operand, one for a relu."""
-        return prod(shape_of(self.output)) * (len(self.inputs) - 1 + relu_of(self))
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Mul with one 8-bit multiplier and shift, else in float."""
@@ -170,24 +153,13 @@ def partial_type(ranges: Sequence[Interval]) -> DType | None:
 
 
 @irdl_op_definition
-class TpuMul(TpuOp):
+class TpuMul(NaryTpu):
     """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32."""
 
     name = "tpu.Mul"
 
-    inputs = var_operand_def(TensorType)
-    output = result_def(TensorType)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
     multiplier = opt_attr_def(IntegerAttr)
     rshift = opt_attr_def(IntegerAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
-        if len(self.inputs) < 2:
-            raise ValueError(f"two or more operands are required, got {len(self.inputs)}")
-        return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
     @property
     def scaling(self) -> tuple[int, int] | None:
@@ -206,15 +178,6 @@ class TpuMul(TpuOp):
             do_relu=relu_of(self), out_dtype=value_dtype(self.output),
         )  # fmt: skip
         return (y,)
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Operands of equal rank, up to 4 (layer_group.md 2)."""
-        del chip
-        return broadcast_why_global([shape_of(v) for v in self.inputs])
-
-    def accepts_margins(self) -> bool:
-        """Element-wise binary ops read any window."""
-        return True
 
     # ---------------------------------------------------------------------------------------------------- work buffers
 
@@ -243,7 +206,7 @@ class TpuMul(TpuOp):
         """f32: multiplications; integers: AR products in a work buffer, then RQ; global: FN mul_int."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.scaling is None:
-            self._emit_product(ctx, views, ctx.output(), relu_limit_of(self))
+            self.emit_chain(ctx, "mul", views, ctx.output(), relu_limit_of(self))
             return
         requant = isa.Requant(*self.scaling, zero_point(self.output))
         if not ctx.local:
@@ -258,16 +221,8 @@ class TpuMul(TpuOp):
             ctx.emit(isa.Rescale, input=views[i], output=centred, requant=isa.Requant(), input_zero=zero)
             views[i] = centred
             free += lmem_bytes(shape, "i16", ctx.chip)
-        self._emit_product(ctx, views, total, -1.0)
+        self.emit_chain(ctx, "mul", views, total, -1.0)
         ctx.emit(isa.Rescale, input=total, output=ctx.output(), requant=requant)
-
-    def _emit_product(self, ctx: EmitContext, views: list[View], out: View, limit: float) -> None:
-        for i, view in enumerate(views[1:], 1):
-            last = i == len(views) - 1
-            ctx.emit(
-                isa.Arith, kind="mul", a=views[0] if i == 1 else out, b=view, output=out,
-                relu=last and relu_of(self), relu_limit=limit if last else -1.0,
-            )  # fmt: skip
 
     def _emit_global(self, ctx: EmitContext, views: list[View], requant: isa.Requant) -> None:
         params: dict[str, float | int | str | bool] = {

@@ -25,7 +25,7 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.conv.tpu import TpuConv2D
-from tpusim.ops.families import conv_extent, onnx_window
+from tpusim.ops.families import conv_extent, onnx_window, relu_limit_of, relu_of
 
 SATURATED_BIAS_RATIO = 0.03
 """Share of saturated biases above which the BM1684 shift is lowered (numerics.md 5.4)."""
@@ -78,19 +78,14 @@ class TopConv(TopOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 convolution, bias, relu."""
         x, w, b = operands
-        relu = bool(self.do_relu) and bool(self.do_relu.value.data)  # type: ignore[union-attr]
-        limit = self.relu_limit.value.data if self.relu_limit else -1.0
-        y = kernels.conv2d_float(x, w, b, do_relu=relu, relu_limit=limit, **self.geometry)  # type: ignore[arg-type]
+        relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
+        y = kernels.conv2d_float(x, w, b, **relu, **self.geometry)  # type: ignore[arg-type]
         return (y,)
 
     def flops(self) -> int:
         """Out * (2*kh*kw*ic/g + bias + relu) (numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)[1:])
-        return out * (per + (not is_none(self.bias)) + self._relu)
-
-    @property
-    def _relu(self) -> bool:
-        return self.do_relu is not None and bool(self.do_relu.value.data)
+        return out * (per + (not is_none(self.bias)) + relu_of(self))
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Conv2D in integers if the op is calibrated and its filter constant, else in float."""
@@ -116,8 +111,7 @@ class TopConv(TopOp):
 
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
         operands = [ctx.operand(self.input, "f32", self), *(self._constant(ctx, v) for v in (self.filter, self.bias))]
-        limit = self.relu_limit.value.data if self.relu_limit else -1.0
-        return self.build_tpu(ctx, operands, f32, {"relu_limit": float_attr(limit)})
+        return self.build_tpu(ctx, operands, f32, {"relu_limit": float_attr(relu_limit_of(self))})
 
     def _constant(self, ctx: LoweringContext, value: SSAValue) -> SSAValue:
         if is_none(value):
@@ -133,7 +127,7 @@ class TopConv(TopOp):
         attributes = {k: self.attributes[k] for k in keep}
         attributes["dilations"] = ints_attr(self.geometry["dilations"])  # type: ignore[arg-type]
         attributes["group"] = int_attr(self.geometry["groups"])  # type: ignore[arg-type]
-        attributes["do_relu"] = flag(self._relu)
+        attributes["do_relu"] = flag(relu_of(self))
         attributes |= {"relu_limit": float_attr(-1.0), **more}
         return ctx.build(TpuConv2D, operands, attributes, element, shape_of(self.output), op_name(self))
 
@@ -158,8 +152,8 @@ def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: boo
     if shortcut is not None:
         return np.full(w.shape[0], shortcut)
     largest = np.abs(w.reshape(w.shape[0], -1)).max(axis=1).astype(np.float32)
-    scales: np.ndarray = largest.astype(np.float64) / (127 if signed else 255)
-    return np.maximum(scales, 1e-5)
+    scales: np.ndarray = np.maximum(largest.astype(np.float64) / (127 if signed else 255), 1e-5)
+    return scales
 
 
 def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:

@@ -28,7 +28,18 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.conv.coeff import MergedLayout, filter_row, foldable_shape, pack_filter, unpack_filter
-from tpusim.ops.families import clip, command_dtype, conv_extent, value_dtype, window_need, window_pads, zero_point
+from tpusim.ops.families import (
+    clip,
+    command_dtype,
+    conv_extent,
+    is_set,
+    relu_limit_of,
+    relu_of,
+    value_dtype,
+    window_need,
+    window_pads,
+    zero_point,
+)
 
 
 @irdl_op_definition
@@ -95,7 +106,7 @@ class TpuConv2D(TpuOp):
     @property
     def relu(self) -> bool:
         """Whether relu is fused."""
-        return _is_set(self.do_relu)
+        return relu_of(self)
 
     @property
     def quantised(self) -> bool:
@@ -107,7 +118,7 @@ class TpuConv2D(TpuOp):
         x, (kh, kw), g = shape_of(self.input), self.kernel, self.geometry
         if len(x) != 4 or x[1] % self.groups:
             raise ValueError(f"an input (n, c, h, w) with c divisible by {self.groups} groups is required, got {x}")
-        logical = not (_is_set(self.filter_packed) or _is_set(self.coeff_merged))
+        logical = not (is_set(self.filter_packed) or is_set(self.coeff_merged))
         oc = shape_of(self.filter)[0] if logical else shape_of(self.output)[1]
         if logical and shape_of(self.filter) != (oc, x[1] // self.groups, kh, kw):
             raise ValueError(
@@ -124,12 +135,12 @@ class TpuConv2D(TpuOp):
         geometry: dict[str, Any] = {**self.geometry, "groups": self.groups, "do_relu": self.relu}
         m: Array = np.array(ints(self.multiplier), np.int64) if self.multiplier else None
         r: Array = np.array(ints(self.rshift), np.int64) if self.rshift else None
-        if _is_set(self.coeff_merged):
+        if is_set(self.coeff_merged):
             w, b, m, r = self._unmerge(np.asarray(w))
-        elif _is_set(self.filter_packed):
+        elif is_set(self.filter_packed):
             w = self._unpack(np.asarray(w).reshape(self.channels[1], -1))
         if not self.quantised:
-            limit = self.relu_limit.value.data if self.relu_limit else -1.0
+            limit = relu_limit_of(self)
             return (kernels.conv2d_float(x, w, _flat(b), relu_limit=limit, **geometry),)
         y = kernels.conv2d_int(
             x, w, _flat(b), m, r, zero_point(self.input), zero_point(self.output),
@@ -151,7 +162,7 @@ class TpuConv2D(TpuOp):
 
     def _unmerge(self, image: np.ndarray) -> tuple[Array, np.ndarray | None, np.ndarray, np.ndarray]:
         layout = self._merged_layout_of_type()
-        rows, bias, requant = layout.unpack(image.reshape(layout.rows, -1), with_bias=_is_set(self.with_bias))
+        rows, bias, requant = layout.unpack(image.reshape(layout.rows, -1), with_bias=is_set(self.with_bias))
         m, shift = requant[:, 0], requant[:, 1]
         if layout.requant_words == 2:
             shift = (shift & 0xFF).astype(np.uint8).view(np.int8).astype(np.int32)
@@ -159,7 +170,7 @@ class TpuConv2D(TpuOp):
 
     def needs_concrete_weights(self) -> bool:
         """Packed coefficients are unpacked on the host."""
-        return _is_set(self.coeff_merged) or _is_set(self.filter_packed)
+        return is_set(self.coeff_merged) or is_set(self.filter_packed)
 
     def macs(self) -> int:
         """Out * ic/g * kh * kw."""
@@ -217,7 +228,7 @@ class TpuConv2D(TpuOp):
         """Local with a constant filter; BM1684 limits stride, dilation and channels (layer_group.md 2)."""
         ic, oc = shape_of(self.input)[1], self.channels[1]
         reach = max(*self.geometry["strides"], *self.geometry["dilations"])
-        if not (_is_set(self.filter_packed) or _is_set(self.coeff_merged)):
+        if not (is_set(self.filter_packed) or is_set(self.coeff_merged)):
             return "the filter is not constant"
         if reach > chip.max_stride:
             return f"stride or dilation {reach} above {chip.max_stride}"
@@ -245,7 +256,7 @@ class TpuConv2D(TpuOp):
         """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
         total = 0
         out = lmem_bytes(output.shape, "i32", chip)
-        if _is_set(self.coeff_merged):
+        if is_set(self.coeff_merged):
             total += out
         if self.depthwise and self.quantised:
             total += out + ceil_div(output.shape[1], chip.lanes) * prod(self.kernel)
@@ -275,7 +286,7 @@ class TpuConv2D(TpuOp):
             "kernel": self.kernel, "strides": g["strides"], "dilations": g["dilations"],
             "pads": (top, left, bottom, right), "pad_value": zero_point(self.input), "requant_table": table,
             "requant": self._constant_requant(table), "relu": self.relu,
-            "relu_limit": self.relu_limit.value.data if self.relu_limit else -1.0,
+            "relu_limit": relu_limit_of(self),
         }  # fmt: skip
         if self.depthwise:
             ctx.emit(isa.Depthwise, **fields)
@@ -291,8 +302,8 @@ class TpuConv2D(TpuOp):
     def _coefficient_views(self, ctx: EmitContext) -> tuple[View, View | None, View | None]:
         """(filter, bias, requant table) wherever the coefficients are."""
         base = ctx.input(1)
-        if _is_set(self.coeff_merged):
-            return self._merged_layout_of_type().views(base, with_bias=_is_set(self.with_bias))
+        if is_set(self.coeff_merged):
+            return self._merged_layout_of_type().views(base, with_bias=is_set(self.with_bias))
         bias = None if is_none(self.bias) else ctx.input(2)
         return base, bias, None
 
@@ -301,10 +312,6 @@ def _layout_attr(layout: MergedLayout) -> ArrayAttr[Attribute]:
     return ints_attr(
         [layout.requant_words, layout.requant_pitch_words, layout.bias_offset, layout.filter_offset, layout.row_bytes]
     )
-
-
-def _is_set(attribute: BoolAttr | None) -> bool:
-    return attribute is not None and bool(attribute.value.data)
 
 
 def _flat(bias: Array) -> Array:
