@@ -11,6 +11,13 @@ from rich.console import Console
 
 from tpusim.cli.commands import COMMANDS, stderr_console
 from tpusim.errors import TpusimError
+from tpusim.version import __version__
+
+DESCRIPTION = (
+    "Numerical simulator of the SOPHGO TPU and its compiler. `tpusim opt IN.mlir -p 'pass{option=..},pass'` runs "
+    "single passes through xDSL's driver (`tpusim opt --help`). --debug shows where an error comes from, --version the "
+    "version."
+)
 
 
 def enable_compilation_cache() -> None:
@@ -35,13 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
     try:
+        if words[:1] == ["--version"]:
+            _console().print(f"tpusim {__version__}", highlight=False)
+            return 0
         if words[:1] == ["opt"]:
             from tpusim.cli.opt import optimise
 
             return optimise(words[1:])
-        command = tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, args=words, prog="tpusim", description="Numerical simulator of the SOPHGO TPU and its compiler."
-        )
+        command = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", description=DESCRIPTION)
         enable_compilation_cache()
         return 0 if command.execute(_console()) else 1  # type: ignore[attr-defined]
     except TpusimError as error:

@@ -14,6 +14,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
+from tpusim.cli.commands import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.module import Model, load_model, save_model
@@ -154,11 +155,14 @@ def optimise(words: Sequence[str]) -> int:
     driver = OptMain("tpusim pass driver", list(words))
     if driver.args.input_file:
         driver.ctx.weights = load_model(Path(driver.args.input_file), context()).weights  # type: ignore[attr-defined]
+    before = set(driver.ctx.weights)  # type: ignore[attr-defined]
     try:
         driver.run()
     except (ParseError, VerifyException) as error:
         raise ImportModelError(f"opt: {error}") from error
     output = driver.args.output_file
+    if not output and set(driver.ctx.weights) - before:  # type: ignore[attr-defined]
+        stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them beside it")
     if output:
         source = Path(output)
         model = Model(text.parse_module(text.read_text(source), context(), str(source)), driver.ctx.weights)  # type: ignore[attr-defined]

@@ -1,0 +1,460 @@
+"""Commands: ids and dependencies, coefficients on the chip, and one stream as text (spec/codegen.md 2, hardware.md 2.3).
+
+`pytest tests/test_codegen.py --update-golden` writes tests/golden anew.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from networks import CHIPS, IMAGE, Network, cached_lowered, cached_network, program_of, randomly_grouped, reordered
+
+from tpusim import chips
+from tpusim.chips import ChipSpec
+from tpusim.codegen.emitter import MAX_ID, Emitter
+from tpusim.errors import CommandError, ImportModelError
+from tpusim.ir.attrs import ints, ints_attr, op_name
+from tpusim.ir.module import Model
+from tpusim.isa.commands import AnyCommand, Conv, Depthwise, GlobalKernel, Move
+from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.region import View
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.layer_group.graph import base_groups
+from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.layer_group.rewrite import write_group
+from tpusim.layer_group.slicing import Sections
+from tpusim.memory import assign_addresses
+from tpusim.ops.base import TpuOp
+from tpusim.ops.conv.coeff import MergedLayout, filter_row, foldable_shape, pack_filter, unpack_filter
+from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, group_info
+from tpusim.simulator import Simulator
+
+ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
+GOLDEN = Path(__file__).parent / "golden"
+X = chips.load("bm1684x")
+WORDS_OF_TWO = msgspec.structs.replace(X, requant_words=2)
+"""A chip with packed requant parameters (every merged chip but BM1684X)."""
+
+
+def grouped(model: Model, sections: Sections) -> Model:
+    """All local ops in groups of the given sections, as large as they can be; other ops alone."""
+    work = model.clone()
+    spec = chips.load(work.attribute("module.chip"))
+    plans: list[GroupPlan] = []
+    for ops, why in list(base_groups(work, spec)):
+        while ops and why is None:
+            tries = (plan(ops[:size], spec, sections) for size in range(len(ops), 0, -1))
+            found = next(p for p in tries if isinstance(p, GroupPlan))
+            plans.append(found)
+            ops = ops[len(found.graph.ops) :]
+    for found in reversed(plans):
+        write_group(found)
+    work.set(state="TPU_DIVIDED")
+    return work
+
+
+def two_convs() -> Network:
+    net = Network(np.random.default_rng(42))
+    x = net.input((1, 3, 8, 6))
+    net.conv(net.relu(net.conv(x, 5, 3)), 4, 3, 2)
+    return net
+
+
+# ---------------------------------------------------------------------------------------------- ids and dependencies
+
+
+@ON_CHIPS
+@pytest.mark.parametrize("key", [(0, 6, 1), (1, 4, 4)], ids=str)
+def test_ids_count_per_engine_from_one(key: tuple[int, int, int], chip: str) -> None:
+    divided, _ = randomly_grouped(cached_lowered(key[0], chip, *key[1:])[0], np.random.default_rng(1))
+    program = program_of(divided)
+    for engine in ("tiu", "gdma"):
+        ids = [c.id for c in program.commands if c.engine == engine]
+        assert ids == list(range(1, len(ids) + 1)) and ids
+    last = {"tiu": 0, "gdma": 0}
+    for command in program.commands:  # a dependency is never on a command that comes later
+        assert 0 <= command.dep <= last["gdma" if command.engine == "tiu" else "tiu"]
+        last[command.engine] = command.id
+
+
+Item = tuple[int, int, str, str, bool]
+"""(iteration, row, op name, step, whether the GDMA does it)."""
+
+
+def expected_items(group: TpuGroup) -> Iterator[Item]:
+    """What layer_group.md 15 executes, in order: written from the text of the specification."""
+    by_id = {}
+    for op in group.body.block.ops:
+        info = group_info(op)  # type: ignore[arg-type]
+        if info is not None:
+            by_id[info.id] = (op, info)
+    assert group.flow is not None
+    flow, secs = ints(group.flow), group.sections()
+    ring: list[tuple[int, int]] = []
+    n = h = i = q = 0
+    drain, iteration = False, 0
+    while n < secs["n"] or drain:
+        ring = [(n, h), *ring][:3]
+        row = -1
+        for code in flow:
+            if code < 0:
+                row = -code - 1
+                continue
+            op, info = by_id[code]
+            s = info.stage
+            if (not drain and s > i) or (drain and (s < q or s > i)):
+                continue
+            step = ring[s]
+            over = step[0] >= len(info.n_idx) or step[1] >= len(info.h_idx)
+            if not over or i == s:
+                yield iteration, row, op_name(op), f"n{step[0]}h{step[1]}", isinstance(op, TpuLoad | TpuStore)
+        if not drain:
+            h += 1
+            if h == secs["h"]:
+                n, h = n + 1, 0
+            drain = n == secs["n"]
+        i += 1
+        iteration += 1
+        if drain and i > 1 and (iteration > secs["n"] * secs["h"] or q):
+            q += 1
+        elif drain and iteration == secs["n"] * secs["h"]:
+            q = 1
+        if q >= 3:
+            return
+
+
+def rows_of(program: Program, divided: Model) -> Iterator[list[AnyCommand]]:
+    """The commands of every row of every group, matched with what the loop is expected to execute."""
+    commands = list(program.commands)
+    for op in divided.ops:
+        if not isinstance(op, TpuGroup):
+            continue
+        now: tuple[int, int] | None = None
+        row: list[AnyCommand] = []
+        for iteration, index, name, step, moves in expected_items(op):
+            if (iteration, index) != now and row:
+                yield row
+                row = []
+            now = iteration, index
+            taken = 0
+            while commands and (commands[0].op, commands[0].step) == (name, step) and not (moves and taken):
+                row.append(commands.pop(0))
+                taken += 1
+            assert taken and all((c.engine == "gdma") == moves for c in row[-taken:]), (name, step)
+        if row:
+            yield row
+    assert not commands
+
+
+@ON_CHIPS
+@pytest.mark.parametrize(("key", "trial"), [((0, 6, 1), 0), ((1, 4, 4), 2), ((2, 6, 1), 1)], ids=str)
+def test_commands_and_dependencies_of_rows(key: tuple[int, int, int], trial: int, chip: str) -> None:
+    """The order is that of section 15; a row's commands depend on the state at its start (DC-08)."""
+    divided, plans = randomly_grouped(cached_lowered(key[0], chip, *key[1:])[0], np.random.default_rng(trial))
+    assert any(p.sections.steps > 1 for p in plans)
+    last = {"tiu": 0, "gdma": 0}
+    both = 0
+    for row in rows_of(program_of(divided), divided):
+        start = dict(last)
+        for command in row:
+            other = "gdma" if command.engine == "tiu" else "tiu"
+            assert command.dep == start[other]
+            last[command.engine] = command.id
+        both += len({c.engine for c in row}) == 2
+    assert both  # some rows keep both engines busy
+
+
+def test_serial_order_outside_rows() -> None:
+    emitter = Emitter(X)
+    lmem = View("lmem", 0, (1, 4, 2, 2), "f32", "aligned")
+    gmem = View("gmem", X.gmem_base, (1, 4, 2, 2), "f32", "dense")
+    emitter.move(gmem, lmem, op="load")
+    emitter.begin_row()
+    emitter.move(gmem, lmem, op="a")
+    emitter.add(_copy(), a=lmem, output=lmem, kind="copy", op="b")
+    emitter.end_rows()
+    emitter.add(_copy(), a=lmem, output=lmem, kind="copy", op="c")
+    emitter.move(lmem, gmem, op="store")
+    assert [(c.op, c.id, c.dep) for c in emitter.commands] == [
+        ("load", 1, 0), ("a", 2, 0), ("b", 1, 1), ("c", 2, 2), ("store", 3, 2),
+    ]  # fmt: skip
+
+
+def _copy() -> type:
+    from tpusim.isa.commands import Arith
+
+    return Arith
+
+
+def test_ids_have_twenty_bits() -> None:
+    emitter = Emitter(X)
+    emitter._last["gdma"] = MAX_ID - 1  # a million commands take too long to emit
+    lmem = View("lmem", 0, (1, 4, 2, 2), "f32", "aligned")
+    gmem = View("gmem", X.gmem_base, (1, 4, 2, 2), "f32", "dense")
+    emitter.move(gmem, lmem, op="last")
+    assert emitter.commands[0].id == MAX_ID == (1 << 20) - 1
+    with pytest.raises(CommandError, match="1,048,575 commands; ids are 20 bits"):
+        emitter.move(gmem, lmem, op="one too many")
+
+
+def test_illegal_commands_are_refused_when_they_are_made() -> None:
+    lmem = View("lmem", 4, (1, 4, 2, 2), "f32", "aligned")
+    with pytest.raises(CommandError, match="x1"):
+        Emitter(X).add(_copy(), a=lmem, output=lmem, kind="copy", op="x1")
+
+
+# -------------------------------------------------------------------------------------------------- loads and stores
+
+
+@ON_CHIPS
+def test_how_often_what_is_loaded_and_stored(chip: str) -> None:
+    """Constants once per group, inputs and outputs once per step, nothing else crosses global memory."""
+    net = cached_network(0)
+    model = reordered(net.top(), chip)
+    for sections in (Sections(1, 1), Sections(1, 2), Sections(1, 3)):
+        divided = grouped(model, sections)
+        program = program_of(divided)
+        moves = Counter(c.op for c in program.commands if isinstance(c, Move))
+        wanted: Counter[str] = Counter()
+        for group in divided.ops:
+            for op in group.body.block.ops if isinstance(group, TpuGroup) else ():
+                steps = group.sections()["h"]  # type: ignore[union-attr]
+                if isinstance(op, TpuLoad):
+                    wanted[op_name(op)] += 1 if isinstance(op.input.owner, TopWeight) else steps
+                elif isinstance(op, TpuStore):
+                    wanted[op_name(op)] += steps
+        assert moves == wanted
+        assert {g.secs["h"] for g in program.groups} == {sections.h}
+
+
+def test_a_group_loads_each_tensor_once_for_all_its_users() -> None:
+    net = Network(np.random.default_rng(3))
+    x = net.input((1, 10, *IMAGE))
+    y = net.conv(x, 10, 3)
+    net.add(net.add(net.conv(y, 10, 3), y), y)
+    program = program_of(grouped(reordered(net.top(), "bm1684x"), Sections(1, 2)))
+    loads = [c.op for c in program.commands if isinstance(c, Move) and c.direction == "s2l" and not c.op.endswith("d")]
+    assert loads.count("load_t0") == 2 and len(program.groups) == 1
+
+
+# ------------------------------------------------------------------------------------------------------ global layers
+
+
+@ON_CHIPS
+def test_a_global_layer_says_why(chip: str) -> None:
+    net = Network(np.random.default_rng(4))
+    x = net.input((1, 10, *IMAGE))
+    y = net.conv(x, 10, 3)
+    net._node("Softmax", [y], [], net._new(y.shape, 1.0, False), axis=1)
+    lowered = _lowered_with_fallbacks(net, chip)
+    program = program_of(group_layers(lowered, LayerGroupConfig()))
+    found = [g for g in program.groups if g.reason]
+    assert len(found) == 1 and len(found[0].ops) == 1 and found[0].lmem_peak_bytes == 0
+    kernels = [c for c in program.commands if isinstance(c, GlobalKernel)]
+    assert [(k.group, k.reason) for k in kernels] == [(found[0].id, found[0].reason)]
+    assert kernels[0].load_bytes > 0 and kernels[0].store_bytes > 0
+    assert [g.id for g in program.groups] == list(range(len(program.groups)))
+    assert {c.group for c in program.commands} == {g.id for g in program.groups}
+
+
+def _lowered_with_fallbacks(net: Network, chip: str) -> Model:
+    from tpusim.lowering import LoweringConfig, lower, reorder_weights
+
+    return reorder_weights(lower(net.top(), LoweringConfig(chip=chip))[0])
+
+
+# --------------------------------------------------------------------------------------------------- refused modules
+
+
+def test_a_flow_must_name_items_of_the_group() -> None:
+    model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(1, 2)))
+    group = next(op for op in model.ops if isinstance(op, TpuGroup))
+    good = group.flow
+    assert good is not None
+    from tpusim.codegen import generate
+
+    for flow in ([-1, 99], [0, -1]):
+        group.attributes["flow"] = ints_attr(flow)
+        with pytest.raises(ImportModelError, match="flow names item"):
+            generate(model)
+    del group.attributes["flow"]
+    with pytest.raises(ImportModelError, match="attribute flow is required"):
+        generate(model)
+    group.attributes["flow"] = good
+    inside = next(op for op in group.body.block.ops if isinstance(op, TpuOp))
+    del inside.attributes["group_info"]
+    with pytest.raises(ImportModelError, match=r"#tpu\.lg is required"):
+        generate(model)
+
+
+def test_slices_that_do_not_fit_together_are_refused() -> None:
+    """Hand-edited windows: a load that brings too few rows is an error that names tensor and step, not wrong bits."""
+    from tpusim.codegen import generate
+    from tpusim.ir.attrs import LayerGroupAttr
+
+    model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(1, 2)))
+    load = next(
+        op
+        for group in model.ops
+        if isinstance(group, TpuGroup)
+        for op in group.body.block.ops
+        if isinstance(op, TpuLoad) and not isinstance(op.input.owner, TopWeight)
+    )
+    info = group_info(load)
+    assert info is not None
+    from dataclasses import replace
+
+    load.attributes["group_info"] = LayerGroupAttr(replace(info, h_slice=(info.h_slice[0] - 1, info.h_slice[1])))
+    with pytest.raises(ImportModelError, match=r"at n0h0: the slice of .* does not contain what is needed"):
+        generate(model)
+
+
+# -------------------------------------------------------------------------------------------------------- coefficients
+
+
+def random_filter(oc: int, ic: int, k: int, dtype: type = np.int8) -> np.ndarray:
+    return np.random.default_rng(oc + ic + k).integers(-128, 128, (oc, ic, k, k)).astype(dtype)
+
+
+@pytest.mark.parametrize("packing", [1, 4, 32, 64])
+@pytest.mark.parametrize(("oc", "ic", "k"), [(1, 1, 1), (5, 3, 3), (70, 64, 3), (130, 70, 1), (3, 130, 5)])
+def test_packed_filters(oc: int, ic: int, k: int, packing: int) -> None:
+    """Element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P, unused ic zero (hardware.md 2.3)."""
+    w = random_filter(oc, ic, k)
+    rows = pack_filter(w, packing)
+    assert rows.shape == (oc, filter_row(ic, k * k, packing)) == (oc, ceil_div(ic, packing) * packing * k * k)
+    for i in range(ic):
+        for t in range(k * k):
+            place = i // packing * (k * k * packing) + t * packing + i % packing
+            assert (rows[:, place] == w[:, i, t // k, t % k]).all()
+    assert np.abs(rows.astype(int)).sum() == np.abs(w.astype(int)).sum()  # the rest is zero
+    assert np.array_equal(unpack_filter(rows, ic, (k, k), packing), w)
+
+
+def test_filter_packing_of_the_chips() -> None:
+    assert [chips.load(c).filter_packing(size) for c in CHIPS for size in (1, 2, 4)] == [64, 32, 1, 4, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("oc", "depthwise", "bias", "expected"),
+    [
+        # (bias offset, filter offset, rows): requant (G-1)*64 + 12 bytes, 4 bytes of bias per group
+        (5, False, True, (12, 64, 5)),
+        (5, False, False, (12, 64, 5)),
+        (64, False, True, (12, 64, 64)),
+        (70, False, True, (76, 128, 64)),
+        (130, False, True, (140, 192, 64)),
+        (130, False, False, (140, 192, 64)),
+        (70, True, True, (76, 84, 64)),  # depthwise: no alignment
+        (70, True, False, (76, 128, 64)),  # without bias the filter starts at AL(requant bytes, EU_BYTES)
+    ],
+)
+def test_offsets_of_merged_coefficients(oc: int, depthwise: bool, bias: bool, expected: tuple[int, int, int]) -> None:
+    layout = MergedLayout.of(oc, 9, X, with_bias=bias, depthwise=depthwise)
+    assert (layout.bias_offset, layout.filter_offset, layout.rows) == expected
+    assert layout.row_bytes == layout.filter_offset + ceil_div(oc, 64) * 9
+
+
+def test_offsets_of_merged_coefficients_with_packed_requant() -> None:
+    layout = MergedLayout.of(130, 9, WORDS_OF_TWO, with_bias=True, depthwise=False)
+    assert (layout.bias_offset, layout.filter_offset) == (3 * 8, align(3 * 8 + 3 * 4, 64))
+
+
+@pytest.mark.parametrize("chip", [X, WORDS_OF_TWO], ids=["three words", "two words"])
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("oc", [3, 64, 70, 130])
+def test_merged_coefficients(oc: int, bias: bool, depthwise: bool, chip: ChipSpec) -> None:
+    """Pack, read back byte by byte as hardware.md 2.3 says, and unpack."""
+    rng = np.random.default_rng(oc)
+    rows = rng.integers(-128, 128, (oc, 9 if depthwise else 128)).astype(np.int8)
+    b = rng.integers(-(2**31), 2**31, oc).astype(np.int32) if bias else None
+    m, r = rng.integers(1, 2**31 - 1, oc), rng.integers(-32, 31, oc)
+    layout = MergedLayout.of(oc, rows.shape[1], chip, with_bias=bias, depthwise=depthwise)
+    image = layout.pack(rows, b, m, r, -7)
+    assert image.shape == (min(oc, 64), layout.row_bytes)
+    raw = image.view(np.uint8)
+    words = chip.requant_words
+    for c in range(oc):
+        lane, group = c % 64, c // 64
+        requant = raw[lane, group * layout.requant_pitch_words * 4 :][: words * 4].copy().view("<i4").tolist()
+        if words == 3:
+            assert requant == [m[c], -r[c], -7]
+        else:
+            assert requant == [m[c], np.uint32((-r[c] & 0xFF) | (-7 & 0xFFFF) << 16).view(np.int32)]
+        if b is not None:
+            assert raw[lane, layout.bias_offset + 4 * group :][:4].copy().view("<i4")[0] == b[c]
+        at = layout.filter_offset + group * rows.shape[1]
+        assert np.array_equal(raw[lane, at : at + rows.shape[1]].view(np.int8), rows[c])
+    again, bias_again, _ = layout.unpack(image, with_bias=bias)
+    assert np.array_equal(again, rows)
+    assert (bias_again is None) if b is None else np.array_equal(bias_again, b)
+
+
+def test_long_rows_are_folded() -> None:
+    """Hardware.md 2.3: a last dimension above 65535 is split by the largest divisor of the row that is <= P."""
+    assert foldable_shape(64, 65535, 64) == (1, 64, 1, 65535)
+    assert foldable_shape(64, 2**16, 64) == (1, 64, 64, 1024)
+    assert foldable_shape(64, 65537 * 3, 64) == (1, 64, 3, 65537)
+
+
+@ON_CHIPS
+@pytest.mark.parametrize(
+    ("ic", "oc", "k", "groups", "bias"),
+    [(3, 5, 3, 1, True), (10, 130, 1, 1, False), (70, 70, 3, 70, True), (70, 70, 3, 70, False), (64, 70, 3, 2, True)],
+)
+def test_convolutions_read_their_coefficients(ic: int, oc: int, k: int, groups: int, bias: bool, chip: str) -> None:
+    """End to end: what weight-reorder packs is what the CONV command reads, whole and in sections."""
+    net = Network(np.random.default_rng(ic + oc))
+    x = net.input((1, ic, *IMAGE))
+    net.conv(x, oc, k, groups=groups, bias=bias)
+    model = reordered(net.top(), chip)
+    from tpusim.inference import run
+
+    flat = run(model, net.feeds())
+    for sections in (Sections(1, 1), Sections(1, 3)):
+        program = program_of(grouped(model, sections))
+        kind = Depthwise if groups == ic else Conv
+        assert sum(isinstance(c, kind) for c in program.commands) == sections.h
+        found = Simulator(program).run(net.feeds(), watch=True).tensors
+        assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found) and "t1" in found
+
+
+# -------------------------------------------------------------------------------------------------------------- golden
+
+
+def view_text(name: str, view: View) -> str:
+    strides = f" strides {list(view.strides)}" if view.strides else ""
+    packed = f" x{view.interleave}" if view.interleave > 1 else ""
+    return f"    {name:<14} {view.memory} {view.address:#x} {list(view.shape)} {view.dtype}{packed} {view.layout}{strides}"
+
+
+def command_text(command: AnyCommand) -> str:
+    head = f"{command.engine:<4} {command.id:>3} dep {command.dep:<3} {type(command).__name__:<10} {command.op}"
+    views = {id(v) for _, v in command.operands()}
+    rest = {
+        k: v
+        for k, v in msgspec.structs.asdict(command).items()
+        if id(v) not in views and k not in ("id", "dep", "op", "step", "group", "tensor") and v not in (None, -1.0, False)
+    }
+    numbers = " ".join(f"{k}={v}".replace(" ", "") for k, v in rest.items())
+    lines = [f"{head} {command.step} {numbers}".rstrip(), *(view_text(n, v) for n, v in command.operands())]
+    return "\n".join(lines)
+
+
+@ON_CHIPS
+def test_golden_command_stream(chip: str, update_golden: bool) -> None:
+    """Two convolutions in one group of two sections, every command and operand."""
+    program = program_of(grouped(reordered(two_convs().top(), chip), Sections(1, 2)))
+    text = "\n".join(command_text(c) for c in program.commands) + "\n"
+    path = GOLDEN / f"two_convs_{chip}.txt"
+    if update_golden:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert path.exists() and path.read_text(encoding="utf-8") == text, (
+        f"the command stream differs from {path.name}; if that is intended: pytest tests/test_codegen.py --update-golden"
+    )
