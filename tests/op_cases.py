@@ -105,9 +105,9 @@ def network(
     return build
 
 
-BATCH = 4
-"""Samples per row; on BM1684 that is one 4N word, so a few rows have 6."""
-SMALL, MEDIUM, ODD = (5, 8, 6), (12, 8, 6), (5, 11, 9)
+BATCH = 3
+"""Samples per row; on BM1684 they share one 4N word, so a few rows have 6."""
+SMALL, MEDIUM, ODD = (5, 6, 5), (12, 6, 5), (5, 9, 7)
 """(c, h, w) of images, few so that rows share compiled kernels."""
 WIDE = (70, 6, 5)
 """More channels than lanes."""
@@ -117,7 +117,7 @@ def image(chw: Shape, batch: int = BATCH) -> Shape:
     return (batch, *chw)
 
 
-# ---------------------------------------------------------------------------------------------------------------- Conv
+# ----------------------------------------------------------------------------------------------------------------- Conv
 
 
 def conv(
@@ -155,12 +155,15 @@ NORM = "gamma beta mean variance"
 def conv_cases() -> list[OpCase]:
     same = {"pads": [1, 1, 1, 1]}
     relu = [node("Relu", "a")]
-    computed = network([node("Conv", "x w", pads=[1, 1, 1, 1])])
+    computed = network([node("Conv", "x w", **same)])
+    computed_grouped = network([node("Conv", "x w b", group=2, **same)])
+    computed_depthwise = network([node("Conv", "x w", group=5, **same)])
+    computed_bias = network([node("Conv", "x w b", **same)], {"w": values((12, 5, 3, 3))})
     return [
         conv("conv-3x3", SMALL, 12, 3, **same),
         conv("conv-1x1", MEDIUM, 20, 1),
         conv("conv-5x5-s2-uneven-pads", ODD, 12, 5, strides=[2, 2], pads=[2, 1, 1, 2]),
-        conv("conv-7x7-s2", (3, 14, 14), 8, 7, strides=[2, 2], pads=[3, 3, 3, 3]),
+        conv("conv-7x7-s2", (3, 11, 10), 8, 7, strides=[2, 2], pads=[3, 3, 3, 3]),
         conv("conv-2x2-s3", ODD, 7, 2, strides=[3, 2]),
         conv("conv-dilated", ODD, 6, 3, dilations=[2, 2], pads=[2, 2, 2, 2]),
         conv("conv-grouped", MEDIUM, 8, 3, group=2, **same),
@@ -184,10 +187,17 @@ def conv_cases() -> list[OpCase]:
              then=[node("BatchNormalization", f"a {NORM}", "n"), node("Relu", "n")], constants=batch_norm(12), **same),
         OpCase("conv-computed-filter", computed, {"x": image(SMALL), "w": (12, 5, 3, 3)}, "tpu.Conv2D", axes="",
                fixed=frozenset({"w"}), fallback={c: "filter is not constant" for c in CHIPS}),
+        OpCase("conv-computed-grouped", computed_grouped, {"x": image(MEDIUM), "w": (8, 6, 3, 3), "b": (8,)},
+               "tpu.Conv2D", axes="", fixed=frozenset({"w", "b"}),
+               fallback={c: "filter is not constant" for c in CHIPS}),
+        OpCase("conv-computed-depthwise", computed_depthwise, {"x": image(SMALL), "w": (5, 1, 3, 3)}, "tpu.Conv2D",
+               axes="", fixed=frozenset({"w"}), fallback={c: "filter is not constant" for c in CHIPS}),
+        OpCase("conv-computed-bias", computed_bias, {"x": image(SMALL), "b": (12,)}, "tpu.Conv2D", axes="",
+               fixed=frozenset({"b"}), fallback={c: "filter is not constant" for c in CHIPS}),
     ]  # fmt: skip
 
 
-# -------------------------------------------------------------------------------------------------------------- MatMul
+# --------------------------------------------------------------------------------------------------------------- MatMul
 
 
 def matmul_cases() -> list[OpCase]:
@@ -199,21 +209,21 @@ def matmul_cases() -> list[OpCase]:
         return OpCase(name, network(nodes, constants), inputs, "tpu.MatMul", axes="", **more)
 
     return [
-        case("gemm-fc", [node("Gemm", "x w b", transB=1)], {"x": (4, 48)}, weights | {"w": matrix.T.copy()}),
-        case("gemm-alpha-beta", [node("Gemm", "x w b", alpha=0.5, beta=2.0)], {"x": (4, 48)}, weights),
-        case("gemm-relu", [node("Gemm", "x w b", "a"), node("Relu", "a")], {"x": (4, 48)}, weights),
+        case("gemm-fc", [node("Gemm", "x w b", transB=1)], {"x": (BATCH, 48)}, weights | {"w": matrix.T.copy()}),
+        case("gemm-alpha-beta", [node("Gemm", "x w b", alpha=0.5, beta=2.0)], {"x": (BATCH, 48)}, weights),
+        case("gemm-relu", [node("Gemm", "x w b", "a"), node("Relu", "a")], {"x": (BATCH, 48)}, weights),
         case("gemm-trans-a", [node("Gemm", "x w b", transA=1)], {"x": (48, 3)}, weights, batched=False),
-        case("matmul-3d", [node("MatMul", "x w")], {"x": (4, 5, 48)}, {"w": matrix}),
-        case("matmul-batched-weight", [node("MatMul", "x w")], {"x": (4, 3, 5, 6)}, {"w": values((3, 6, 7))},
+        case("matmul-3d", [node("MatMul", "x w")], {"x": (BATCH, 5, 48)}, {"w": matrix}),
+        case("matmul-batched-weight", [node("MatMul", "x w")], {"x": (BATCH, 3, 5, 6)}, {"w": values((3, 6, 7))},
              fallback=no_bm1684),
-        case("matmul-activations", [node("MatMul", "x z")], {"x": (4, 3, 5, 6), "z": (4, 3, 6, 7)}, {},
+        case("matmul-activations", [node("MatMul", "x z")], {"x": (BATCH, 3, 5, 6), "z": (BATCH, 3, 6, 7)}, {},
              fallback=no_bm1684),
-        case("matmul-constant-left", [node("MatMul", "w x")], {"x": (4, 20, 7)}, {"w": matrix},
+        case("matmul-constant-left", [node("MatMul", "w x")], {"x": (BATCH, 20, 7)}, {"w": matrix},
              fallback={c: "left operand is constant" for c in CHIPS}),
     ]  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------------- Add, Sum, Mul, norm
+# -------------------------------------------------------------------------------------------------- Add, Sum, Mul, norm
 
 
 def element_wise(name: str, nodes: Nodes, inputs: Mapping[str, Shape], result: str, **more: Any) -> OpCase:
@@ -236,8 +246,8 @@ def add_cases() -> list[OpCase]:
         element_wise("add-itself", [node("Add", "x x")], {"x": x}, add),
         element_wise("add-channels", [node("Add", "x z")], {"x": x, "z": (BATCH, 5, 1, 1)}, add),
         element_wise("add-one-image", [node("Add", "x z")], {"x": x, "z": (1, 5, 1, 1)}, add, fixed=frozenset({"z"})),
-        element_wise("add-rank", [node("Add", "x z")], {"x": x, "z": (8, 6)}, add, fixed=frozenset({"z"}), axes=""),
-        element_wise("add-constant", [node("Add", "x w")], {"x": x}, add, constants={"w": values((1, 1, 8, 6))}),
+        element_wise("add-rank", [node("Add", "x z")], {"x": x, "z": (6, 5)}, add, fixed=frozenset({"z"}), axes=""),
+        element_wise("add-constant", [node("Add", "x w")], {"x": x}, add, constants={"w": values((1, 1, 6, 5))}),
         element_wise("add-scalar", [node("Add", "x w")], {"x": x}, add, constants={"w": np.array(0.7, np.float32)},
                      axes=""),
         element_wise("add-constant-channels", [node("Add", "x w")], {"x": x}, "tpu.Scale",
@@ -259,7 +269,7 @@ def mul_cases() -> list[OpCase]:
         element_wise("mul-channels", [node("Mul", "x z")], {"x": image(WIDE), "z": (BATCH, 70, 1, 1)}, mul),
         element_wise("mul-square", [node("Mul", "x x")], {"x": x}, mul),
         element_wise("mul-relu", [node("Mul", "x z", "a"), node("Relu", "a")], {"x": x, "z": x}, mul),
-        element_wise("mul-constant", [node("Mul", "x w")], {"x": x}, mul, constants={"w": values((8, 6))}),
+        element_wise("mul-constant", [node("Mul", "x w")], {"x": x}, mul, constants={"w": values((6, 5))}),
         element_wise("mul-scalar", [node("Mul", "x w")], {"x": x}, mul, constants={"w": np.array(0.3, np.float32)}),
         element_wise("mul-constant-channels", [node("Mul", "x w")], {"x": x}, "tpu.Scale",
                      constants={"w": values((5, 1, 1))}),
@@ -281,7 +291,7 @@ def norm_cases() -> list[OpCase]:
     ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------ Relu, Clip, pool
+# ----------------------------------------------------------------------------------------------------- Relu, Clip, pool
 
 
 def activation_cases() -> list[OpCase]:
@@ -335,11 +345,11 @@ def pool_cases() -> list[OpCase]:
     ]  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------- data movement
+# -------------------------------------------------------------------------------------------------------- data movement
 
 
 def data_cases() -> list[OpCase]:
-    x, two = image(SMALL), {"x": image(SMALL), "z": image((3, 8, 6))}
+    x, two = image(SMALL), {"x": image(SMALL), "z": image((3, 6, 5))}
 
     def case(name: str, nodes: Nodes, inputs: Mapping[str, Shape], result: str, **more: Any) -> OpCase:
         constants = more.pop("constants", {})
@@ -358,26 +368,26 @@ def data_cases() -> list[OpCase]:
         concat("concat", two, 1),
         concat("concat-three-wide", {"x": image(WIDE), "z": image((30, 6, 5)), "v": image((61, 6, 5))}, 1),
         concat("concat-ranges", two, 1, ranges={"x": (-0.1, 0.1), "z": (-2.0, 2.0)}),
-        concat("concat-batch-6", {"x": (6, *SMALL), "z": (6, 3, 8, 6)}, 1),
+        concat("concat-batch-6", {"x": (6, *SMALL), "z": (6, 3, 6, 5)}, 1),
         case("concat-requant", [node("Mul", "x w", "m"), node("Concat", "x m", axis=1)], {"x": x}, "tpu.Concat",
              constants=factor, tolerance=ROUNDED),
         case("concat-signs", [node("Relu", "x", "r"), node("Concat", "x r", axis=1)], {"x": x}, "tpu.Concat"),
         case("concat-relu", [node("Mul", "x z", "m"), node("Add", "x z", "a"), node("Concat", "m a", "c", axis=1),
                              node("Relu", "c")], {"x": x, "z": x}, "tpu.Concat", tolerance=ROUNDED),
-        concat("concat-rows", {"x": x, "z": image((5, 3, 6))}, 2, axes="n"),
-        concat("concat-columns", {"x": x, "z": image((5, 8, 2))}, -1),
-        concat("concat-batches", {"x": (3, 5, 8), "z": (2, 5, 8)}, 0, axes="", batched=False),
-        case("concat-constant", [node("Concat", "x w", axis=1)], {"x": (1, 5, 8, 6)}, "tpu.Concat", batched=False,
-             constants={"w": values((1, 3, 8, 6))}, fallback={c: "is constant" for c in CHIPS}),
-        view("reshape", [node("Reshape", "x s")], constants={"s": np.array([0, -1, 6])}),
-        view("reshape-batch", [node("Reshape", "x s")], constants={"s": np.array([-1, 48])}, batched=False),
+        concat("concat-rows", {"x": x, "z": image((5, 3, 5))}, 2, axes="n"),
+        concat("concat-columns", {"x": x, "z": image((5, 6, 2))}, -1),
+        concat("concat-batches", {"x": (3, 5, 6), "z": (2, 5, 6)}, 0, axes="", batched=False),
+        case("concat-constant", [node("Concat", "x w", axis=1)], {"x": (1, 5, 6, 5)}, "tpu.Concat", batched=False,
+             axes="h", constants={"w": values((1, 3, 6, 5))}, fallback={c: "is constant" for c in CHIPS}),
+        view("reshape", [node("Reshape", "x s")], constants={"s": np.array([0, -1, 5])}),
+        view("reshape-batch", [node("Reshape", "x s")], constants={"s": np.array([-1, 45])}, batched=False),
         view("flatten", [node("Flatten", "x")]),
-        view("squeeze", [node("Squeeze", "x s")], shape=(4, 70, 1, 1), constants={"s": np.array([-1, 2])}),
-        view("unsqueeze", [node("Unsqueeze", "x s")], shape=(4, 48), constants={"s": np.array([-1, 2])}),
+        view("squeeze", [node("Squeeze", "x s")], shape=(BATCH, 70, 1, 1), constants={"s": np.array([-1, 2])}),
+        view("unsqueeze", [node("Unsqueeze", "x s")], shape=(BATCH, 48), constants={"s": np.array([-1, 2])}),
         view("transpose", [node("Transpose", "x", perm=[0, 2, 3, 1])], result="tpu.Permute"),
         view("transpose-batch", [node("Transpose", "x", perm=[1, 0, 2, 3])], result="tpu.Permute", batched=False),
         view("channel-shuffle", shuffle, shape=image(MEDIUM), result="tpu.Permute",
-             constants={"s1": np.array([0, 3, 4, 8, 6]), "s2": np.array([0, 12, 8, 6])}),
+             constants={"s1": np.array([0, 3, 4, 6, 5]), "s2": np.array([0, 12, 6, 5])}),
         view("pool-flatten-fc", [node("GlobalAveragePool", "x", "p"), node("Flatten", "p", "f"), node("MatMul", "f w")],
              constants={"w": values((5, 7))}, tolerance=SUMS),
     ]  # fmt: skip
@@ -393,10 +403,10 @@ def softmax_cases() -> list[OpCase]:
         return OpCase(name, build, {"x": shape}, "tpu.Softmax", EXPONENTS, ranges=wide, fallback=fallback, axes="")
 
     return [
-        case("softmax-classes", "Softmax", (4, 20), no_bm1684),
+        case("softmax-classes", "Softmax", (BATCH, 20), no_bm1684),
         case("softmax-channels", "Softmax", image(WIDE), no_bm1684, axis=1),
         case("softmax-last", "Softmax", image(SMALL), no_bm1684 | {"bm1684x": "along axis 1"}),
-        case("log-softmax", "LogSoftmax", (4, 20), never, axis=1),
+        case("log-softmax", "LogSoftmax", (BATCH, 20), never, axis=1),
     ]
 
 

@@ -1,8 +1,10 @@
-"""Every row of op_cases.py on every stage, chip and mode: text, shapes, float, lowering, integers, slices, machine, jit."""
+"""Every row of op_cases.py on every stage, chip and mode.
+
+Text, shapes, float, lowering, integers by an oracle, batches, whole-graph jit, and slices on the machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -25,7 +27,6 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
-from tpusim.isa.check import check
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.graph import subgraph
@@ -53,7 +54,7 @@ F32_TOLERANCE = Tolerance(0.9999, 0.9999)
 """Upstream asks 0.9, 0.9; the same formulas in the same precision must do better."""
 
 
-# ------------------------------------------------------------------------------------------- the stages, once per case
+# -------------------------------------------------------------------------------------------- the stages, once per case
 
 
 @cache
@@ -95,10 +96,8 @@ def top_tensors(case_id: str) -> dict[str, Array]:
     return run(canonical(case_id), BY_ID[case_id].feeds())
 
 
-def compiled(grouped: Model) -> tuple[Model, Program]:
-    """(addressed module, program)."""
-    final = assign_addresses(grouped)
-    return final, generate(final)
+def compiled(grouped: Model) -> Program:
+    return generate(assign_addresses(grouped))
 
 
 def tpu_ops(model: Model) -> list[TpuOp]:
@@ -122,19 +121,16 @@ def test_every_class_that_imports_onnx_has_a_row() -> None:
 
 
 def test_every_op_of_the_dialects_is_reached() -> None:
-    reached: set[str] = set()
-    for case in CASES:
-        reached |= {op.name for model in (imported(case.id), canonical(case.id)) for op in model.ops}
-        for chip in CHIPS:
-            for mode in MODES:
-                reached |= {op.name for op in lowered(case.id, chip, mode)[0].ops}
-    grouped = group_layers(reorder_weights(lowered("conv-3x3", "bm1684x", "int8")[0]), LayerGroupConfig())
-    reached |= {op.name for op in grouped.body.walk()}
+    """`result` of every row is held by the lowering tests; the rest by two modules."""
+    reached = {case.result for case in CASES}
+    reached |= {op.name for case in CASES for model in (imported(case.id), canonical(case.id)) for op in model.ops}
+    tpu, _ = lowered("concat-requant", "bm1684x", "int8")
+    reached |= {op.name for op in group_layers(reorder_weights(tpu), LayerGroupConfig()).body.walk()}
     missing = {c.name for dialect in (Top, Tpu) for c in dialect.operations} - reached
     assert missing == set(NOT_REACHED)
 
 
-# ------------------------------------------------------------------------------------------------------- text and shapes
+# ------------------------------------------------------------------------------------------------------ text and shapes
 
 
 def assert_round_trip(model: Model) -> None:
@@ -150,15 +146,17 @@ def test_text_of_top_modules(case: OpCase) -> None:
         assert_round_trip(model)
 
 
-@IN_MODES
 @ON_CHIPS
 @EVERY
-def test_text_of_tpu_modules(case: OpCase, chip: str, mode: str) -> None:
-    tpu, _ = lowered(case.id, chip, mode)
-    reordered = reorder_weights(tpu)
-    grouped = group_layers(reordered, LayerGroupConfig())
-    for model in (tpu, reordered, grouped, assign_addresses(grouped)):
-        assert_round_trip(model)
+def test_text_of_tpu_modules(case: OpCase, chip: str) -> None:
+    """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
+    for mode in MODES:
+        tpu, _ = lowered(case.id, chip, mode)
+        reordered = reorder_weights(tpu)
+        grouped = group_layers(reordered, LayerGroupConfig())
+        final = assign_addresses(grouped)
+        for model in (tpu, reordered, grouped, final) if mode == "int8" else (final,):
+            assert_round_trip(model)
 
 
 def onnx_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -178,7 +176,7 @@ def test_shapes_are_those_of_onnx(case: OpCase) -> None:
         assert {name: found[name] for name in common} == {name: expected[name] for name in common}
 
 
-# ------------------------------------------------------------------------------------------------------------- top float
+# ------------------------------------------------------------------------------------------------------------ top float
 
 
 @EVERY
@@ -193,7 +191,7 @@ def test_top_inference_is_onnx_runtime(case: OpCase) -> None:
         np.testing.assert_allclose(found[name], expected[name], rtol=case.tolerance.rtol, atol=slack, err_msg=name)
 
 
-# -------------------------------------------------------------------------------------------------------------- lowering
+# ------------------------------------------------------------------------------------------------------------- lowering
 
 
 @ON_CHIPS
@@ -231,7 +229,7 @@ def test_tpu_is_similar_to_top(case: OpCase, chip: str, mode: str) -> None:
     assert found.compared
 
 
-# -------------------------------------------------------------------------------------------------- integers by an oracle
+# ------------------------------------------------------------------------------------------------ integers by an oracle
 
 
 def constant(value: SSAValue, model: Model) -> Array | None:
@@ -277,25 +275,34 @@ def test_integer_kernels_are_the_oracle(case: OpCase, chip: str) -> None:
             np.testing.assert_array_equal(found, ORACLES[op.name](op, extreme), err_msg=op_name(op), strict=True)
 
 
-# ------------------------------------------------------------------------------------------------------ batch and whole graph
+# ------------------------------------------------------------------------------------------------ batch and whole graph
 
 
-@ON_CHIPS
-@pytest.mark.parametrize("case", [c for c in CASES if c.batched], ids=lambda c: c.id)
+OTHER_ON_BM1684 = ("conv-3x3", "conv-depthwise", "gemm-fc", "add", "relu", "bn-alone", "avgpool-3x3-inside", "mul")
+"""Rows with integer kernels that differ from BM1684X (shift only, 8-bit relu, 16-bit clamp); the other rows compile to
+the same code on both, so once is enough."""
+ONCE = [(c, chip) for chip in CHIPS for c in CASES if chip == "bm1684x" or c.id in OTHER_ON_BM1684]
+EVERY_CODE = pytest.mark.parametrize(("case", "chip"), ONCE, ids=[f"{c.id}-{chip}" for c, chip in ONCE])
+
+
+@EVERY_CODE
 def test_integers_do_not_depend_on_the_batch(case: OpCase, chip: str) -> None:
-    together = flat(case.id, chip, "int8")
+    if not case.batched:
+        pytest.skip("the samples of this row are not independent")
+    together, feeds = flat(case.id, chip, "int8"), case.feeds()
     single, _ = lowered(case.id, chip, "int8", batch=1)
-    feeds = case.feeds()
-    for i in range(len(together["y"])):
+    for i in (0, len(together["y"]) - 1):
         alone = run(single, {k: v if k in case.fixed else v[i : i + 1] for k, v in feeds.items()})
-        for name in alone.keys() - set(case.fixed):
-            if alone[name].dtype != np.float32:
-                np.testing.assert_array_equal(alone[name], together[name][i : i + 1], err_msg=name)
+        for name, found in alone.items():
+            if found.dtype != np.float32:
+                expected = together[name]
+                expected = expected if expected.shape == found.shape else expected[i : i + 1]
+                np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
-@ON_CHIPS
-@EVERY
+@EVERY_CODE
 def test_whole_graph_equals_op_by_op(case: OpCase, chip: str) -> None:
+    """Integers bit for bit; behind a float op, which XLA may fuse, within a step, floats within 1e-5 of the largest."""
     tpu, _ = lowered(case.id, chip, "int8")
     together, apart = Graph(tpu, "all")(case.feeds()), flat(case.id, chip, "int8")
     assert together.keys() == apart.keys()
@@ -303,13 +310,13 @@ def test_whole_graph_equals_op_by_op(case: OpCase, chip: str) -> None:
     for name, expected in apart.items():
         assert together[name].dtype == expected.dtype
         if name in rounded:
-            step = 0.0 if expected.dtype.kind != "f" else float(np.abs(expected).max()) * 1e-5
-            np.testing.assert_allclose(together[name], expected, rtol=0, atol=max(step, expected.dtype.kind != "f"))
+            slack = 1e-5 * float(np.abs(expected).max()) if expected.dtype.kind == "f" else 1
+            np.testing.assert_allclose(together[name], expected, rtol=0, atol=slack, err_msg=name)
         else:
             np.testing.assert_array_equal(together[name], expected, err_msg=name)
 
 
-# ----------------------------------------------------------------------------------------------- slices on the machine
+# ------------------------------------------------------------------------------------------------ slices on the machine
 
 
 def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections]:
@@ -321,9 +328,12 @@ def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections]:
     return axes, max_sections(subgraph([op]), chip)
 
 
-def sections_to_try(limit: Sections) -> list[Sections]:
-    """Every count along each axis alone, and both together."""
-    found = [Sections(n, 1) for n in range(1, limit.n + 1)] + [Sections(1, h) for h in range(2, limit.h + 1)]
+def sections_to_try(limit: Sections, mode: str) -> list[Sections]:
+    """INT8: every count along each axis alone, and both; f32, whose layouts are a subset: few and most."""
+    n_counts, h_counts = range(2, limit.n + 1), range(2, limit.h + 1)
+    if mode == "f32":
+        n_counts, h_counts = sorted({*n_counts[-1:]}), sorted({*h_counts[:1], *h_counts[-1:]})  # type: ignore[assignment]
+    found = [Sections(n, 1) for n in n_counts] + [Sections(1, h) for h in h_counts]
     if limit.n > 1 and limit.h > 1:
         found += [Sections(2, limit.h), Sections(limit.n, 2)]
     return found
@@ -351,8 +361,8 @@ def assert_machine_is_flat(case: OpCase, chip: str, mode: str, program: Program)
     reference, feeds = flat(case.id, chip, mode), case.feeds()
     shown = {op_name(op) for op in tpu_ops(tpu) if not op.in_place()} | {"y" if mode == "f32" else tail(tpu)}
     previous: dict[str, Array] = {}
-    for dma in ("early", "late"):
-        machine = Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors  # type: ignore[arg-type]
+    for options in (SimulatorOptions("early"), SimulatorOptions("late", sanitize=False)):
+        machine = Simulator(program, options=options).run(feeds, watch=True).tensors
         assert shown <= machine.keys()
         for name, before in previous.items():
             np.testing.assert_array_equal(machine[name], before, err_msg=f"{name}: early and late differ")
@@ -383,28 +393,35 @@ def assert_equal_or_within_bound(name: str, found: Array, expected: Array) -> No
 @ON_CHIPS
 @EVERY
 def test_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
-    """As the compiler groups by itself, and with every op alone."""
+    """As the compiler groups by itself, and with every op alone; making the machine checks every command."""
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
-    for opt in ("1", "off"):
-        _, program = compiled(group_layers(reordered, LayerGroupConfig(opt)))  # type: ignore[arg-type]
-        for command in program.commands:
-            check(command, chips.load(chip))
-        assert_machine_is_flat(case, chip, mode, program)
+    for opt in ("1", "off") if mode == "int8" else ("1",):
+        assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig(opt))))
+
+
+NO_PROGRESS = "makes no progress"
+"""BM1684 refuses a cut after which a window starts or ends where the one before it does (layer_group.md 7.2)."""
 
 
 @IN_MODES
 @ON_CHIPS
 @EVERY
 def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every section count along n and h, and both: the slices of the machine are the flat tensor."""
+    """Every legal section count along n and h, and both: the slices of the machine are the flat tensor."""
+    spec = chips.load(chip)
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
-    axes, limit = cuts(under_test(case, reordered), chips.load(chip))
+    axes, limit = cuts(under_test(case, reordered), spec)
     assert axes == case.axes
-    for sections in sections_to_try(limit)[1:]:
+    for sections in sections_to_try(limit, mode):
         monkeypatch.setitem(STRATEGIES, "forced", Forced(sections))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
-        assert sections_of(case, grouped) == sections
-        assert_machine_is_flat(case, chip, mode, compiled(grouped)[1])
+        found = sections_of(case, grouped)
+        if isinstance(found, str) and NO_PROGRESS in found:
+            assert spec.batch_packing
+            assert sections.h > 2
+            continue
+        assert found == sections
+        assert_machine_is_flat(case, chip, mode, compiled(grouped))
 
 
 def sections_of(case: OpCase, model: Model) -> Sections | str:
@@ -415,7 +432,3 @@ def sections_of(case: OpCase, model: Model) -> Sections | str:
         return str(op.attributes["global_reason"])
     found = group.sections()
     return Sections(found["n"], found["h"])
-
-
-def names(items: Sequence[OpCase]) -> list[str]:
-    return [c.id for c in items]

@@ -14,9 +14,11 @@ from xdsl.dialects.builtin import Builtin, LocationAttr, ModuleOp
 from xdsl.dialects.func import Func
 from xdsl.ir import Dialect
 from xdsl.parser import Parser
+from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.mlir_lexer import MLIRTokenKind
+from xdsl.utils.lexer import Input
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
@@ -33,11 +35,18 @@ def context(dialects: Iterable[Dialect] = ()) -> Context:
     return ctx
 
 
+class _Lexer(MLIRLexer):
+    """xDSL's lexer; its pattern for strings takes exponential time on one that is not closed, this one does not."""
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+
 class ModuleParser(Parser):
     """xDSL's parser with location aliases that may be defined after their use."""
 
     def __init__(self, ctx: Context, text: str, name: str = "<text>") -> None:
-        super().__init__(ctx, text, name)
+        super().__init__(ctx, "", name)
+        self._parser_state = ParserState(_Lexer(Input(text, name)))
         self._late: dict[str, int] = {}
         self._resolving: set[str] = set()
         for match in _LOCATION_ALIAS.finditer(text):

@@ -73,6 +73,9 @@ class TopConv(TopOp):
 
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow)."""
+        kernel, spatial = ints(self.kernel_shape), shape_of(self.filter)[2:]
+        if kernel != spatial:
+            raise ValueError(f"a filter of kernel_shape {kernel} is required, got {spatial}")
         return (conv_shape(shape_of(self.input), shape_of(self.filter), self.geometry),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

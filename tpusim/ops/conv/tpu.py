@@ -5,6 +5,7 @@ from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 from tpusim_kernels import conv as kernels
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute
@@ -305,6 +306,10 @@ class TpuConv2D(TpuOp):
         if is_set(self.coeff_merged):
             return self._merged_layout_of_type().views(base, with_bias=is_set(self.with_bias))
         bias = None if is_none(self.bias) else ctx.input(2)
+        if not is_set(self.filter_packed):  # computed, in f32: (oc, ic/g, kh, kw) in memory is what packing would give
+            oc = self.channels[1]
+            base = replace(base, shape=(1, oc, 1, base.elements // oc))
+            bias = bias and replace(bias, shape=(1, oc, 1, 1))
         return base, bias, None
 
 

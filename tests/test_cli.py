@@ -1,0 +1,493 @@
+"""The command line: what it refuses it refuses in one message, with status 1, and leaves the artefacts alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from end_to_end import (
+    DIGITS,
+    assert_equal,
+    digits_run,
+    floats,
+    hashes,
+    node,
+    report_of,
+    save_network,
+    small_convnet,
+    tensors,
+)
+
+from tpusim.cli import main
+from tpusim.cli.commands import COMMANDS
+from tpusim.errors import TpusimError
+from tpusim.version import __version__
+
+
+class Refusals:
+    """Runs commands that must fail."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: str | Path) -> str:
+        """The one message; status 1 and no traceback."""
+        self._capsys.readouterr()
+        status = main([str(w) for w in words])
+        captured = self._capsys.readouterr()
+        assert status == 1, captured.out
+        assert "Traceback" not in captured.out + captured.err
+        assert captured.err.startswith("tpusim: ") and captured.err.count("tpusim: ") == 1
+        assert len(captured.err) < 1200
+        return captured.err.removeprefix("tpusim: ")
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Refusals:
+    return Refusals(capsys)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the digits artefacts; files that a refused command did not name must be the same afterwards."""
+    path = tmp_path / "artefacts"
+    shutil.copytree(digits_run(tmp_path_factory, "bm1684x", "int8"), path)
+    return path
+
+
+@pytest.fixture
+def convnet(tmp_path: Path) -> Path:
+    return small_convnet(tmp_path / "small.onnx")
+
+
+# --- help and the installed command
+
+
+def test_installed_command():
+    """One run as users start it."""
+    command = Path(sys.executable).with_name("tpusim")
+    done = subprocess.run([command, "chips"], capture_output=True, text=True, check=True)
+    assert "bm1684x: 64 lanes" in done.stdout and done.stderr == ""
+    done = subprocess.run([command, "run", "nothing.onnx"], capture_output=True, text=True)
+    assert done.returncode == 1 and "nothing.onnx" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS), ["opt"]])
+def test_help(words: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        main([*words, "--help"])
+    out = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert all(name in out for name in (*COMMANDS, "opt")) if not words else "usage" in out.lower()
+
+
+@pytest.mark.parametrize("words", [["frobnicate"], [], ["run"], ["run", "m.onnx", "--mode", "int9"], ["lower", "--x"]])
+def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]):
+    """Usage errors are the argument parser's: status 2, as everywhere."""
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0 and __version__ in capsys.readouterr().out
+
+
+def test_debug_gives_the_traceback(tmp_path: Path):
+    with pytest.raises(TpusimError):
+        main(["import", str(tmp_path / "nothing.onnx"), "--debug"])
+
+
+# --- models
+
+
+def test_missing_model(refusal: Refusals, tmp_path: Path):
+    message = refusal("run", tmp_path / "no.onnx", "--out", tmp_path / "out")
+    assert "no.onnx" in message and "No such file" in message
+
+
+@pytest.mark.parametrize("content", [b"this is a text\n" * 20, b"", bytes(range(256)), b"\x08\x09PK"])
+def test_file_that_is_no_model(refusal: Refusals, tmp_path: Path, content: bytes):
+    path = tmp_path / "text.onnx"
+    path.write_bytes(content)
+    before = hashes(tmp_path)
+    assert "text.onnx" in refusal("import", path)
+    assert hashes(tmp_path) == before
+
+
+def test_truncated_model(refusal: Refusals, tmp_path: Path):
+    content = (DIGITS / "digits.onnx").read_bytes()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(content[: len(content) // 2])
+    assert "cut.onnx" in refusal("import", path)
+
+
+def test_all_unsupported_ops_are_named(refusal: Refusals, tmp_path: Path):
+    """Both at once, each with node, op type and opset."""
+    nodes = [node("Erf", "x", "e"), node("Relu", "e", "r"), node("Einsum", "r x", "y", equation="ij,ij->ij")]
+    message = refusal("run", save_network(tmp_path / "m.onnx", nodes, {"x": (2, 3)}, ["y"]), "--out", tmp_path / "out")
+    for words in ("Erf 'n_e'", "Einsum 'n_y'"):
+        assert words in message
+    assert message.count("opset 17") == 2 and "2 problems" in message
+
+
+def test_dynamic_dims(refusal: Refusals, tmp_path: Path):
+    model = small_convnet(tmp_path / "dynamic.onnx", batch="N")
+    message = refusal("import", model)
+    assert "'x' has shape (N, 3, 16, 16)" in message and "--input-shapes" in message
+    assert main(["import", str(model), "--input-shapes", "x=2x3x16x16"]) == 0
+    assert "tensor<2x5xf32>" in (tmp_path / "1_top.mlir").read_text()
+    status = main(
+        ["run", str(model), "--input-shapes", "x=1x3x16x16", "--data", "random:2", "--out", str(tmp_path / "out")]
+    )
+    assert status == 0 and report_of(tmp_path / "out")["passed"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        ("x=1x3", "rank 4"),
+        ("y=1x3x16x16", "no input 'y'"),
+        ("x=0x3x16x16", "1 or more"),
+        ("1x3x16x16", "NAME=1x3x224x224"),
+        ("x=1x3x16xW", "NAME=1x3x224x224"),
+        ("x=", "NAME=1x3x224x224"),
+        ("x=1x4x16x16", "n_c1"),
+    ],
+)
+def test_wrong_input_shapes(refusal: Refusals, convnet: Path, shapes: str, words: str):
+    assert words in refusal("import", convnet, "--input-shapes", shapes)
+
+
+# --- options
+
+
+def test_unknown_chip(refusal: Refusals, convnet: Path, tmp_path: Path):
+    message = refusal("run", convnet, "--chip", "bm1690z", "--out", tmp_path / "out")
+    assert "'bm1690z'" in message and "bm1684x" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_stage(refusal: Refusals, convnet: Path, tmp_path: Path):
+    message = refusal("run", convnet, "--to", "lowerr", "--out", tmp_path / "out")
+    assert "lowerr" in message and "canonicalize" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_asymmetric_is_refused_until_it_works(refusal: Refusals, convnet: Path, tmp_path: Path):
+    message = refusal("run", convnet, "--asymmetric", "--data", "random:1", "--out", tmp_path / "out")
+    assert "asymmetric" in message
+
+
+def test_out_is_a_file(refusal: Refusals, convnet: Path, tmp_path: Path):
+    (tmp_path / "taken").write_text("mine")
+    assert "taken" in refusal("run", convnet, "--out", tmp_path / "taken")
+    assert "taken" in refusal("run", convnet, "--out", tmp_path / "taken" / "below")
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+UNWRITABLE = Path("/proc/tpusim")
+"""A folder nobody may make, root included."""
+
+
+@pytest.mark.parametrize("command", ["run", "import", "canonicalize", "codegen", "simulate", "infer", "compare", "zoo"])
+def test_unwritable_out(refusal: Refusals, folder: Path, command: str):
+    inputs = ("--input", folder / "inputs.npz")
+    out = ("--out", UNWRITABLE / "out")
+    words = {
+        "run": (DIGITS / "digits.onnx", *out),
+        "import": (DIGITS / "digits.onnx", *out),
+        "canonicalize": (folder / "1_top.mlir", *out),
+        "codegen": (folder / "6_final.mlir", *out),
+        "simulate": (folder / "7_model.tpusim", *inputs, *out),
+        "infer": (folder / "4_tpu.mlir", *inputs, *out),
+        "compare": (folder / "inputs.npz", folder / "inputs.npz", "--save", UNWRITABLE / "out"),
+        "zoo": ("squeezenet", UNWRITABLE / "out.onnx"),
+    }[command]
+    assert "/proc/tpusim" in refusal(command, *words)
+
+
+# --- samples and labels
+
+
+def run_words(model: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
+    return ("run", model, "--out", out, *more)
+
+
+def test_samples_of_the_wrong_shape(refusal: Refusals, convnet: Path, tmp_path: Path):
+    np.savez(tmp_path / "s.npz", x=floats(4, 3, 15, 16))
+    message = refusal(*run_words(convnet, tmp_path / "out", "--data", tmp_path / "s.npz"))
+    assert "'x' must have shape (1, 3, 16, 16)" in message and "(4, 3, 15, 16)" in message
+    assert sorted(hashes(tmp_path / "out")) == [
+        *("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "weights.npz"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("missing.npz", "no file"),
+        ("random:0", "N >= 1"),
+        ("random:many", "random:N"),
+        ("empty", "must hold"),
+        ("other.npz", "no array for input x"),
+        ("text.npz", "readable"),
+        ("pickled.npz", "readable"),
+    ],
+)
+def test_unusable_samples(refusal: Refusals, convnet: Path, tmp_path: Path, data: str, words: str):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text.npz").write_text("no archive")
+    np.savez(tmp_path / "other.npz", z=floats(1, 3, 16, 16))
+    np.savez(tmp_path / "pickled.npz", x=np.array([{}], object))
+    source = data if data.startswith("random") else tmp_path / data
+    assert words in refusal(*run_words(convnet, tmp_path / "out", "--data", source))
+
+
+def test_samples_without_one_of_two_inputs(refusal: Refusals, tmp_path: Path):
+    nodes = [node("Add", "a b", "s"), node("Relu", "s", "y")]
+    model = save_network(tmp_path / "two.onnx", nodes, {"a": (1, 4, 4, 4), "b": (1, 4, 4, 4)}, ["y"])
+    np.savez(tmp_path / "s.npz", a=floats(3, 4, 4, 4))
+    message = refusal(*run_words(model, tmp_path / "out", "--data", tmp_path / "s.npz"))
+    assert "no array for input b" in message and "it has: a" in message
+
+
+@pytest.mark.parametrize("command", ["infer", "simulate"])
+@pytest.mark.parametrize("kind", ["missing", "shape", "file", "garbage"])
+def test_unusable_inputs(refusal: Refusals, folder: Path, command: str, kind: str):
+    path = folder / "in.npz"
+    arrays = {"missing": {"picture": floats(1, 1, 8, 8)}, "shape": {"image": floats(1, 1, 8, 9)}}
+    if kind == "garbage":
+        path.write_bytes(b"PK\x03\x04 but no archive")
+    elif kind != "file":
+        np.savez(path, **arrays[kind])
+    before = hashes(folder)
+    target = folder / ("4_tpu.mlir" if command == "infer" else "7_model.tpusim")
+    message = refusal(command, target, "--input", path)
+    assert {"missing": "'image'", "shape": "(1, 1, 8, 8)", "file": "no such file", "garbage": "in.npz"}[kind] in message
+    assert hashes(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.zeros(3, np.int64), "got 3"),
+        (np.zeros(7, np.int64), "got 7"),
+        (np.zeros((4, 2), np.int64), "one array of class indices"),
+        (np.zeros(4, np.float32), "one array of class indices"),
+    ],
+)
+def test_labels_that_do_not_fit(refusal: Refusals, tmp_path: Path, labels: np.ndarray, words: str):
+    np.savez(tmp_path / "test.npz", image=np.load(DIGITS / "test.npz")["image"][:5])
+    np.savez(tmp_path / "labels.npz", label=labels)
+    data = ("--data", "random:2", "--test-data", tmp_path / "test.npz", "--labels", tmp_path / "labels.npz")
+    assert words in refusal(*run_words(DIGITS / "digits.onnx", tmp_path / "out", *data))
+
+
+def test_labels_for_a_class_that_is_not_there(refusal: Refusals, tmp_path: Path):
+    """A label outside the classes can never be hit: it is the wrong file."""
+    np.savez(tmp_path / "test.npz", image=np.load(DIGITS / "test.npz")["image"][:2])
+    np.savez(tmp_path / "labels.npz", label=np.array([3, 99]))
+    data = ("--data", "random:2", "--test-data", tmp_path / "test.npz", "--labels", tmp_path / "labels.npz")
+    assert "99" in refusal(*run_words(DIGITS / "digits.onnx", tmp_path / "out", *data))
+
+
+# --- calibration tables
+
+
+def test_table_without_some_tensors(refusal: Refusals, folder: Path):
+    table = folder / "cali_table"
+    kept = [line for line in table.read_text().splitlines() if not line.startswith(("half", "mix"))]
+    (folder / "short").write_text("\n".join(kept))
+    before = hashes(folder)
+    message = refusal("calibrate", folder / "2_canonical.mlir", "--use-table", folder / "short")
+    assert "2 are missing" in message and "half" in message and "mix" in message
+    assert hashes(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("half 1.0", "got 2 fields"),
+        ("half a b c", "decimal number"),
+        ("half -1.0 0.0 1.0", "threshold >= 0"),
+        ("half 1.0 2.0 1.0", "min <= max"),
+        ("half nan 0.0 1.0", "decimal number"),
+    ],
+)
+def test_malformed_table(refusal: Refusals, folder: Path, line: str, words: str):
+    path = folder / "bad_table"
+    path.write_text(re.sub(r"^half .*$", line, (folder / "cali_table").read_text(), flags=re.MULTILINE))
+    before = hashes(folder)
+    message = refusal("calibrate", folder / "2_canonical.mlir", "--use-table", path)
+    assert words in message and re.search(r"bad_table:\d+", message)
+    assert hashes(folder) == before
+
+
+# --- artefacts that were damaged
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("canonicalize", "1_top.mlir"),
+        ("calibrate", "2_canonical.mlir"),
+        ("lower", "3_calibrated.mlir"),
+        ("group", "4_tpu.mlir"),
+        ("assign", "5_grouped.mlir"),
+        ("codegen", "6_final.mlir"),
+    ],
+)
+def test_damaged_modules(refusal: Refusals, folder: Path, command: str, name: str):
+    """Cut off, a bit changed in an op's name, bytes that are no text, another stage's module."""
+    path = folder / name
+    content = path.read_bytes()
+    place = content.index(b'"top.Input"') + 1
+    flipped = content[:place] + bytes([content[place] ^ 2]) + content[place + 1 :]
+    wrong_stage = (folder / ("4_tpu.mlir" if command != "group" else "1_top.mlir")).read_bytes()
+    for damaged in (content[: len(content) // 2], flipped, b"\xff" + content, b"", wrong_stage):
+        path.write_bytes(damaged)
+        before = hashes(folder)
+        message = refusal(command, path)
+        assert name in message or "is in state" in message
+        assert hashes(folder) == before
+
+
+def test_random_bit_flips_in_a_module(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """One flipped bit anywhere: the stage works or says what is wrong."""
+    path = folder / "6_final.mlir"
+    content = path.read_bytes()
+    generator = np.random.default_rng(3)
+    for _ in range(60):
+        place = int(generator.integers(len(content)))
+        changed = content[place] ^ (1 << int(generator.integers(8)))
+        path.write_bytes(content[:place] + bytes([changed]) + content[place + 1 :])
+        status = main(["codegen", str(path), "--out", str(folder / "flipped.tpusim")])
+        assert status in (0, 1)
+        assert (capsys.readouterr().err != "") == (status == 1)
+
+
+def test_weights_are_missing(refusal: Refusals, folder: Path):
+    (folder / "tpu_weights.npz").unlink()
+    before = hashes(folder)
+    message = refusal("group", folder / "4_tpu.mlir")
+    assert "tpu_weights.npz" in message
+    assert hashes(folder) == before
+
+
+@pytest.mark.parametrize("command", ["group", "infer"])
+def test_weights_of_another_stage(refusal: Refusals, folder: Path, command: str):
+    shutil.copy(folder / "canonical_weights.npz", folder / "tpu_weights.npz")
+    more = ("--input", folder / "inputs.npz") if command == "infer" else ()
+    message = refusal(command, folder / "4_tpu.mlir", *more)
+    assert "'stem_norm_filter_int8' is not there" in message
+
+
+def test_damaged_weights(refusal: Refusals, folder: Path):
+    path = folder / "tpu_weights.npz"
+    content = path.read_bytes()
+    middle = len(content) // 2
+    for damaged in (content[:-200], content[:middle] + b"\x55" * 40 + content[middle + 40 :], b"", b"text"):
+        path.write_bytes(damaged)
+        assert "tpu_weights.npz" in refusal("group", folder / "4_tpu.mlir")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.999])
+def test_truncated_program(refusal: Refusals, folder: Path, share: float):
+    path = folder / "7_model.tpusim"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    before = hashes(folder)
+    assert "7_model.tpusim" in refusal("simulate", path, "--input", folder / "inputs.npz")
+    assert hashes(folder) == before
+
+
+def test_random_bit_flips_in_a_program(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """Checksums see them; a flip in the archive's own bookkeeping may also be without consequence."""
+    path, out = folder / "7_model.tpusim", folder / "flipped.npz"
+    content = path.read_bytes()
+    generator = np.random.default_rng(4)
+    reference = tensors(folder / "local_outputs.npz")
+    refused = 0
+    for _ in range(40):
+        place = int(generator.integers(len(content)))
+        changed = content[place] ^ (1 << int(generator.integers(8)))
+        path.write_bytes(content[:place] + bytes([changed]) + content[place + 1 :])
+        status = main(["simulate", str(path), "--input", str(folder / "inputs.npz"), "--out", str(out)])
+        assert status in (0, 1)
+        assert "Traceback" not in capsys.readouterr().err
+        refused += status
+        if status == 0:
+            found = tensors(out)
+            assert_equal(found, {name: reference[name] for name in found})
+    assert refused > 30
+
+
+def test_compare_refuses_and_fails(refusal: Refusals, folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert "nothing.npz" in refusal("compare", folder / "nothing.npz", folder / "inputs.npz")
+    assert "tolerance" in refusal("compare", folder / "inputs.npz", folder / "inputs.npz", "--tolerance", "high")
+    np.savez(folder / "other.npz", image=-np.load(folder / "inputs.npz")["image"])
+    assert main(["compare", str(folder / "other.npz"), str(folder / "inputs.npz")]) == 1
+    assert capsys.readouterr().err == ""
+    assert main(["compare", str(folder / "inputs.npz"), str(folder / "inputs.npz")]) == 0
+
+
+def test_opt_refuses(refusal: Refusals, folder: Path):
+    before = hashes(folder)
+    assert "TOP_CALIBRATED" in refusal("opt", folder / "1_top.mlir", "-p", "convert-top-to-tpu")
+    assert "no-table" in refusal("opt", folder / "2_canonical.mlir", "-p", "import-calibration-table{file=no-table}")
+    assert "no-such-pass" in refusal("opt", folder / "1_top.mlir", "-p", "no-such-pass")
+    assert "bm9" in refusal("opt", folder / "3_calibrated.mlir", "-p", "convert-top-to-tpu{chip=bm9}")
+    assert "absent.mlir" in refusal("opt", folder / "absent.mlir", "-p", "canonicalize")
+    assert hashes(folder) == before
+
+
+# --- what does not fit
+
+
+def wide_conv(path: Path) -> Path:
+    """One row of the input alone is larger than a lane's memory; only rows and batches can be cut."""
+    nodes = [node("Conv", "x w b", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), node("Relu", "c", "y")]
+    weights = {"w": floats(4, 2, 3, 3), "b": floats(4)}
+    return save_network(path, nodes, {"x": (1, 2, 2, 60000)}, ["y"], weights)
+
+
+def long_add(path: Path) -> Path:
+    nodes = [node("Add", "x z", "s"), node("Relu", "s", "y")]
+    return save_network(path, nodes, {"x": (1, 1, 2, 60000), "z": (1, 1, 2, 60000)}, ["y"])
+
+
+@pytest.mark.parametrize("mode", ["int8", "f32"])
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
+@pytest.mark.parametrize("make", [wide_conv, long_add])
+def test_op_that_does_not_fit_runs_from_global_memory(tmp_path: Path, make, chip: str, mode: str):  # noqa: ANN001
+    """The group says why, in bytes; the result is right all the same."""
+    model = make(tmp_path / "wide.onnx")
+    out = tmp_path / "out"
+    words = run_words(model, out, "--chip", chip, "--mode", mode, "--data", "random:2")
+    assert main([str(w) for w in words]) == 0
+    report = report_of(out)
+    reasons = [group["reason"] for group in report["groups"] if group["reason"]]
+    assert reasons
+    assert any(
+        re.search(r"local memory needs [\d,]+ bytes per lane at nsecs=\d+, hsecs=\d+, " + chip, r) for r in reasons
+    )
+    assert report["passed"] and report["compare"]["local_vs_tpu"]["bit_exact"]
+
+
+def test_onnx_model_larger_than_it_says(refusal: Refusals, tmp_path: Path):
+    """A weight whose data is shorter than its dims."""
+    model = onnx.load(small_convnet(tmp_path / "m.onnx"))
+    model.graph.initializer[0].raw_data = model.graph.initializer[0].raw_data[:-4]
+    onnx.save(model, tmp_path / "m.onnx")
+    assert "m.onnx" in refusal("import", tmp_path / "m.onnx")
