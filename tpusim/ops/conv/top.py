@@ -153,7 +153,7 @@ def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: boo
     """Per output channel f64 scale of the filter (numerics.md 7.1), with the all-int8 shortcut."""
     shortcut = _power_of_two_scale(w, signed)
     if shortcut is not None:
-        return np.full(w.shape[0], shortcut)
+        return np.full(len(w), shortcut, np.float64)
     largest: np.ndarray = np.abs(w.reshape(w.shape[0], -1)).max(axis=1)
     return np.maximum(largest.astype(np.float32).astype(np.float64) / (127 if signed else 255), 1e-5)
 
