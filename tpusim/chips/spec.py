@@ -13,7 +13,7 @@ import msgspec
 from tpusim.errors import ConfigError
 
 Family = Literal["bm1684x", "bm1684"]
-Mode = Literal["f32", "int8"]
+Mode = Literal["f32", "f16", "bf16", "int8"]
 _PACKAGE = "tpusim.chips"
 
 
@@ -49,7 +49,8 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """INT8 conv coefficients are one row per lane, requant | bias | filter (hardware.md 2.3)."""
     requant_words: int
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: no multiplier."""
-    float_fallback: Literal["f32"]
+    float_fallback: Literal["f32", "f16", "bf16"]
+    """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
     modes: tuple[Mode, ...]
     max_stride: int
     max_conv_channels: int

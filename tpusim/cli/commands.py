@@ -17,7 +17,7 @@ from tpusim.verify.npz import load_tensors, save_tensors
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
 
-Mode = Literal["int8", "f32"]
+Mode = Literal["int8", "f32", "f16", "bf16"]
 Opt = Literal["1", "off"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
-from xdsl.dialects.builtin import ModuleOp
+from tpusim_kernels.prim.smallfloat import narrowed
+from xdsl.dialects.builtin import ModuleOp, bf16, f16, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -15,11 +16,20 @@ from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import op_name, set_op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.ir.types import UniformType, calibrated_range, f32, shape_of, storage_dtype, tensor, uniform_of
+from tpusim.ir.types import (
+    UniformType,
+    calibrated_range,
+    element_of,
+    is_tensor,
+    shape_of,
+    storage_dtype,
+    tensor,
+    uniform_of,
+)
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import propagate
-from tpusim.ops.base import NumberMode, QuantInfo, Shape, TopOp
+from tpusim.ops.base import FloatMode, NumberMode, QuantInfo, Shape, TopOp
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
 
@@ -28,12 +38,20 @@ from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_w
 class LoweringConfig:
     """Options of the lowering stage.
 
-    chip: a name of tpusim.chips. mode: "int8" or "f32". asymmetric: quantise with zero points.
+    chip: a name of tpusim.chips. mode: "int8", "f32", "f16" or "bf16". asymmetric: quantise with zero points.
     """
 
     chip: str = "bm1684x"
     mode: NumberMode = "int8"
     asymmetric: bool = False
+
+
+FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
+
+
+def _in_type(array: np.ndarray, mode: FloatMode) -> np.ndarray:
+    """A float constant rounded to a float type (numerics.md 8.2)."""
+    return np.asarray(narrowed(np.asarray(array, np.float32), storage_dtype(FLOAT_TYPES[mode])))
 
 
 @dataclass(frozen=True)
@@ -71,6 +89,25 @@ class Lowering:
             return "f32"
         return self._config.mode
 
+    def float_mode(self, op: Operation) -> FloatMode:
+        """By the op's FloatRule and the requested mode; the chip's one float type if it has no other."""
+        assert isinstance(op, TopOp)
+        requested = "int8" if op in self._marks else self._config.mode
+        if requested == "int8":
+            wanted = op.FLOAT.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
+        else:
+            wanted = {"f32": "f32", "f16": op.FLOAT.f16, "bf16": op.FLOAT.bf16}[requested]
+        return wanted if wanted in self.chip.modes else "f32"
+
+    def _calibrated(self, op: Operation) -> bool:
+        """Whether every tensor of the op has a scale (DN-05)."""
+        values = [v for v in (*op.operands, *op.results) if is_tensor(v) and self.array(v) is None]
+        return all(self.quant(v) is not None for v in values)
+
+    def float_type(self, op: Operation) -> Attribute:
+        """f32, f16 or bf16."""
+        return FLOAT_TYPES[self.float_mode(op)]
+
     def quant(self, value: SSAValue) -> QuantInfo | None:
         """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate."""
         found = calibrated_range(value)
@@ -94,13 +131,15 @@ class Lowering:
         """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
         constant = self.array(value)
         if constant is not None:
-            return self.weight(value_name(value), constant)
+            return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode))
         lowered = self._lowered[value]
-        if (uniform_of(lowered) is not None) == (mode == "int8"):
-            return lowered
-        return self._cast(lowered, f32 if mode == "f32" else self.quantised_type(value), op_name(user))
+        if mode == "int8":
+            return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), op_name(user))
+        return self._cast(lowered, FLOAT_TYPES[mode], op_name(user))
 
     def _cast(self, value: SSAValue, element: Attribute, user: str) -> SSAValue:
+        if element_of(value) == element:
+            return value
         if (value, element) not in self._casts:
             kind = storage_dtype(element).name
             name = "_".join(p for p in (value_name(value), user, kind) if p)
@@ -112,6 +151,10 @@ class Lowering:
         op = make_weight(self.weights, name, array)
         self._block.add_op(op)
         return op.output
+
+    def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight in the op's float type."""
+        return self.weight(name, _in_type(array, self.float_mode(op)))
 
     def none(self) -> SSAValue:
         """The module's top.None."""
@@ -164,7 +207,7 @@ class Lowering:
 
     def _result(self, value: SSAValue) -> SSAValue:
         lowered = self._lowered[value]
-        return self._cast(lowered, f32, "") if uniform_of(lowered) is not None else lowered
+        return self._cast(lowered, f32, "")
 
     def _finish(self, results: Sequence[SSAValue]) -> Model:
         types = ([a.type for a in self._block.args], [r.type for r in results])

@@ -11,7 +11,7 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
-from tpusim.ir.types import f32, shape_of
+from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
@@ -64,9 +64,9 @@ class TopAdd(NaryTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
+        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
-        return ctx.build(TpuAdd, operands, attributes, f32, shape_of(self.output), op_name(self))
+        return ctx.build(TpuAdd, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
+from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import NoneType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -18,7 +19,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
-from tpusim.ir.types import is_tensor, shape_of
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
@@ -29,7 +30,8 @@ Shape: TypeAlias = tuple[int, ...]
 Window: TypeAlias = tuple[int, int]
 """(index of the first element, number of elements) along one axis."""
 Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
-NumberMode: TypeAlias = Literal["int8", "f32"]
+FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
+NumberMode: TypeAlias = Literal["int8", "f32", "f16", "bf16"]
 OpT = type[IRDLOperation]
 
 
@@ -134,6 +136,14 @@ class LoweringContext(Protocol):
         """The number mode this op is to be lowered in."""
         ...
 
+    def float_mode(self, op: Operation) -> FloatMode:
+        """The float type the op computes in when it does not compute in integers (numerics.md 12)."""
+        ...
+
+    def float_type(self, op: Operation) -> Attribute:
+        """The element type of `float_mode`."""
+        ...
+
     def quant(self, value: SSAValue) -> QuantInfo | None:
         """Scale and zero point of a top value; None if it is not calibrated."""
         ...
@@ -148,6 +158,10 @@ class LoweringContext(Protocol):
 
     def weight(self, name: str, array: np.ndarray) -> SSAValue:
         """A new top.Weight in the tpu module."""
+        ...
+
+    def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight in the float type of `op`."""
         ...
 
     def none(self) -> SSAValue:
@@ -256,6 +270,18 @@ class RangeRule:
     unify_skips_mixed_signs: bool = False
 
 
+@dataclass(frozen=True)
+class FloatRule:
+    """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
+
+    int8: where the op has no integer form in INT8 mode. f16, bf16: in those modes.
+    """
+
+    int8: FloatMode = "f16"
+    f16: FloatMode = "f16"
+    bf16: FloatMode = "bf16"
+
+
 class ShapedOp(IRDLOperation):
     """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
 
@@ -285,6 +311,8 @@ class TopOp(ShapedOp):
     """ONNX node types this class imports."""
     RANGE: ClassVar[RangeRule] = RangeRule()
     """How the op takes part in threshold propagation."""
+    FLOAT: ClassVar[FloatRule] = FloatRule()
+    """Which float type the op runs in."""
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -311,6 +339,11 @@ class TpuOp(ShapedOp):
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
+
+    def compute(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """`inference` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
+        results = self.inference([None if x is None else widened(x) for x in operands])
+        return tuple(narrowed(y, storage_dtype(element_of(r))) for y, r in zip(results, self.results, strict=True))
 
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""

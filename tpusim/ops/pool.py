@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from tpusim_kernels import pool as kernels
 from tpusim_kernels.prim.multiplier import avgpool_table, best_fit
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, StringAttr, TensorType, f32
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -18,6 +18,7 @@ from tpusim.ops.base import (
     Array,
     Axis,
     EmitContext,
+    FloatRule,
     ImportContext,
     LoweringContext,
     OnnxNode,
@@ -161,6 +162,7 @@ class TopAvgPool(PoolTop):
     """`top.AvgPool`: sum over the window divided by its elements, padding counted if count_include_pad."""
 
     name = "top.AvgPool"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True, forward_without_multiplier=True)
 
@@ -184,8 +186,11 @@ class TopAvgPool(PoolTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        operands, attributes = [ctx.operand(self.input, "f32", self)], self.tpu_attributes("Avg", relu_limit_of(self))
-        return ctx.build(TpuPool2D, operands, attributes, f32, shape_of(self.output), op_name(self))
+        operands, attributes = (
+            [ctx.operand(self.input, ctx.float_mode(self), self)],
+            self.tpu_attributes("Avg", relu_limit_of(self)),
+        )
+        return ctx.build(TpuPool2D, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Fn
-from tpusim.isa.region import numpy_dtype
 from tpusim.simulator.integer import float_to_integer, is_float, round_half_away, rounding_shift, saturate
 
 Operands = tuple[np.ndarray, ...]
@@ -121,4 +120,4 @@ def function(command: Fn, operands: Operands) -> np.ndarray:
         result = compute(command, operands)
     except KeyError as error:
         raise SimulationError(f"{command.label}: function '{command.function}' needs parameter {error}") from error
-    return result.astype(numpy_dtype(command.output.dtype)) if is_float(command.output.dtype) else result
+    return result.astype(np.float32) if is_float(command.output.dtype) else result

@@ -13,9 +13,10 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, text, value_name
-from tpusim.ir.types import f32, shape_of
+from tpusim.ir.types import shape_of
 from tpusim.ops.base import (
     Array,
+    FloatRule,
     ImportContext,
     LoweringContext,
     OnnxNode,
@@ -36,6 +37,7 @@ class TopConv(TopOp):
     """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none."""
 
     name = "top.Conv"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Conv",)
 
     input = operand_def(TensorType)
@@ -113,14 +115,10 @@ class TopConv(TopOp):
         return None
 
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        operands = [ctx.operand(self.input, "f32", self), *(self._constant(ctx, v) for v in (self.filter, self.bias))]
-        return self.build_tpu(ctx, operands, f32, {"relu_limit": float_attr(relu_limit_of(self))})
-
-    def _constant(self, ctx: LoweringContext, value: SSAValue) -> SSAValue:
-        if is_none(value):
-            return ctx.none()
-        array = ctx.array(value)
-        return ctx.operand(value, "f32", self) if array is None else ctx.weight(value_name(value), array)
+        mode = ctx.float_mode(self)
+        operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, "f32", self))  # f32 in every mode
+        return self.build_tpu(ctx, operands, ctx.float_type(self), {"relu_limit": float_attr(relu_limit_of(self))})
 
     def build_tpu(
         self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, more: dict[str, Attribute]
