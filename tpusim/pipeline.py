@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from tpusim.calibration.samples import load_samples
@@ -44,6 +45,9 @@ FLOAT_BOUND_ULPS = 256
 """Largest difference of a float tensor between machine and flat kernel on the same inputs, in units of the last place
 of the tensor's largest magnitude. Both round f32 products and sums in their own order; the longest sums of the zoo have
 25,088 terms, whose rounding errors add up to about sqrt(25,088) = 158 half units."""
+
+NARROW_BOUND_ULPS = 1
+"""The same for 16-bit floats: two f32 results that differ by less than half a unit round to neighbours at most."""
 
 
 class Observer(Protocol):
@@ -288,13 +292,15 @@ def compare_local(a: Artefacts) -> Comparison:
 
 def _bounded(result: TensorResult, machine: np.ndarray, flat: np.ndarray) -> TensorResult:
     """Fail a float tensor that differs by more than FLOAT_BOUND_ULPS."""
-    if machine.dtype != np.float32 or result.bit_exact:
+    if machine.dtype.kind in "iu" or result.bit_exact:
         return result
-    unit = np.spacing(np.abs(flat).max(initial=np.float32(0.0)))
-    ulps = float(np.abs(machine.astype(np.float64) - flat).max() / unit)
-    if ulps <= FLOAT_BOUND_ULPS:
+    largest = np.abs(flat.astype(np.float32)).max(initial=np.float32(0.0))
+    unit = np.spacing(largest) * 2.0 ** (np.finfo(np.float32).nmant - ml_dtypes.finfo(machine.dtype).nmant)
+    ulps = float(np.abs(machine.astype(np.float64) - flat.astype(np.float64)).max() / unit)
+    bound = FLOAT_BOUND_ULPS if machine.dtype == np.float32 else NARROW_BOUND_ULPS
+    if ulps <= bound:
         return result
-    return replace(result, passed=False, note=f"differs by {ulps:.0f} ulp, the bound is {FLOAT_BOUND_ULPS}")
+    return replace(result, passed=False, note=f"differs by {ulps:.0f} ulp, the bound is {bound}")
 
 
 # ----------------------------------------------------------------------------------------------------------- accuracy

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed
@@ -51,7 +53,8 @@ FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
 
 def _in_type(array: np.ndarray, mode: FloatMode) -> np.ndarray:
     """A float constant rounded to a float type (numerics.md 8.2)."""
-    return np.asarray(narrowed(np.asarray(array, np.float32), storage_dtype(FLOAT_TYPES[mode])))
+    narrow: Any = narrowed(jnp.asarray(array, jnp.float32), storage_dtype(FLOAT_TYPES[mode]))
+    return np.asarray(narrow)
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Lowering:
             wanted = op.FLOAT.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
         else:
             wanted = {"f32": "f32", "f16": op.FLOAT.f16, "bf16": op.FLOAT.bf16}[requested]
-        return wanted if wanted in self.chip.modes else "f32"
+        return wanted if wanted in self.chip.modes else "f32"  # type: ignore[return-value]
 
     def _calibrated(self, op: Operation) -> bool:
         """Whether every tensor of the op has a scale (DN-05)."""

@@ -153,8 +153,8 @@ def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: boo
     if shortcut is not None:
         return np.full(w.shape[0], shortcut)
     largest = np.abs(w.reshape(w.shape[0], -1)).max(axis=1).astype(np.float32)
-    scales: np.ndarray = np.maximum(largest.astype(np.float64) / (127 if signed else 255), 1e-5)
-    return scales
+    scales = np.maximum(largest.astype(np.float64) / (127 if signed else 255), 1e-5)
+    return np.asarray(scales, np.float64)
 
 
 def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
