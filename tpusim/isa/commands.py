@@ -81,7 +81,8 @@ class Conv(Command, frozen=True, tag="conv"):
     filter: (1, oc, 1, K) with K = AL(ic/groups, P)*kh*kw; element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P,
         k = kh_i*kw + kw_i, P the chip's filter packing for the element size (hardware.md 2.3).
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
-    requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; or `requant`, one for all.
+    requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
+        the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all.
     Integers: sat(relu(RSR(acc + bias))) with relu at the zero point, after the requant (numerics.md 9.1).
     Without any requant the accumulator itself is written (int32, or f32 with relu).
     """

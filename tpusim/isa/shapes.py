@@ -110,10 +110,10 @@ def _matrix_sizes(command: MatMul) -> tuple[tuple[View, int], tuple[View, int]]:
 
 
 def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32."""
+    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, two words where they are packed."""
     wanted: list[tuple[str, View | None, int]] = []
     if isinstance(command, Conv | Depthwise):
-        wanted = [("bias", command.bias, 1), ("requant_table", command.requant_table, 3)]
+        wanted = [("bias", command.bias, 1), ("requant_table", command.requant_table, chip.requant_words)]
     elif isinstance(command, ChannelScale):
         wanted = [("scale", command.scale, 1), ("bias", command.bias, 1), ("rshift", command.rshift, 1)]
     channels = command.writes()[0].shape[1] if wanted else 0

@@ -47,7 +47,8 @@ class _Array(NamedTuple):
 def _array(chip: ChipSpec, size: int) -> _Array:
     """P and A of the chip; f32 runs on the vector units: P = 1, A = E."""
     vector = chip.eu_elements(size)
-    return _Array(chip.lanes, vector, chip.filter_packing(size), vector if size == 4 else chip.cube_pixels)
+    pixels = {4: vector, 2: chip.cube_pixels * 2 // chip.half_mac_divisor}.get(size, chip.cube_pixels)
+    return _Array(chip.lanes, vector, chip.filter_packing(size), pixels)
 
 
 def _cycles(start_up: int, operations: int, rate: int) -> int:
