@@ -35,7 +35,7 @@ from tpusim.simulator import Simulator, SimulatorOptions, trace
 from tpusim.verify.compare import Comparison, TensorResult, compare
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import Report, build_report, write_report
-from tpusim.verify.tolerances import LOCAL_VS_TPU, TOP_VS_ONNX, tpu_vs_top
+from tpusim.verify.tolerances import TOP_VS_ONNX, local_vs_tpu, tpu_vs_top
 from tpusim.version import __version__
 
 Tensors = dict[str, np.ndarray]
@@ -152,7 +152,7 @@ def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
     samples = load_samples(a.config.data, input_specs(model), a.config.calibration.max_samples)
-    if a.config.lowering.mode == "f32":
+    if a.config.lowering.mode != "int8" and a.config.lowering.qtable is None:
         a.sample = dict(next(samples))
         a.calibrated = model
         return
@@ -163,7 +163,7 @@ def stage_calibrate(a: Artefacts) -> None:
         a.table, count = calibrate(model, _keeping_first(a, samples), a.config.calibration, a.observer.progress)
         bins, method = a.config.calibration.bins, a.config.calibration.method
         write_table(a.config.out / "cali_table", a.table, method=method, samples=count, bins=bins, tune=0)
-    a.calibrated = apply_table(model, a.table)
+    a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
     save_model(a.calibrated, a.config.out / "3_calibrated.mlir", weight_file="canonical_weights.npz")
 
 
@@ -285,7 +285,8 @@ def compare_local(a: Artefacts) -> Comparison:
     machine, flat = a.tensors["local"], a.tensors["tpu"]
     own = replay(tpu, {**a.sample, **machine})
     reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
-    found = compare(machine, reference, LOCAL_VS_TPU, label="local_vs_tpu")
+    tolerance = local_vs_tpu(with_qtable=a.config.lowering.qtable is not None)
+    found = compare(machine, reference, tolerance, label="local_vs_tpu")
     tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
     return replace(found, tensors=tensors)
 

@@ -54,6 +54,8 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     float_fallback: Literal["f32", "f16", "bf16"]
     """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
     modes: tuple[Mode, ...]
+    asymmetric: bool
+    """Whether INT8 may use zero points."""
     max_stride: int
     max_conv_channels: int
     cube_pixels: int

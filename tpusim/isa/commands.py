@@ -129,8 +129,8 @@ class Pool(Command, frozen=True, tag="pool"):
     """Max or average pooling (PorD).
 
     max: padding never wins (DN-17). avg: f32: sum/count; integers: v = round-half-away(sum*kh*kw/count), then requant
-    (numerics.md 9.6); count excludes padding unless count_include_pad.
-    `window_pads` are the pads of the whole operation seen from this slice; they decide `count`.
+    (numerics.md 9.6); count excludes padding unless count_include_pad. With scale > 0 (zero points):
+    sat(round-half-away(sum*kh*kw/count * scale + offset)) in double, padded with `pad_value`, relu at `zero_point`.
     """
 
     inputs_ = ("input",)
@@ -143,6 +143,10 @@ class Pool(Command, frozen=True, tag="pool"):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     count_include_pad: bool = False
     requant: Requant | None = None
+    scale: float = 0.0
+    offset: float = 0.0
+    pad_value: int = 0
+    zero_point: int = 0
     relu: bool = False
 
 
@@ -169,12 +173,12 @@ class Arith(Command, frozen=True, tag="arith"):
     """Element-wise arithmetic of two operands (AR); numpy broadcasting of axes of length 1.
 
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
-    min(., relu_limit) if relu_limit >= 0. kind "copy" and "relu" ignore b.
+    min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only, "copy" ignores b.
     """
 
     inputs_ = ("a", "b")
 
-    kind: Literal["add", "sub", "mul", "max", "min", "copy"]
+    kind: Literal["add", "sub", "mul", "div", "max", "min", "copy"]
     a: View
     output: View
     b: View | float = 0.0

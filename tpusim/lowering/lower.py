@@ -13,8 +13,8 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
-from tpusim.chips import ChipSpec, load
-from tpusim.errors import UnsupportedError
+from tpusim.chips import ChipSpec, available, load
+from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.ir.attrs import op_name, set_op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
@@ -31,6 +31,7 @@ from tpusim.ir.types import (
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import propagate
+from tpusim.lowering.qtable import for_chip, read_qtable
 from tpusim.ops.base import FloatMode, NumberMode, QuantInfo, Shape, TopOp
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
@@ -41,11 +42,13 @@ class LoweringConfig:
     """Options of the lowering stage.
 
     chip: a name of tpusim.chips. mode: "int8", "f32", "f16" or "bf16". asymmetric: quantise with zero points.
+    qtable: a quantisation table (file, or name:MODE,...) with the modes of single ops.
     """
 
     chip: str = "bm1684x"
     mode: NumberMode = "int8"
     asymmetric: bool = False
+    qtable: str | None = None
 
 
 FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
@@ -69,12 +72,21 @@ class Fallback:
 class Lowering:
     """One run of the stage; implements the LoweringContext that ops see."""
 
-    def __init__(self, model: Model, config: LoweringConfig, chip: ChipSpec, marks: Mapping[Operation, str]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        config: LoweringConfig,
+        chip: ChipSpec,
+        modes: Mapping[Operation, NumberMode],
+        marks: Mapping[Operation, str],
+    ) -> None:
         self.chip = chip
+        self.asymmetric = config.asymmetric
         self.weights = WeightStore()
         self.fallbacks: list[Fallback] = []
         self._top = model
         self._config = config
+        self._modes = modes
         self._marks = marks
         self._block = Block(arg_types=[a.type for a in model.body.args])
         self._lowered: dict[SSAValue, SSAValue] = dict(zip(model.body.args, self._block.args, strict=True))
@@ -86,16 +98,16 @@ class Lowering:
     # LoweringContext
 
     def mode(self, op: Operation) -> NumberMode:
-        """The module's mode unless the op is marked for float."""
-        if op in self._marks and self._config.mode == "int8":
+        """The op's mode, unless it is marked for float."""
+        if op in self._marks:
             self.fallback(op, self._marks[op])
-            return "f32"
-        return self._config.mode
+            return self.float_mode(op)
+        return self._modes[op]
 
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's FloatRule and the requested mode; the chip's one float type if it has no other."""
         assert isinstance(op, TopOp)
-        requested = "int8" if op in self._marks else self._config.mode
+        requested = self._modes[op]
         if requested == "int8":
             wanted = op.FLOAT.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
         else:
@@ -222,6 +234,16 @@ class Lowering:
         return model
 
 
+def op_modes(model: Model, default: NumberMode, table: Mapping[str, NumberMode]) -> dict[Operation, NumberMode]:
+    """The mode of every op. Raises ConfigError for names of the table that no op has."""
+    ops = {op_name(op): op for op in model.ops if isinstance(op, TopOp)}
+    unknown = sorted(set(table) - set(ops))
+    if unknown:
+        shown = ", ".join(unknown[:8]) + (" ..." if len(unknown) > 8 else "")
+        raise ConfigError(f"quantisation table: no op is called {shown}; names are those of the canonical module")
+    return {op: table.get(name, default) for name, op in ops.items()}
+
+
 def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     """Lower a top module; returns the tpu module and the ops that fell back to float.
 
@@ -230,16 +252,20 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     chip = load(config.chip)
     if config.mode not in chip.modes:
         raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
-    if config.asymmetric:
-        raise UnsupportedError("asymmetric quantisation is not implemented yet; leave --asymmetric out")
-    states = ("TOP_CALIBRATED",) if config.mode == "int8" else ("TOP_F32", "TOP_CALIBRATED")
-    model.require_state(*states, stage="lower")
+    if config.asymmetric and not chip.asymmetric:
+        able = ", ".join(name for name in available() if load(name).asymmetric)
+        raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
+    table = {} if config.qtable is None else read_qtable(config.qtable)
+    modes = op_modes(work, config.mode, for_chip(table, chip))
+    integers = "int8" in modes.values()
+    states = ("TOP_CALIBRATED",) if integers else ("TOP_F32", "TOP_CALIBRATED")
+    model.require_state(*states, stage="lower")
     marks: dict[Operation, str] = {}
-    if config.mode == "int8":
-        marks = float_marks(work)
+    if integers:
+        marks = {op: why for op, why in float_marks(work).items() if op_name(op) not in table and modes[op] == "int8"}
         propagate(work, chip)
-    stage = Lowering(work, config, chip, marks)
+    stage = Lowering(work, config, chip, modes, marks)
     lowered = stage.run()
     verify(lowered.module, "after lowering")
     return lowered, stage.fallbacks

@@ -38,6 +38,7 @@ class Propagation:
         self.step(lambda op: op.RANGE.forward_first and self.forward(op))
         self.step(self.signs)
         self.step(self.product_sign)
+        self.step(self.difference_sign)
         self.step(self.unify)
         self.step(lambda op: op.RANGE.backward and self.backward(op))
         if self.chip.requant_words > 0:
@@ -74,10 +75,13 @@ class Propagation:
     def forward(self, op: TopOp) -> bool:
         """The output takes the input's range; layout ops right behind it follow."""
         source = self.ranges.get(op.operands[0])
-        if source is None or not self.assign(op.results[0], source):
+        if source is None:
+            return False
+        result = op.forwarded_range(source)
+        if not self.assign(op.results[0], result):
             return False
         for user in self._layout_users(op.results[0]):
-            self.assign(user.results[0], source)
+            self.assign(user.results[0], result)
         return True
 
     def backward(self, op: TopOp) -> bool:
@@ -106,6 +110,8 @@ class Propagation:
             return False
         if op.RANGE.sum_sign and all(r[0] >= 0 for r in known) and out[0] < 0:
             return self.assign(op.results[0], (0.0, out[1]))
+        if self._falls_below_zero(op) and known[0][0] >= 0 and out[0] >= 0:
+            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
         if not op.RANGE.sign:
             return False
         if known[0][0] < 0 <= out[0]:
@@ -115,6 +121,18 @@ class Propagation:
                 self.assign(user.results[0], (0.0, out[1]))
             return True
         return False
+
+    def _falls_below_zero(self, op: TopOp) -> bool:
+        """SubConst, and AddConst of a negative number (step 2)."""
+        number = op.scalar_operand()
+        return op.RANGE.sub_constant or (op.RANGE.add_constant and number is not None and number < 0)
+
+    def difference_sign(self, op: TopOp) -> bool:
+        """Step 3: the rule of SubConst again; the result of Sub is signed."""
+        if op.RANGE.sub_constant:
+            return self.signs(op)
+        out = self.ranges.get(op.results[0]) if op.RANGE.difference else None
+        return out is not None and out[0] >= 0 and self.assign(op.results[0], (-0.1 * out[1], out[1]))
 
     def _range_of(self, value: SSAValue) -> Range | None:
         """The range of a value; a constant has the one of its data."""

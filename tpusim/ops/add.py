@@ -145,8 +145,8 @@ class TpuAdd(NaryTpu):
 
     @property
     def _partial(self) -> DType:
-        """Type of the scaled operands: 16 bits hold one product and the sum of two, more need 32."""
-        return "i16" if len(self.inputs) == 2 else "i32"
+        """Type of the scaled operands: 16 bits hold one product; a sum that is kept needs 32."""
+        return "i16" if len(self.inputs) == 2 and not zero_point(self.output) else "i32"
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two scaled operands (layer_group.md 9.3: i8: 2*out*2)."""
@@ -174,9 +174,12 @@ class TpuAdd(NaryTpu):
             scaled = [*scaled, target]
             if len(scaled) == 2:
                 last = i == len(views) - 1
-                out = ctx.output() if last else total
+                out = ctx.output() if last and not zero_point(self.output) else total
                 ctx.emit(isa.Arith, kind="add", a=scaled[0], b=scaled[1], output=out, relu=last and relu_of(self))
                 scaled = [out]
+        if zero_point(self.output):
+            shift = isa.Requant(zero_point=zero_point(self.output))
+            ctx.emit(isa.Rescale, input=total, output=ctx.output(), requant=shift)
 
     def _emit_global(self, ctx: EmitContext, views: list[View], requants: list[isa.Requant], zeros: list[int]) -> None:
         params: dict[str, float | int | str | bool] = {"relu": relu_of(self), "z": zero_point(self.output)}

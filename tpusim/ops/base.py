@@ -130,6 +130,8 @@ class LoweringContext(Protocol):
     """What `lower` may ask of the lowering stage. Values of the top module go in, values of the tpu module come out."""
 
     chip: ChipSpec
+    asymmetric: bool
+    """Whether integers have zero points in this run."""
     weights: WeightStore
 
     def mode(self, op: Operation) -> NumberMode:
@@ -224,6 +226,10 @@ class EmitContext(Protocol):
         """Append a GDMA copy between views of GMEM (global layers of pure data movement)."""
         ...
 
+    def fill(self, target: View, value: float) -> None:
+        """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
+        ...
+
 
 class ReorderContext(Protocol):
     """What `reorder_weights` may ask of the weight-reorder pass."""
@@ -256,6 +262,7 @@ class RangeRule:
     sign: step 2, the sign rule. unify: step 4, all inputs and the output share one range; for Concat only if the
     signs agree (unify_skips_mixed_signs). product: step 3, the sign rule of a product. sum_sign: step 2, Add.
     forward_without_multiplier: step 9 on chips without requant multipliers only (AvgPool on BM1684).
+    difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2 (and the mark for SubConst).
     """
 
     fixed: tuple[float, float] | None = None
@@ -268,6 +275,9 @@ class RangeRule:
     product: bool = False
     unify: bool = False
     unify_skips_mixed_signs: bool = False
+    difference: bool = False
+    add_constant: bool = False
+    sub_constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -315,8 +325,8 @@ class TopOp(ShapedOp):
     """Which float type the op runs in."""
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Import one node; returns the value of its first output."""
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue | Sequence[SSAValue]:
+        """Import one node; returns the value of its first output, or the values of all of them."""
         raise NotImplementedError
 
     def flops(self) -> int:
@@ -328,6 +338,14 @@ class TopOp(ShapedOp):
         """The op's own rewrites; they may read and add weights."""
         del weights
         return ()
+
+    def scalar_operand(self) -> float | None:
+        """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
+        return None
+
+    def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
+        """The range of the result where propagation step 9 hands the operand's on: the same unless the op scales."""
+        return source
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""

@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, ints_attr, op_name, text
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, ints, ints_attr, op_name, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.ops.base import (
@@ -22,6 +22,7 @@ from tpusim.ops.base import (
     ImportContext,
     LoweringContext,
     OnnxNode,
+    QuantInfo,
     RangeRule,
     Shape,
     TensorSlice,
@@ -42,6 +43,7 @@ from tpusim.ops.families import (
     value_dtype,
     window_need,
     window_pads,
+    zero_point,
 )
 from tpusim.ops.rescale import lower_same_scale, requantised
 
@@ -197,8 +199,8 @@ class TopAvgPool(PoolTop):
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        if x.zero_point or y.zero_point:
-            return "the average of asymmetric integers is computed in float"
+        if ctx.asymmetric:
+            return self._lower_zero_points(ctx, x, y)
         if ctx.chip.requant_words == 0:
             return self._lower_shift(ctx)
         try:
@@ -206,6 +208,22 @@ class TopAvgPool(PoolTop):
         except ValueError as error:
             return str(error)
         return self._build(ctx, m, r, self.output, op_name(self))
+
+    def _lower_zero_points(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """With zero points: one real scale and offset (numerics.md 9.6); an uneven window is averaged in float."""
+        g, shape = self.geometry, shape_of(self.input)
+        (kh, kw), (sh, sw), (top, left, bottom, right) = g["kernel"], g["strides"], g["pads"]
+        oh, ow = shape_of(self.output)[2:]
+        if (ow - 1) * sw + kw < shape[3] + left + right or (oh - 1) * sh + kh < shape[2] + top + bottom:
+            return "an uneven window with zero points is averaged in float (numerics.md 9.6)"
+        if any(g["pads"]) and not is_set(self.count_include_pad):
+            return "padding that is not counted would count the zero point"
+        attributes = self.tpu_attributes("Avg") | {
+            "scale": float_attr(x.scale / (self.elements * y.scale)),
+            "offset": float_attr(y.zero_point - x.scale / y.scale * x.zero_point),
+        }
+        operands, element = [ctx.operand(self.input, "int8", self)], ctx.quantised_type(self.output)
+        return ctx.build(TpuPool2D, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _lower_shift(self, ctx: LoweringContext) -> SSAValue | str:
         """BM1684: the table of 1/k, at the input's scale (numerics.md 5.4).
@@ -247,6 +265,8 @@ class TpuPool2D(TpuOp):
     relu_limit = opt_attr_def(FloatAttr)
     multiplier = opt_attr_def(IntegerAttr)
     rshift = opt_attr_def(IntegerAttr)
+    scale = opt_attr_def(FloatAttr)
+    offset = opt_attr_def(FloatAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
     @property
@@ -273,6 +293,12 @@ class TpuPool2D(TpuOp):
         if self.pool_mode.data == "Max":
             return (limited(kernels.maxpool2d(x, **self.geometry, do_relu=relu), self),)
         counted = is_set(self.count_include_pad)
+        if self.scale is not None and self.offset is not None:
+            y = kernels.avgpool2d_asym(
+                x, self.scale.value.data, self.offset.value.data, zero_point(self.input), zero_point(self.output),
+                **self.geometry, count_include_pad=counted, do_relu=relu, out_dtype=value_dtype(self.output),
+            )  # fmt: skip
+            return (y,)
         if self.scaling is None:
             y = kernels.avgpool2d_float(x, **self.geometry, count_include_pad=counted, do_relu=relu)
             return (limited(y, self),)
@@ -310,5 +336,7 @@ class TpuPool2D(TpuOp):
             kernel=g["kernel"], strides=g["strides"], pads=(top, left, bottom, right),
             count_include_pad=is_set(self.count_include_pad), relu=relu_of(self),
             requant=None if self.scaling is None else isa.Requant(*self.scaling),
+            scale=self.scale.value.data if self.scale else 0.0, offset=self.offset.value.data if self.offset else 0.0,
+            pad_value=zero_point(self.input), zero_point=zero_point(self.output),
         )  # fmt: skip
         emit_limit(ctx, self)

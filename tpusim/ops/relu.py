@@ -79,8 +79,8 @@ class TopRelu(UnaryTop):
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        if x.zero_point or y.zero_point:
-            return "there is no integer form with zero points"
+        if ctx.asymmetric:
+            return "there is no integer form with zero points (numerics.md 9.7)"
         if ctx.chip.requant_words == 0:  # a chip without requant multipliers rescales in 8 bits (numerics.md 5.4)
             r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
             return {"multiplier": int_attr(bm1684_multiplier(1.0, r, x.scale, y.scale)), "rshift": int_attr(r)}

@@ -4,7 +4,15 @@ import numpy as np
 
 from tpusim.isa.commands import Conv, Depthwise, Pool, Requant
 from tpusim.isa.region import View, itemsize
-from tpusim.simulator.integer import check_accumulator, is_float, requantize, rounding_shift, saturate
+from tpusim.simulator.integer import (
+    check_accumulator,
+    float_to_integer,
+    is_float,
+    requantize,
+    round_half_away,
+    rounding_shift,
+    saturate,
+)
 from tpusim.simulator.memory import Machine
 from tpusim.simulator.product import carrier
 from tpusim.simulator.windows import Window, padded, patches, tap
@@ -132,7 +140,7 @@ def _counts(command: Pool) -> np.ndarray:
 
 
 def _window_sums(command: Pool, image: np.ndarray, window: Window, dtype: np.dtype) -> np.ndarray:
-    image = padded(image, window, 0, dtype)
+    image = padded(image, window, command.pad_value, dtype)
     size = (command.output.shape[2], command.output.shape[3])
     total = np.zeros((*image.shape[:2], *size), dtype)
     for k in range(window.kernel[0] * window.kernel[1]):
@@ -147,6 +155,10 @@ def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarra
         mean = _window_sums(command, image, window, np.dtype(np.float64)) / counts
         return (np.maximum(mean, 0.0) if command.relu else mean).astype(np.float32)
     scaled = _window_sums(command, image, window, np.dtype(np.int64)) * (window.kernel[0] * window.kernel[1])
+    if command.scale > 0:
+        real = scaled / counts * command.scale + command.offset
+        found = float_to_integer(round_half_away(real), 0, "i32").astype(np.int64)
+        return saturate(np.maximum(found, command.zero_point) if command.relu else found, command.output.dtype)
     average = np.sign(scaled) * ((2 * np.abs(scaled) + counts) // (2 * counts))
     return requantize(average, command.requant or Requant(), command.output.dtype, relu=command.relu)
 
