@@ -6,6 +6,7 @@ estimated from the weights' scale, not measured: what is tested is agreement, no
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -63,7 +64,7 @@ class Network:
         self.tensors.append(tensor)
         return tensor
 
-    def _node(self, op: str, inputs: list[Tensor], constants: list[Array], out: Tensor, **attributes: object) -> Tensor:
+    def _node(self, op: str, inputs: list[Tensor], constants: list[Array], out: Tensor, **attributes: Any) -> Tensor:
         names = [t.name for t in inputs]
         for tensor in inputs:
             tensor.users += 1

@@ -378,7 +378,10 @@ def test_merged_coefficients(oc: int, bias: bool, depthwise: bool, chip: ChipSpe
         assert np.array_equal(raw[lane, at : at + rows.shape[1]].view(np.int8), rows[c])
     again, bias_again, _ = layout.unpack(image, with_bias=bias)
     assert np.array_equal(again, rows)
-    assert (bias_again is None) if b is None else np.array_equal(bias_again, b)
+    if b is None:
+        assert bias_again is None
+    else:
+        assert bias_again is not None and np.array_equal(bias_again, b)
 
 
 def test_long_rows_are_folded() -> None:

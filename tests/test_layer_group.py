@@ -295,8 +295,8 @@ def test_what_cannot_be_cut() -> None:
     same = odd(x, margins=True)
     refused([same, odd(x, lambda w: (8 - w[0], 2), margins=True)], Sections(h=5), X, "disjoint")
     refused([odd(value((20, 4, 4, 4), I8))], Sections(n=4), OLD, "fewer slices")
-    far = [odd(value((4, 4, 4, 4)), margins=True)]
-    far.append(odd(far[0].input, lambda w: (w[0] + 1, w[1]), margins=True))
+    far: list[TpuOp] = [odd(value((4, 4, 4, 4)), margins=True)]
+    far.append(odd(far[0].operands[0], lambda w: (w[0] + 1, w[1]), margins=True))
     refused(far, Sections(n=2), X, "different batches")
 
 
@@ -614,14 +614,10 @@ def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> No
     ops = [op for run_, why in base_groups(work, small) if why is None for op in run_]
     plans: list[GroupPlan] = []
     while ops:
-        for size in range(len(ops), 0, -1):
-            found = plan(ops[:size], small)
-            if isinstance(found, GroupPlan):
-                break
-        assert isinstance(found, GroupPlan), found
-        assert found.allocation.peak_bytes <= lmem
-        plans.append(found)
-        ops = ops[size:]
+        tries = (plan(ops[:size], small) for size in range(len(ops), 0, -1))
+        plans.append(next(p for p in tries if isinstance(p, GroupPlan)))
+        assert plans[-1].allocation.peak_bytes <= lmem
+        ops = ops[len(plans[-1].graph.ops) :]
     for found in reversed(plans):
         write_group(found)
     work.set(state="TPU_DIVIDED")
@@ -662,6 +658,20 @@ def test_a_group_that_cannot_work_says_why() -> None:
     first = conv(value((1, 70, 10, 8)))
     pair = plan([first, conv(first.output)], tiny)
     assert isinstance(pair, str) and "cannot be cut" in pair
+    assert user.arguments
+
+
+def test_a_group_may_not_repeat_more_than_half_of_its_rows() -> None:
+    """Three 5x5 pools in 9,000 bytes need slices so small that halos dominate; asked for, they are made (7.4)."""
+    ops: list[TpuOp] = [pool(value((1, 64, 16, 64)), 5, 1, 2)]
+    for _ in range(2):
+        ops.append(pool(ops[-1].results[0], 5, 1, 2))
+    user = outside(ops[-1].results[0])
+    small = msgspec.structs.replace(X, lmem_bytes=9000)
+    why = plan(ops, small)
+    assert isinstance(why, str) and "repeat more than half of a tensor's rows" in why
+    forced = plan(ops, small, Sections(1, 8))
+    assert isinstance(forced, GroupPlan) and forced.slices[forced.graph.inputs[0]].h[1] == (0, 10)
     assert user.arguments
 
 
@@ -802,6 +812,26 @@ def test_a_packed_batch_in_sections(chip: str) -> None:
         write_group(found)
         work.set(state="TPU_DIVIDED")
         equal(Simulator(program_of(work)).run(net.feeds(), watch=True).tensors, flat)
+
+
+@ON_CHIPS
+def test_two_inputs_and_outputs_that_are_used_inside(chip: str) -> None:
+    net = Network(np.random.default_rng(12))
+    x, z = net.input((1, 3, 12, 10)), net.input((1, 10, 12, 10))
+    first = net.conv(x, 10, 3)
+    total = net.add(first, z)
+    last = net.pool(net.conv(total, 10, 5), "MaxPool", 2, 2)
+    model = reordered(net.top(first, total, last), chip)
+    flat = run(model, net.feeds())
+    for trial in range(4):
+        divided, _ = randomly_grouped(model, np.random.default_rng(trial))
+        program = program_of(divided)
+        assert len(program.inputs) == 2 and len(program.outputs) == 3
+        for dma in ("early", "late"):
+            options = SimulatorOptions(dma=dma)  # type: ignore[arg-type]
+            found = Simulator(program, options=options).run(net.feeds(), watch=True).tensors
+            assert set(flat) - set(found) <= {x.name, z.name}
+            assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
 
 
 @ON_CHIPS

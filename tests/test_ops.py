@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import onnx
 import pytest
-from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, OpCase
+from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
 from xdsl.dialects.builtin import NoneType
 from xdsl.ir import Operation, SSAValue
@@ -229,6 +229,25 @@ def test_tpu_is_similar_to_top(case: OpCase, chip: str, mode: str) -> None:
     assert found.compared
 
 
+@ON_CHIPS
+@EVERY
+def test_integers_are_within_a_step_of_top(case: OpCase, chip: str) -> None:
+    """Stricter than upstream's similarity: a wrong scale or multiplier shows."""
+    tpu, _ = lowered(case.id, chip, "int8")
+    real, top = dequantised(tpu, flat(case.id, chip, "int8")), top_tensors(case.id)
+    for op in tpu_ops(tpu):
+        name, uniform = op_name(op), uniform_of(op.results[0])
+        if uniform is not None and name in top:
+            error = np.sqrt(np.mean((real[name] - top[name]) ** 2)) / uniform.scale.data
+            assert error <= case.steps.get(chip, STEPS), name
+
+
+@ON_CHIPS
+def test_only_bm1684_clamps_a_scale_to_16_bits(chip: str) -> None:
+    op = under_test(BY_ID["bn-wide"], lowered("bn-wide", chip, "int8")[0])
+    assert ("clamp16" in op.attributes) == (chip == "bm1684")
+
+
 # ------------------------------------------------------------------------------------------------ integers by an oracle
 
 
@@ -282,13 +301,12 @@ OTHER_ON_BM1684 = ("conv-3x3", "conv-depthwise", "gemm-fc", "add", "relu", "bn-a
 """Rows with integer kernels that differ from BM1684X (shift only, 8-bit relu, 16-bit clamp); the other rows compile to
 the same code on both, so once is enough."""
 ONCE = [(c, chip) for chip in CHIPS for c in CASES if chip == "bm1684x" or c.id in OTHER_ON_BM1684]
+ON_BATCHES = [(c, chip) for c, chip in ONCE if c.batched]
 EVERY_CODE = pytest.mark.parametrize(("case", "chip"), ONCE, ids=[f"{c.id}-{chip}" for c, chip in ONCE])
 
 
-@EVERY_CODE
+@pytest.mark.parametrize(("case", "chip"), ON_BATCHES, ids=[f"{c.id}-{chip}" for c, chip in ON_BATCHES])
 def test_integers_do_not_depend_on_the_batch(case: OpCase, chip: str) -> None:
-    if not case.batched:
-        pytest.skip("the samples of this row are not independent")
     together, feeds = flat(case.id, chip, "int8"), case.feeds()
     single, _ = lowered(case.id, chip, "int8", batch=1)
     for i in (0, len(together["y"]) - 1):

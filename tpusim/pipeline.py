@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,7 @@ from tpusim.frontend import OnnxReference, import_onnx
 from tpusim.inference import Graph, dequantised, float_upstream, input_specs, replay
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model, save_model
+from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program, save
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
@@ -311,7 +313,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     """Top-1 of the float module, the flat tpu module and the machine over all labelled samples."""
     top, tpu = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
-    wanted = _labels(labels)
+    wanted = _labels(labels, classes=prod(shape_of(top.results[0])[1:]))
     stored = [t.name for t in program.tensors if t.role != "input" and not t.parts]
     exact = [n for n in stored if n not in float_upstream(tpu)]
     float_graph, flat_graph = Graph(top), Graph(tpu, list(dict.fromkeys([*stored, *_result_names(tpu)])))
@@ -319,6 +321,8 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     count = local = identical = 0
     for sample in load_samples(a.config.test_data or a.config.data, input_specs(top)):
         truth = wanted[count : count + _batch(sample)]
+        if len(truth) < _batch(sample):
+            raise CalibrationError(f"labels '{labels}': one per sample is required, got {len(wanted)} and more samples")
         hits["float"] += _hits(float_graph(sample), _result_names(top), truth)
         flat = flat_graph(sample)
         hits["int8"] += _hits(flat, _result_names(tpu), truth)
@@ -341,11 +345,14 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     }
 
 
-def _labels(path: Path) -> np.ndarray:
+def _labels(path: Path, classes: int) -> np.ndarray:
     arrays = load_tensors(path)
     array = next(iter(arrays.values())) if len(arrays) == 1 else None
     if array is None or array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
         raise ConfigError(f"labels '{path}': one array of class indices is required, got {', '.join(arrays) or 'none'}")
+    if array.min() < 0 or array.max() >= classes:
+        got = f"{array.min()} to {array.max()}"
+        raise ConfigError(f"labels '{path}': class indices from 0 to {classes - 1} are required, got {got}")
     return array
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from xdsl.context import Context
 from xdsl.dialects import builtin
 from xdsl.passes import ModulePass
-from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from tpusim.calibration.stage import apply_table
@@ -98,11 +98,11 @@ class LayerGroup(ModulePass):
     """Layer groups."""
 
     name = "layer-group"
-    opt: str = "1"
+    opt: str | int = "1"  # xDSL reads {opt=1} as a number
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         """In place."""
-        _replace(ctx, op, lambda m: group_layers(m, LayerGroupConfig(self.opt)))  # type: ignore[arg-type]
+        _replace(ctx, op, lambda m: group_layers(m, LayerGroupConfig(str(self.opt))))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -153,14 +153,17 @@ class OptMain(xDSLOptMain):
 
 def optimise(words: Sequence[str]) -> int:
     """Run the driver; exit status 0. Raises TpusimError for bad input or a failing pass."""
-    driver = OptMain("tpusim pass driver", list(words))
+    try:
+        return _optimise(OptMain("tpusim pass driver", list(words)))
+    except (ArgSpecParseError, ParseError, VerifyException, ValueError) as error:
+        raise ImportModelError(f"opt: {error}") from error
+
+
+def _optimise(driver: OptMain) -> int:
     if driver.args.input_file:
         driver.ctx.weights = load_model(Path(driver.args.input_file), context()).weights  # type: ignore[attr-defined]
     before = set(driver.ctx.weights)  # type: ignore[attr-defined]
-    try:
-        driver.run()
-    except (ParseError, VerifyException) as error:
-        raise ImportModelError(f"opt: {error}") from error
+    driver.run()
     output = driver.args.output_file
     if not output and set(driver.ctx.weights) - before:  # type: ignore[attr-defined]
         stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them beside it")

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from tpusim.errors import ConfigError
+from tpusim.ir.files import replacing
 
 Array = NDArray[np.generic]
 FloatArray = NDArray[np.float32]
@@ -93,13 +94,8 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
 def save(name: str, path: str | os.PathLike[str], seed: int = 0) -> None:
     """Build a network and write it to `path` in one step: readers see the whole file or none (vgg19: 575 MB)."""
     content = build(name, seed).SerializeToString(deterministic=True)
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with replacing(Path(path)) as temporary:
         temporary.write_bytes(content)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def images(count: int, seed: int = 0) -> FloatArray:

@@ -5,7 +5,6 @@ Module attributes (as upstream writes them): `module.name`, `module.state`, `mod
 `module.neuron_size`.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from xdsl.traits import OpTrait
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.files import replacing
 from tpusim.ir.types import storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
@@ -123,9 +123,8 @@ def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz") ->
     """Write `path` (text) and the weights beside it; both appear whole or not at all."""
     model.set(weight_file=weight_file)
     save_weights(model.weights, path.parent / weight_file)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text.print_module(model.module), encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_text(text.print_module(model.module), encoding="utf-8")
 
 
 def load_model(path: Path, ctx: Context) -> Model:

@@ -94,10 +94,15 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     try:
         parser = ModuleParser(ctx, text, name)
         module = parser.parse_module()
-    except (ParseError, VerifyException, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+    except Exception as error:  # noqa: BLE001  xDSL's parser meets broken text with exceptions of every kind
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_first_words(error)}") from error
-    verify(module, name)
+    try:
+        verify(module, name)
+    except ImportModelError:
+        raise
+    except Exception as error:  # noqa: BLE001  an op's checks may meet operands they do not expect
+        raise ImportModelError(f"module '{name}' does not verify: {_first_words(error)}") from error
     return module
 
 

@@ -1,6 +1,5 @@
 """`WeightStore`: the constants of a module by name, kept beside the text in one npz file."""
 
-import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tpusim.errors import ImportModelError
+from tpusim.ir.files import UNREADABLE, replacing
 
 
 class WeightStore(Mapping[str, np.ndarray]):
@@ -57,20 +57,19 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
     """Write an npz atomically (uncompressed: weights do not compress, and loading stays fast)."""
-    temporary = path.with_name(path.name + ".tmp")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in store.items():
             with archive.open(name + ".npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-    os.replace(temporary, path)
 
 
 def load_weights(path: Path) -> WeightStore:
     """Read an npz of weights; nothing is unpickled. Raises ImportModelError naming the file and the reason."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             return WeightStore({name: archive[name] for name in archive.files})
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+    except (*UNREADABLE, AttributeError) as error:  # AttributeError: an .npy is one array without files
         raise ImportModelError(
             f"weight file '{path}': a readable npz without pickled objects is required, got {error}; "
             "write it again with the stage that made it"

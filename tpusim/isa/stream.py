@@ -6,7 +6,6 @@ member, a format version and SHA-256 checksums. It is written to a temporary nam
 
 import hashlib
 import io
-import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 import numpy as np
 
 from tpusim.errors import ImportModelError
+from tpusim.ir.files import replacing
 from tpusim.isa.commands import AnyCommand
 from tpusim.isa.region import View
 
@@ -128,12 +128,10 @@ def save(program: Program, path: Path) -> None:
     members = _encode(program)
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     header = msgspec.structs.replace(program.header, format_version=FORMAT_VERSION, checksums=sums)
-    temporary = path.with_name(path.name + ".tmp")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("header.json", msgspec.json.format(msgspec.json.encode(header)))
         for name, data in members.items():
             archive.writestr(name, data)
-    os.replace(temporary, path)
 
 
 def load(path: Path) -> Program:

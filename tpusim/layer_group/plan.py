@@ -125,7 +125,15 @@ def plan(ops: Sequence[TpuOp], chip: ChipSpec, sections: Sections | None = None)
             return found
         why = found
         attempt = _more(attempt, limit, graph)
-    return why
+    return _with_bytes(why, graph, chip)
+
+
+def _with_bytes(why: str, graph: Subgraph, chip: ChipSpec) -> str:
+    """The reason, preceded by the bytes that made cutting necessary where it does not name them itself."""
+    need = _least_bytes(graph, whole_slices(graph), chip)
+    if "bytes per lane" in why or need <= chip.lmem_bytes:
+        return why
+    return f"local memory needs {need:,} bytes per lane at nsecs=1, hsecs=1, {chip.name} has {chip.lmem_bytes:,}; {why}"
 
 
 def _forced(graph: Subgraph, sections: Sections, limit: Sections, chip: ChipSpec) -> GroupPlan | str:

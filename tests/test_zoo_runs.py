@@ -1,0 +1,110 @@
+"""The nine classic networks from ONNX to the local-memory machine (slow; `make slow`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tpusim.calibration.table import read_table
+from tpusim.frontend import zoo
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.lowering import LoweringConfig
+from tpusim.pipeline import Artefacts, RunConfig, run
+from tpusim.simulator import Simulator
+from tpusim.verify.report import Report
+
+pytestmark = pytest.mark.slow
+
+BOTH_CHIPS = ("resnet50", "squeezenet", "densenet121", "shufflenet", "inception_v2")
+OTHERS = tuple(name for name in zoo.ZOO if name not in BOTH_CHIPS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Networks and runs of this file, by name."""
+    return tmp_path_factory.mktemp("zoo")
+
+
+def network(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.onnx"
+    if not path.exists():
+        zoo.save(name, path)
+    return path
+
+
+def config(folder: Path, name: str, chip: str) -> RunConfig:
+    """INT8 with eight random images; thresholds do not depend on the chip and are measured once."""
+    table = folder / f"{name}_bm1684x" / "cali_table"
+    return RunConfig(
+        model=network(folder, name),
+        lowering=LoweringConfig(chip),
+        data="random:8",
+        table=table if table.exists() else None,
+        out=folder / f"{name}_{chip}",
+    )
+
+
+def verified(settings: RunConfig) -> tuple[Artefacts, Report]:
+    """A run that passed, with nothing left out."""
+    found = run(settings)
+    assert found.report is not None
+    assert found.report.passed, [(c.label, t.name) for c in found.comparisons.values() for t in c.failures][:5]
+    assert found.comparisons["local_vs_tpu"].missing == 0
+    return found, found.report
+
+
+def assert_sound(found: Artefacts) -> None:
+    """Exact where it must be, like ONNX Runtime where it is float."""
+    assert found.comparisons["local_vs_tpu"].bit_exact
+    assert all(t.cosine > 0.9999 for t in found.comparisons["top_vs_onnx"].tensors)
+    assert found.comparisons["top_vs_onnx"].compared > 10
+
+
+@pytest.mark.parametrize("name", BOTH_CHIPS)
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
+def test_int8(folder: Path, name: str, chip: str):
+    found, _ = verified(config(folder, name, chip))
+    assert_sound(found)
+    if name == "resnet50" and chip == "bm1684x":
+        assert_groups_pay_off(found)
+
+
+def assert_groups_pay_off(found: Artefacts) -> None:
+    """Some group is sliced and has several ops; together they move less than half of what single ops move."""
+    assert found.report is not None
+    groups = found.report.groups
+    assert any(len(g.ops) > 1 and g.secs["n"] * g.secs["h"] > 1 for g in groups)
+    assert all(g.lmem_peak_bytes <= g.lmem_bytes for g in groups)
+    out = found.config.out
+    table = out / "cali_table"
+    assert len(read_table(table).entries) > 50
+    off = replace(found.config, layer_group=LayerGroupConfig("off"), table=table, out=out / "off", to="codegen")
+    single = run(off)
+    assert single.program is not None
+    alone, together = Simulator(single.program).timeline, found.report.totals
+    assert together.load_bytes + together.store_bytes < 0.5 * (alone.load_bytes + alone.store_bytes)
+    assert together.cycles < alone.cycles
+
+
+@pytest.mark.parametrize("name", ["squeezenet", "resnet50"])
+def test_f32(folder: Path, name: str):
+    """Nothing is lost in lowering: the tpu module computes what the top module computes, bit for bit."""
+    settings = replace(
+        config(folder, name, "bm1684x"),
+        lowering=LoweringConfig("bm1684x", "f32"),
+        data="random:1",
+        table=None,
+        out=folder / f"{name}_f32",
+    )
+    found, _ = verified(settings)
+    assert found.comparisons["tpu_vs_top"].bit_exact
+    assert all(t.cosine > 0.9999 for t in found.comparisons["top_vs_onnx"].tensors)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_networks(folder: Path, name: str):
+    found, _ = verified(replace(config(folder, name, "bm1684x"), data="random:2"))
+    assert_sound(found)
+    network(folder, name).unlink()
