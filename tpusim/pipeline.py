@@ -229,7 +229,8 @@ def stage_verify(a: Artefacts) -> None:
     tolerance = tpu_vs_top(a.config.lowering.mode)
     real = dequantised(tpu, a.tensors["tpu"])
     a.comparisons["tpu_vs_top"] = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
-    a.comparisons["local_vs_tpu"] = compare_local(a)
+    mixed = a.config.lowering.qtable is not None
+    a.comparisons["local_vs_tpu"] = compare_local(tpu, a.sample, a.tensors["local"], a.tensors["tpu"], with_qtable=mixed)
 
 
 STAGES: dict[str, Callable[[Artefacts], None]] = {
@@ -281,14 +282,16 @@ def _write_json(path: Path, content: Any) -> None:
 # -------------------------------------------------------------------------------------------------- local against flat
 
 
-def compare_local(a: Artefacts) -> Comparison:
-    """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5)."""
-    tpu = need(a.tpu, "the tpu module")
-    machine, flat = a.tensors["local"], a.tensors["tpu"]
-    own = replay(tpu, {**a.sample, **machine})
+def compare_local(
+    tpu: Model, sample: Tensors, machine: Tensors, flat: Tensors, *, with_qtable: bool = False
+) -> Comparison:
+    """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5).
+
+    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name.
+    """
+    own = replay(tpu, {**sample, **machine})
     reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
-    tolerance = local_vs_tpu(with_qtable=a.config.lowering.qtable is not None)
-    found = compare(machine, reference, tolerance, label="local_vs_tpu")
+    found = compare(machine, reference, local_vs_tpu(with_qtable=with_qtable), label="local_vs_tpu")
     tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
     return replace(found, tensors=tensors)
 

@@ -8,7 +8,7 @@ import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.prim.multiplier import best_fit_array, bm1684_conv_shift
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -115,10 +115,12 @@ class TopConv(TopOp):
         return None
 
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        mode = ctx.float_mode(self)
+        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed."""
+        constant = ctx.array(self.filter) is not None and (is_none(self.bias) or ctx.array(self.bias) is not None)
+        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if constant else ("f32", f32)
         operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
-        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, "f32", self))  # f32 in every mode
-        return self.build_tpu(ctx, operands, ctx.float_type(self), {"relu_limit": float_attr(relu_limit_of(self))})
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, "f32", self))
+        return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
 
     def build_tpu(
         self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, more: dict[str, Attribute]

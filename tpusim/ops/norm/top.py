@@ -146,7 +146,7 @@ class TopScale(TopOp):
         named = {"int8": constants.scale, "bias_int16": constants.bias, "rshift": constants.rshift}
         operands = [
             ctx.operand(self.input, "int8", self),
-            *(ctx.float_weight(self, f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
+            *(ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
         ]
         attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
         if ctx.chip.requant_words == 0:  # a chip without requant multipliers accumulates in 16 bits
