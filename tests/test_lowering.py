@@ -611,7 +611,6 @@ def test_step_3_sign_of_products() -> None:
         assert propagated(*rows)["y"] == (signs[2], 1.0)
 
 
-@pytest.mark.xfail(reason="a scalar constant factor is not counted in step 3 (numerics.md 3.3)")
 def test_step_3_counts_a_scalar_constant() -> None:
     weights = {"w": np.full((1, 1, 1, 1), -0.5, np.float32)}
     found = propagated(image("a", -1.0, 1.0), op("y", "Mul", "a w", 0.0, 3.0), weights=weights)

@@ -83,6 +83,8 @@ def calibrated_limits(op: TopOp, entry: Entry, *, asymmetric: bool) -> tuple[flo
     """(min, max) of a result from its table entry; the first matching row of numerics.md 3.1."""
     if op.RANGE.fixed is not None:
         return op.RANGE.fixed
+    if op.RANGE.mirrored:
+        return -entry.threshold, entry.threshold
     relu = op.attributes.get("do_relu")
     positive = relu is not None and bool(relu.value.data)  # type: ignore[attr-defined]
     if op.RANGE.product:

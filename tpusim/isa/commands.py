@@ -239,6 +239,36 @@ class ChannelScale(Command, frozen=True, tag="channel_scale"):
     relu: bool = False
 
 
+class Select(Command, frozen=True, tag="select"):
+    """Slope for negative values (AR select of two products): x if x > 0, else x times the slope of its channel.
+
+    slope: (1, c, 1, 1), or one number for all. Integers: sat(RSR(q*slope, rshift, half_up)) (numerics.md 9.0 LeakyRelu,
+    PRelu); f32: one product, no shift.
+    """
+
+    inputs_ = ("input", "slope")
+
+    input: View
+    output: View
+    slope: View | float
+    rshift: int = 0
+
+
+class Lut(Command, frozen=True, tag="lut"):
+    """Table gather (SG): output = table[byte of input], a negative value i at entry 256 + i (numerics.md 10).
+
+    input: int8 or uint8. table: (1, 1, 1, 256) of the output's type. Decision: a table is one copy, at lane 0, that
+    every lane reads. The broadcast load of the chip (hardware.md 2.3) is counted as this one load; the entries occupy
+    their bytes in every lane, because space is allocated in all lanes alike.
+    """
+
+    inputs_ = ("input", "table")
+
+    input: View
+    table: View
+    output: View
+
+
 class LaneCopy(Command, frozen=True, tag="lane_copy"):
     """Copy between views of one memory whose start lanes may differ (TRANS/BC lane copy)."""
 
@@ -251,7 +281,7 @@ class LaneCopy(Command, frozen=True, tag="lane_copy"):
 class Fn(Command, frozen=True, tag="fn"):
     """Macro command: a function made of SFU and AR sequences, costed as the sum of its parts (DC-04).
 
-    function: "softmax" | "softmax_int" | "lrn" ...; params are plain numbers and strings.
+    function: "softmax" | "softmax_int" | "lrn" | "active" ...; params are plain numbers and strings.
     """
 
     inputs_ = ("inputs",)
@@ -262,7 +292,21 @@ class Fn(Command, frozen=True, tag="fn"):
     params: dict[str, float | int | str | bool] = {}
 
 
-TiuCommand = Conv | Depthwise | Pool | MatMul | Arith | Rescale | Quantize | Dequantize | ChannelScale | LaneCopy | Fn
+TiuCommand = (
+    Conv
+    | Depthwise
+    | Pool
+    | MatMul
+    | Arith
+    | Rescale
+    | Quantize
+    | Dequantize
+    | ChannelScale
+    | Select
+    | Lut
+    | LaneCopy
+    | Fn
+)
 
 # -------------------------------------------------------------------------------------------------------------- GDMA
 

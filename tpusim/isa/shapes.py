@@ -160,9 +160,13 @@ def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         return Finding("a float output", command.output.dtype, "use Rescale for integers")
     if isinstance(command, Arith) and command.output.dtype not in _FLOATS:
         return _integer_arith(command)
-    if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale):
+    if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale | Select):
         return None
-    names = ("input", "filter", "bias", "left", "right", "output")
+    if isinstance(command, Select) and command.output.dtype not in _FLOATS:
+        slope = command.slope
+        if not isinstance(slope, View) and slope != int(slope):
+            return Finding("an integral slope", str(slope), "quantise it, with a right shift")
+    names = ("input", "filter", "bias", "left", "right", "slope", "output")
     kinds = {view.dtype in _FLOATS for name, view in command.operands() if name in names}
     if len(kinds) == 1:
         return None

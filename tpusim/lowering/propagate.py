@@ -4,6 +4,7 @@ Inside one step ops are visited in program order and whole passes repeat until n
 """
 
 from collections.abc import Callable, Iterable
+from math import prod
 
 from xdsl.ir import SSAValue
 
@@ -11,7 +12,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import CalibrationError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
-from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
+from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type, shape_of
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopWeight
 
@@ -40,7 +41,7 @@ class Propagation:
         self.step(self.product_sign)
         self.step(self.difference_sign)
         self.step(self.unify)
-        self.step(lambda op: op.RANGE.backward and self.backward(op))
+        self.step(self.backward)
         if self.chip.requant_words > 0:
             self.step(self.products_of_sum)
         self.step(lambda op: self._forwards(op) and self.forward(op))
@@ -85,8 +86,17 @@ class Propagation:
         return True
 
     def backward(self, op: TopOp) -> bool:
-        """The single-use input takes the output's range; a layout op that makes it passes it on."""
-        return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
+        """Step 5: the single-use input takes the output's range, or only its max, by the op's rule.
+
+        A layout op that makes the input passes the range on.
+        """
+        if op.RANGE.backward:
+            return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
+        given = self.ranges.get(op.operands[0]) if op.RANGE.backward_keep_min else None
+        found = self.ranges.get(op.results[0])
+        if given is None or found is None or given[1] == found[1]:
+            return False
+        return self.push_back(op.operands[0], (given[0], found[1]))
 
     def push_back(self, value: SSAValue, new: Range | None) -> bool:
         """Give a single-use value a range, and the input of the layout op behind it."""
@@ -142,11 +152,13 @@ class Propagation:
         return self.ranges.get(value)
 
     def product_sign(self, op: TopOp) -> bool:
-        """Step 3: a product of two signed inputs is signed."""
+        """Step 3: a product of two signed inputs is signed; of constants only a scalar counts."""
         if not op.RANGE.product or len(op.operands) != 2:
             return False
         out = self.ranges.get(op.results[0])
-        factors = [self.ranges.get(v) for v in op.operands]
+        if any(isinstance(v.owner, TopWeight) and prod(shape_of(v)) > 1 for v in op.operands):
+            return False
+        factors = [self._range_of(v) for v in op.operands]
         if out is None or factors[0] is None or factors[1] is None:
             return False
         signed = [f[0] < 0 for f in factors if f is not None]
@@ -175,9 +187,12 @@ class Propagation:
         return any(changed)
 
     def _only_feeds(self, value: SSAValue, op: TopOp) -> bool:
-        """Whether every user is `op` or a max pool (an op that keeps its input's range both ways)."""
+        """Whether every user is `op` or a max pool (an op that keeps its input's range both ways and is not Abs)."""
         users = [u.operation for u in value.uses]
-        return all(u is op or (isinstance(u, TopOp) and u.RANGE.sign and u.RANGE.backward) for u in users)
+        return all(u is op or (isinstance(u, TopOp) and self._is_max_pool(u)) for u in users)
+
+    def _is_max_pool(self, op: TopOp) -> bool:
+        return op.RANGE.sign and op.RANGE.backward and not op.RANGE.mirrored
 
     def push_back_shared(self, value: SSAValue, new: Range) -> bool:
         """As `push_back` without the single-use condition."""

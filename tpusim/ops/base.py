@@ -260,15 +260,19 @@ class RangeRule:
     fixed: the output range is this, whatever was measured (Softmax).
     forward_first: step 1, forward: step 9, output takes the input's range. backward: step 5, input takes the output's.
     sign: step 2, the sign rule. unify: step 4, all inputs and the output share one range; for Concat only if the
-    signs agree (unify_skips_mixed_signs). product: step 3, the sign rule of a product. sum_sign: step 2, Add.
+    signs agree (unify_skips_mixed_signs). mirrored: the output range is (-th, th) (Abs).
+    backward_keep_min: step 5, input takes the output's max and keeps its min. product: step 3, the sign rule of a
+    product. sum_sign: step 2, Add.
     forward_without_multiplier: step 9 on chips without requant multipliers only (AvgPool on BM1684).
     difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2 (and the mark for SubConst).
     """
 
     fixed: tuple[float, float] | None = None
+    mirrored: bool = False
     forward_first: bool = False
     forward: bool = False
     backward: bool = False
+    backward_keep_min: bool = False
     sign: bool = False
     forward_without_multiplier: bool = False
     sum_sign: bool = False

@@ -19,11 +19,13 @@ from tpusim.isa.commands import (
     Dequantize,
     Fn,
     LaneCopy,
+    Lut,
     MatMul,
     Pool,
     Quantize,
     Requant,
     Rescale,
+    Select,
 )
 from tpusim.isa.region import View
 from tpusim.simulator.conv import conv, depthwise, pool
@@ -69,10 +71,17 @@ def matmul(command: MatMul, memory: Machine) -> None:
     memory.store(command.output, result.reshape(command.output.shape))
 
 
+def _quotient(a: Any, b: Any) -> Any:
+    """IEEE division: by zero gives an infinity or NaN, no warning."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.divide(a, b)
+
+
 _ARITH: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "div": _quotient,
     "max": np.maximum,
     "min": np.minimum,
     "copy": lambda a, b: a,
@@ -137,6 +146,27 @@ def channel_scale(command: ChannelScale, memory: Machine) -> None:
     )
 
 
+def select(command: Select, memory: Machine) -> None:
+    """AR select: values above 0 unchanged, the others times their slope (9.0); integers shifted and saturated."""
+    values = memory.load(command.input)
+    floating = is_float(command.output.dtype)
+    kind = np.dtype(np.float32 if floating else np.int64)
+    values = values.astype(kind)
+    slope = memory.load(command.slope).astype(kind) if isinstance(command.slope, View) else kind.type(command.slope)
+    scaled = values * slope
+    if floating:
+        memory.store(command.output, np.where(values > 0, values, scaled))
+        return
+    scaled = rounding_shift(scaled, command.rshift, "half_up")
+    memory.store(command.output, saturate(np.where(values > 0, values, scaled), command.output.dtype))
+
+
+def lut(command: Lut, memory: Machine) -> None:
+    """SG: the entry of the input's byte."""
+    index = memory.read(command.input).view(np.uint8)
+    memory.write(command.output, memory.read(command.table).reshape(-1)[index])
+
+
 def lane_copy(command: LaneCopy, memory: Machine) -> None:
     """TRANS/BC lane copy."""
     memory.write(command.output, memory.read(command.input))
@@ -157,6 +187,8 @@ EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {
     Quantize: quantize,
     Dequantize: dequantize,
     ChannelScale: channel_scale,
+    Select: select,
+    Lut: lut,
     LaneCopy: lane_copy,
     Fn: macro,
 }

@@ -9,11 +9,13 @@ from tpusim_kernels import conv as kernels
 from tpusim_kernels.prim.multiplier import best_fit_array, bm1684_conv_shift
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, text, value_name
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, text, value_name
 from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     FloatRule,
@@ -26,7 +28,8 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.conv.tpu import TpuConv2D
-from tpusim.ops.families import conv_extent, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.families import conv_extent, only_user, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.view import TopReshape
 
 SATURATED_BIAS_RATIO = 0.03
 """Share of saturated biases above which the BM1684 shift is lowered (numerics.md 5.4)."""
@@ -54,14 +57,20 @@ class TopConv(TopOp):
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Conv with a constant or computed filter; 2-D only."""
+        """ONNX Conv with a constant or computed filter; 1-D as 2-D over (w, 1)."""
         x, filter = ctx.value(node.inputs[0]), ctx.value(node.inputs[1])
-        if len(shape_of(filter)) != 4 or len(shape_of(x)) != 4:
-            raise node.refuse(f"a 2-D convolution is required, got a filter of shape {shape_of(filter)}")
+        rank = len(shape_of(x))
+        if rank not in (3, 4) or len(shape_of(filter)) != rank:
+            raise node.refuse(f"a 1-D or 2-D convolution is required, got a filter of shape {shape_of(filter)}")
         bias = ctx.value(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ctx.none()
         attributes = onnx_window(node, shape_of(x)[2:], kernel=shape_of(filter)[2:])
         attributes |= {"group": int_attr(node.take("group", 1)), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
-        return ctx.build(cls, [x, filter, bias], attributes, node.outputs[0])
+        name = node.outputs[0]
+        if rank == 4:
+            return ctx.build(cls, [x, filter, bias], attributes, name)
+        x, filter = (_as_image(ctx, node.inputs[i], f"{name}_{k}") for i, k in ((0, "input"), (1, "filter")))
+        y = ctx.build(cls, [x, filter, bias], attributes, name + "_2d")
+        return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
 
     @property
     def geometry(self) -> dict[str, tuple[int, ...] | int]:
@@ -91,6 +100,12 @@ class TopConv(TopOp):
         """Out * (2*kh*kw*ic/g + bias + relu) (numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)[1:])
         return out * (per + (not is_none(self.bias)) + relu_of(self))
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """What follows a 1-D convolution works on the image."""
+        del weights
+        return (ReshapeBehindChannelOp(),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Conv2D in integers if the op is calibrated and its filter constant, else in float."""
@@ -135,6 +150,40 @@ class TopConv(TopOp):
         return ctx.build(TpuConv2D, operands, attributes, element, shape_of(self.output), op_name(self))
 
 
+class ReshapeBehindChannelOp(RewritePattern):
+    """Conv -> Reshape that keeps n and c -> Relu or Scale: the Reshape goes last, so that the op can become the Conv's.
+
+    Such a Reshape stands behind a 1-D convolution.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Reshape takes the op's name, the op one of its own (no such tensor in ONNX)."""
+        view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale") else None
+        if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopConv):
+            return
+        wide, narrow = shape_of(view.input), shape_of(view.output)
+        if wide[:2] != narrow[:2] or only_user(view.input) is None or only_user(view.output) is None:
+            return
+        operands = [view.input, *op.operands[1:]]
+        moved = type(op).create(operands=operands, result_types=[view.input.type], attributes=dict(op.attributes))
+        last = TopReshape.create(
+            operands=[moved.results[0]], result_types=[op.results[0].type], attributes=dict(view.attributes)
+        )
+        set_op_name(moved, op_name(op) + "_2d")
+        set_op_name(last, op_name(op))
+        rewriter.replace(op, [moved, last])
+        rewriter.erase(view)
+
+
+def _as_image(ctx: ImportContext, source: str, name: str) -> SSAValue:
+    """A tensor (n, c, w) as (n, c, w, 1); a constant is reshaped at once."""
+    constant = ctx.constant(source)
+    if constant is not None:
+        return ctx.weight(name, constant[..., None])
+    value = ctx.value(source)
+    return ctx.build(TopReshape, [value], {"shape": ints_attr((*shape_of(value), 1))}, name)
+
+
 def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | int]) -> Shape:
     """(n, oc, oh, ow). Raises ValueError for operands that do not fit."""
     strides, pads, dilations, groups = (geometry[k] for k in ("strides", "pads", "dilations", "groups"))
@@ -153,7 +202,7 @@ def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: boo
     """Per output channel f64 scale of the filter (numerics.md 7.1), with the all-int8 shortcut."""
     shortcut = _power_of_two_scale(w, signed)
     if shortcut is not None:
-        return np.full(w.shape[0], shortcut)
+        return np.full(len(w), shortcut, np.float64)
     largest = np.abs(w.reshape(w.shape[0], -1)).max(axis=1).astype(np.float32)
     scales = np.maximum(largest.astype(np.float64) / (127 if signed else 255), 1e-5)
     return np.asarray(scales, np.float64)
