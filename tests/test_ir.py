@@ -470,3 +470,14 @@ def test_weight_of_a_type_without_storage(tmp_path: Path):
     path.write_text(path.read_text().replace("tensor<32xf32>", "tensor<32xf64>"))
     with pytest.raises(ImportModelError, match="bias_conv1"):
         load_model(path, context())
+
+
+def test_properties_are_read_as_attributes() -> None:
+    """MLIR with registered dialects prints `<{...}>` for an op's own attributes; it means the same here."""
+    plain = (Path(__file__).parent / "golden" / "conv_top.mlir").read_text()
+    line = next(s for s in plain.splitlines() if '"top.Conv"' in s)
+    start, stop = line.index("{"), line.index("}") + 1
+    with_properties = plain.replace(line, f"{line[:start]}<{line[start:stop]}>{line[stop:]}")
+    one, other = (text.parse_module(s, context()) for s in (with_properties, plain))
+    assert with_properties != plain
+    assert one.is_structurally_equivalent(other)

@@ -97,6 +97,7 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     except Exception as error:  # noqa: BLE001  xDSL's parser meets broken text with exceptions of every kind
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_first_words(error)}") from error
+    _read_properties_as_attributes(module)
     try:
         verify(module, name)
     except ImportModelError:
@@ -104,6 +105,14 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     except Exception as error:  # noqa: BLE001  an op's checks may meet operands they do not expect
         raise ImportModelError(f"module '{name}' does not verify: {_first_words(error)}") from error
     return module
+
+
+def _read_properties_as_attributes(module: ModuleOp) -> None:
+    """MLIR may write an op's own attributes as `<{...}>`; the dialects of this project keep them in `{...}`."""
+    for op in module.walk():
+        if op.properties and op.name.startswith(("top.", "tpu.")):
+            op.attributes.update(op.properties)
+            op.properties.clear()
 
 
 def verify(module: ModuleOp, where: str) -> None:

@@ -203,9 +203,8 @@ def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: boo
     shortcut = _power_of_two_scale(w, signed)
     if shortcut is not None:
         return np.full(len(w), shortcut, np.float64)
-    largest = np.abs(w.reshape(w.shape[0], -1)).max(axis=1).astype(np.float32)
-    scales = np.maximum(largest.astype(np.float64) / (127 if signed else 255), 1e-5)
-    return np.asarray(scales, np.float64)
+    largest: np.ndarray = np.abs(w.reshape(w.shape[0], -1)).max(axis=1)
+    return np.maximum(largest.astype(np.float32).astype(np.float64) / (127 if signed else 255), 1e-5)
 
 
 def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
