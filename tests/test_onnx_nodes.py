@@ -56,7 +56,7 @@ EMPTY = "tensors without elements are refused"
 SLOPES = "slopes that differ along another axis than the channels are refused"
 FIRST_OUTPUT = frozenset({"LayerNormalization"})
 """Op types of which only the first output is imported; the others are left out of the suite's models."""
-NONE_LEFT = frozenset({"PRelu"})
+NONE_LEFT = frozenset({"PRelu", "Round"})
 """Op types whose cases are all excluded."""
 
 EXCLUDED: dict[str, str] = {

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-import jax.numpy as jnp
 import numpy as np
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed
@@ -56,8 +55,8 @@ FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
 
 def _in_type(array: np.ndarray, mode: FloatMode) -> np.ndarray:
     """A float constant rounded to a float type (numerics.md 8.2)."""
-    narrow: Any = narrowed(jnp.asarray(array, jnp.float32), storage_dtype(FLOAT_TYPES[mode]))
-    return np.asarray(narrow)
+    wide = np.asarray(array, np.float32)
+    return wide if mode == "f32" else np.asarray(narrowed(cast("Any", wide), storage_dtype(FLOAT_TYPES[mode])))
 
 
 @dataclass(frozen=True)
