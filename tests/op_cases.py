@@ -6,122 +6,37 @@ float, along which axes the op's result may be cut. A new op is a row here (arch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from op_cases_activation import CASES as ACTIVATION_CASES
+from op_cases_elementwise import CASES as ELEMENTWISE_CASES
+from op_row import (
+    BATCH,
+    CHIPS,
+    EXACT,
+    EXPONENTS,
+    MEDIUM,
+    MODES,
+    ODD,
+    ROUNDED,
+    SMALL,
+    STEPS,
+    SUMS,
+    WIDE,
+    Array,
+    Nodes,
+    OpCase,
+    Shape,
+    Tolerance,
+    image,
+    network,
+    node,
+    values,
+)
 
-Array = np.ndarray
-Shape = tuple[int, ...]
-Nodes = list[onnx.NodeProto]
-
-CHIPS = ("bm1684x", "bm1684")
-MODES = ("int8", "f32")
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far the float form may be from ONNX Runtime: |a - b| <= rtol*|b| + atol*max|b|, and why."""
-
-    rtol: float
-    atol: float
-    why: str
-
-
-EXACT = Tolerance(0.0, 0.0, "moves or compares values, rounds nothing")
-ROUNDED = Tolerance(3e-7, 1e-7, "a few roundings per element, in another order or contracted to a multiply-add")
-SUMS = Tolerance(2e-6, 2e-6, "f32 sums of up to 200 terms in another order")
-EXPONENTS = Tolerance(1e-5, 1e-6, "exp, log and pow of two libraries, each a few units of the last place")
-
-
-STEPS = 0.9
-"""Root mean square error of an integer tensor against the float network, in units of its scale: its own rounding is
-0.29, each operand's about as much again, 8-bit multipliers are off by up to 1 % of 127 steps."""
-
-
-@dataclass(frozen=True)
-class OpCase:
-    """One op in one form.
-
-    build: the ONNX model for input shapes. inputs: shapes by name, batch first unless named in `fixed`. result: class
-    that the op under test becomes. ranges: (low, high) of an input's values where it is not (-1, 1). fallback: by chip,
-    words of the reason why the op runs in float in INT8 mode. steps: by chip, the largest root mean square error of an
-    integer tensor in units of its scale, where it is above STEPS. axes: axes along which its result is cut in local
-    memory, "" for a global layer. batched: whether samples of the batch are independent, axis 0 of all tensors.
-    """
-
-    id: str
-    build: Callable[[Mapping[str, Shape]], onnx.ModelProto]
-    inputs: Mapping[str, Shape]
-    result: str
-    tolerance: Tolerance = SUMS
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    fallback: Mapping[str, str] = field(default_factory=dict)
-    steps: Mapping[str, float] = field(default_factory=dict)
-    axes: str = "nh"
-    batched: bool = True
-    fixed: frozenset[str] = frozenset()
-
-    def shapes(self, batch: int | None = None) -> dict[str, Shape]:
-        """Input shapes, for another batch if given."""
-        if batch is None:
-            return dict(self.inputs)
-        return {k: s if k in self.fixed else (batch, *s[1:]) for k, s in self.inputs.items()}
-
-    def model(self, batch: int | None = None) -> onnx.ModelProto:
-        """The ONNX model."""
-        return self.build(self.shapes(batch))
-
-    def feeds(self, seed: int = 0) -> dict[str, Array]:
-        """Input values."""
-        found: dict[str, Array] = {}
-        for i, (name, shape) in enumerate(self.inputs.items()):
-            low, high = self.ranges.get(name, (-1.0, 1.0))
-            found[name] = np.random.default_rng([seed, i]).uniform(low, high, shape).astype(np.float32)
-        return found
-
-
-def values(shape: Sequence[int], seed: int = 1, low: float = -1.0, high: float = 1.0) -> Array:
-    """A constant."""
-    return np.random.default_rng([seed, *shape]).uniform(low, high, shape).astype(np.float32)
-
-
-def node(op: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.NodeProto:
-    """A node; "-" is an absent input."""
-    names = ["" if n == "-" else n for n in inputs.split()]
-    return helper.make_node(op, names, [output], name=f"{op}_{output}", **attributes)
-
-
-def network(
-    nodes: Nodes, constants: Mapping[str, Array] | None = None, opset: int = 17
-) -> Callable[[Mapping[str, Shape]], onnx.ModelProto]:
-    """A builder: the model with output "y" for given input shapes."""
-
-    def build(shapes: Mapping[str, Shape]) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            nodes, "case",
-            [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items()],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
-        )  # fmt: skip
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-
-    return build
-
-
-BATCH = 3
-"""Samples per row; on BM1684 they share one 4N word, so a few rows have 6."""
-SMALL, MEDIUM, ODD = (5, 6, 5), (12, 6, 5), (5, 9, 7)
-"""(c, h, w) of images, few so that rows share compiled kernels."""
-WIDE = (70, 6, 5)
-"""More channels than lanes."""
-
-
-def image(chw: Shape, batch: int = BATCH) -> Shape:
-    return (batch, *chw)
+__all__ = ["BY_ID", "CASES", "CHIPS", "MODES", "NOT_REACHED", "STEPS", "OpCase"]
 
 
 # ----------------------------------------------------------------------------------------------------------------- Conv
@@ -257,8 +172,8 @@ def add_cases() -> list[OpCase]:
         element_wise("add-one-image", [node("Add", "x z")], {"x": x, "z": (1, 5, 1, 1)}, add, fixed=frozenset({"z"})),
         element_wise("add-rank", [node("Add", "x z")], {"x": x, "z": (6, 5)}, add, fixed=frozenset({"z"}), axes=""),
         element_wise("add-constant", [node("Add", "x w")], {"x": x}, add, constants={"w": values((1, 1, 6, 5))}),
-        element_wise("add-scalar", [node("Add", "x w")], {"x": x}, add, constants={"w": np.array(0.7, np.float32)},
-                     axes=""),
+        element_wise("add-scalar", [node("Add", "x w")], {"x": x}, "tpu.AddConst",
+                     constants={"w": np.array(0.7, np.float32)}),
         element_wise("add-constant-channels", [node("Add", "x w")], {"x": x}, "tpu.Scale",
                      constants={"w": values((1, 5, 1, 1))}),
         element_wise("add-unbalanced", [node("Add", "x z")], two, add, ranges={"z": (-90.0, 90.0)},
@@ -279,7 +194,8 @@ def mul_cases() -> list[OpCase]:
         element_wise("mul-square", [node("Mul", "x x")], {"x": x}, mul),
         element_wise("mul-relu", [node("Mul", "x z", "a"), node("Relu", "a")], {"x": x, "z": x}, mul),
         element_wise("mul-constant", [node("Mul", "x w")], {"x": x}, mul, constants={"w": values((6, 5))}),
-        element_wise("mul-scalar", [node("Mul", "x w")], {"x": x}, mul, constants={"w": np.array(0.3, np.float32)}),
+        element_wise("mul-scalar", [node("Mul", "x w")], {"x": x}, "tpu.MulShift|tpu.MulConst",
+                     constants={"w": np.array(0.3, np.float32)}),
         element_wise("mul-constant-channels", [node("Mul", "x w")], {"x": x}, "tpu.Scale",
                      constants={"w": values((5, 1, 1))}),
     ]  # fmt: skip
@@ -423,7 +339,7 @@ def softmax_cases() -> list[OpCase]:
 
 CASES: tuple[OpCase, ...] = (
     *conv_cases(), *matmul_cases(), *add_cases(), *mul_cases(), *norm_cases(), *activation_cases(), *pool_cases(),
-    *data_cases(), *softmax_cases(),
+    *data_cases(), *softmax_cases(), *ACTIVATION_CASES, *ELEMENTWISE_CASES,
 )  # fmt: skip
 BY_ID = {case.id: case for case in CASES}
 assert len(BY_ID) == len(CASES)

@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from op_oracles_elementwise import ORACLES as ELEMENTWISE
 from xdsl.ir import SSAValue
 
 from tpusim.ir.attrs import ints
@@ -190,7 +191,29 @@ def softmax(op: Any, operands: Sequence[Array]) -> Array:
     return saturated(np.moveaxis(np.floor(p.astype(np.float64) + 0.5).astype(np.int64), 0, axis) + zero(op.output), op)
 
 
+def leaky_relu(op: Any, operands: Sequence[Array]) -> Array:
+    """9.0: q >= 0 ? q : RSR(q*m, r)."""
+    q = operands[0].astype(np.int64)
+    return saturated(np.where(q >= 0, q, half_up(q * number(op, "multiplier"), number(op, "rshift"))), op)
+
+
+def prelu(op: Any, operands: Sequence[Array]) -> Array:
+    """9.0: q < 0 ? RSR(q*slope[c], r) : q."""
+    q, slope = operands[0].astype(np.int64), operands[1].reshape(-1)
+    return saturated(np.where(q < 0, half_up(q * channels(slope, q.ndim), number(op, "rshift")), q), op)
+
+
+def lut(op: Any, operands: Sequence[Array]) -> Array:
+    """Section 10: the entry of the byte, a negative i at 256 + i."""
+    q, table = operands
+    return table.reshape(-1)[q.astype(np.int64) % 256]
+
+
 ORACLES: dict[str, Oracle] = {
+    "tpu.Active": lambda op, x: saturated(np.abs(x[0].astype(np.int64)), op),
+    "tpu.LeakyRelu": leaky_relu,
+    "tpu.Lut": lut,
+    "tpu.PRelu": prelu,
     "tpu.Add": add,
     "tpu.Cast": cast,
     "tpu.Concat": lambda op, x: np.concatenate(x, axis=number(op, "axis")),
@@ -205,6 +228,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.Reshape": lambda op, x: x[0].reshape(ints(op.shape)),
     "tpu.Scale": scale,
     "tpu.Softmax": softmax,
+    **ELEMENTWISE,
 }
 """By op; ops that only compute in float (Clip, LRN) have none."""
 
@@ -212,5 +236,5 @@ ORACLES: dict[str, Oracle] = {
 def has_integer_form(op: TpuOp) -> bool:
     """Whether the op's meaning is defined by integers: every activation quantised, or a cast."""
     if op.name == "tpu.Cast":
-        return True
+        return any(uniform_of(v) is not None for v in (op.operands[0], op.results[0]))
     return is_tensor(op.results[0]) and uniform_of(op.results[0]) is not None

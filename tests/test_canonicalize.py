@@ -150,11 +150,17 @@ def test_per_channel_constants(op: str, operands: str) -> None:
 @pytest.mark.parametrize("op", ["Mul", "Add"])
 @pytest.mark.parametrize(
     ("operands", "shape"),
-    [("x s", (2, C, 6, 8)), ("x mb", (2, C, 6, 6)), ("x x", (2, C, 6, 8)), ("x c4", (2, 1, 6, 8)), ("x b", (2, C)),
+    [("x mb", (2, C, 6, 6)), ("x x", (2, C, 6, 8)), ("x c4", (2, 1, 6, 8)), ("x b", (2, C)),
      ("x c", (2, 1, C, 5))],
 )  # fmt: skip
 def test_other_constants_stay(op: str, operands: str, shape: tuple[int, ...]) -> None:
     simplified(imported(node(op, operands, "y"), x=shape), {}, op)
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "Min"])
+@pytest.mark.parametrize("operands", ["x s", "s x"])
+def test_scalar_constants(op: str, operands: str) -> None:
+    simplified(imported(node(op, operands, "y")), {f"{op}To{op}Const": 1}, f"{op}Const")
 
 
 def test_a_scale_behind_relu_stays() -> None:

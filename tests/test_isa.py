@@ -24,12 +24,14 @@ from tpusim.isa.commands import (
     Fn,
     GlobalKernel,
     LaneCopy,
+    Lut,
     MatMul,
     Move,
     Pool,
     Quantize,
     Requant,
     Rescale,
+    Select,
 )
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
@@ -81,6 +83,14 @@ LEGAL: list[Any] = [
     make(Quantize, input=F, output=lmem(8192, F.shape), scale=1.0),
     make(Dequantize, input=lmem(8192, F.shape), output=F, scale=1.0),
     make(ChannelScale, input=F, scale=lmem(8192, (1, 64, 1, 1), "f32"), output=F),
+    make(Select, input=T, slope=lmem(2048, (1, 64, 1, 1), layout="compact"), rshift=7, output=U),
+    make(Select, input=F, slope=0.01, output=F),
+    make(
+        Lut,
+        input=lmem(0, (1, 4, 2, 2), lane=3),
+        table=lmem(2048, (1, 1, 1, 256), "u8"),
+        output=lmem(1024, (1, 4, 2, 2), "u8", lane=3),
+    ),
     make(LaneCopy, input=lmem(0, (1, 8, 2, 2)), output=lmem(1, (1, 8, 2, 2), layout="compact", lane=60)),
     make(Fn, function="softmax", inputs=(F,), output=F, params={"axis": 1}),
     make(Move, input=neuron(3, (1, 64, 4, 4)), output=T),
@@ -152,13 +162,21 @@ BROKEN: list[tuple[str, Any, str]] = [
         "a bias of 2 elements, got 1024",
     ),
     ("windows", make(Pool, mode="max", input=T, output=lmem(0, (1, 8, 4, 4)), kernel=(1, 1)), "64 output channels"),
+    ("tables", make(Lut, input=F, table=lmem(2048, (1, 1, 1, 256)), output=T), "an i8 or u8 input, got f32"),
+    ("tables", make(Lut, input=T, table=lmem(2048, (1, 1, 1, 255)), output=U), "table i8 .1, 1, 1, 256., got i8"),
+    ("tables", make(Lut, input=T, table=lmem(2048, (1, 1, 1, 256), "u8"), output=U), "got u8"),
+    ("elementwise_shapes", make(Lut, input=T, table=lmem(2048, (1, 1, 1, 256)), output=lmem(0, (1, 1, 4, 3))), "input"),
+    ("shared_lane", make(Lut, input=lmem(0, (1, 4, 2, 2), lane=1), table=T, output=lmem(0, (1, 4, 2, 2))), "input at"),
+    ("channel_operands", make(Select, input=T, slope=lmem(2048, (1, 1, 1, 64)), output=U), r"slope \(1, 64, 1, 1\)"),
+    ("element_types", make(Select, input=T, slope=0.5, output=U), "an integral slope, got 0.5"),
+    ("element_types", make(Select, input=F, slope=1, output=T), "operands all integer or all float"),
     ("fill_values", make(Fill, output=T, value=128), "an integer within -128..127, got 128"),
     ("fill_values", make(Fill, output=T, value=0.5), "got 0.5"),
     ("element_types", make(Arith, kind="add", a=T, b=0.5, output=U), "an integral constant b, got 0.5"),
     ("element_types", make(Arith, kind="copy", a=F, output=U), "a of an integer type, got f32"),
     ("element_types", conv(input=F), "operands all integer or all float"),
-    ("element_types", make(Quantize, input=T, output=U, scale=1.0), "an f32 input, got i8"),
-    ("element_types", make(Dequantize, input=T, output=U, scale=1.0), "an f32 output, got i8"),
+    ("element_types", make(Quantize, input=T, output=U, scale=1.0), "a float input, got i8"),
+    ("element_types", make(Dequantize, input=T, output=U, scale=1.0), "a float output, got i8"),
 ]  # fmt: skip
 
 BROKEN_ON_BM1684: list[tuple[str, Any, str]] = [

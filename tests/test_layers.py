@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
 
 THIRD_PARTY: dict[str, set[str]] = {
-    "tpusim_kernels": {"jax", "numpy"},
+    "tpusim_kernels": {"jax", "numpy", "ml_dtypes"},
     "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
     "tpusim.verify": {"numpy"},
     "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},

@@ -106,7 +106,7 @@ def tpu_ops(model: Model) -> list[TpuOp]:
 
 def under_test(case: OpCase, model: Model) -> TpuOp:
     """The last op of the class the row is about."""
-    return [op for op in tpu_ops(model) if op.name == case.result][-1]
+    return [op for op in tpu_ops(model) if op.name in case.result.split("|")][-1]
 
 
 # ----------------------------------------------------------------------------------------------------------- the census
@@ -122,7 +122,7 @@ def test_every_class_that_imports_onnx_has_a_row() -> None:
 
 def test_every_op_of_the_dialects_is_reached() -> None:
     """`result` of every row is held by the lowering tests; the rest by two modules."""
-    reached = {case.result for case in CASES}
+    reached = {name for case in CASES for name in case.result.split("|")}
     reached |= {op.name for case in CASES for model in (imported(case.id), canonical(case.id)) for op in model.ops}
     tpu, _ = lowered("concat-requant", "bm1684x", "int8")
     reached |= {op.name for op in group_layers(reorder_weights(tpu), LayerGroupConfig()).body.walk()}
@@ -162,8 +162,13 @@ def test_text_of_tpu_modules(case: OpCase, chip: str) -> None:
 def onnx_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     graph = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     return {
-        v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim) for v in (*graph.value_info, *graph.output)
+        v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
+        for v in (*graph.value_info, *graph.output)
+        if v.type.tensor_type.HasField("shape")
     }
+
+
+UNKNOWN_TO_ONNX = {"groupnorm": "onnx.shape_inference infers nothing for GroupNormalization of opset 21"}
 
 
 @EVERY
@@ -172,7 +177,7 @@ def test_shapes_are_those_of_onnx(case: OpCase) -> None:
     for model in (imported(case.id), canonical(case.id), *(lowered(case.id, c, "int8")[0] for c in CHIPS)):
         found = {op_name(op): shape_of(op.results[0]) for op in model.ops if isinstance(op, TopOp | TpuOp)}
         common = found.keys() & expected.keys()
-        assert "y" in common
+        assert ("y" in common) == (case.id not in UNKNOWN_TO_ONNX)
         assert {name: found[name] for name in common} == {name: expected[name] for name in common}
 
 
@@ -213,7 +218,7 @@ def test_int8_lowering_or_the_declared_reason(case: OpCase, chip: str) -> None:
 def test_f32_lowering(case: OpCase, chip: str) -> None:
     tpu, why_float = lowered(case.id, chip, "f32")
     assert why_float == ()
-    assert under_test(case, tpu).name == case.result
+    assert under_test(case, tpu).name in case.result.split("|")
     assert all(uniform_of(op.results[0]) is None and op.name != "tpu.Cast" for op in tpu_ops(tpu))
 
 
@@ -429,7 +434,7 @@ def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, mon
     spec = chips.load(chip)
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
     axes, limit = cuts(under_test(case, reordered), spec)
-    assert axes == case.axes
+    assert axes == ("" if chip in case.global_on else case.axes)
     for sections in sections_to_try(limit, mode):
         monkeypatch.setitem(STRATEGIES, "forced", Forced(sections))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ from tpusim.isa.commands import Fn, Move
 from tpusim.isa.layout import activation_view, align, gmem_bytes, lmem_bytes
 from tpusim.isa.region import View, dtype_of, itemsize
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.lowering.lower import Lowering
+from tpusim.lowering.lower import Lowering, op_modes
 from tpusim.ops import context
 from tpusim.ops.base import TensorSlice, TpuOp, logical_shape
 from tpusim.ops.concat import TopConcat, TpuConcat
@@ -476,7 +476,7 @@ def any_operands(op: TpuOp, model: Model | None = None, seed: int = 3) -> list[A
         if fixed is not None:
             found.append(fixed)
         elif dtype.kind == "f":
-            found.append(random(shape_of(v), seed + i))
+            found.append(random(shape_of(v), seed + i).astype(dtype))
         else:
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             found.append(rng(seed + i).integers(low, high + 1, shape_of(v)).astype(dtype))
@@ -578,7 +578,8 @@ def test_matmul_constants_by_hand() -> None:
 def test_average_with_another_output_range_on_a_chip_that_only_shifts() -> None:
     """Without range propagation the table of 1/k keeps the input's scale and a requant brings the output's."""
     top, calibrated = _imported("avg-global")
-    model = Lowering(calibrated, LoweringConfig(chip="bm1684"), chips.load("bm1684"), {}).run()
+    modes = op_modes(calibrated, "int8", {})
+    model = Lowering(calibrated, LoweringConfig(chip="bm1684"), chips.load("bm1684"), modes, {}).run()
     ops = [op for op in tpu_ops(model) if op.name != "tpu.Cast"]
     assert [op.name for op in ops] == ["tpu.Pool2D", "tpu.MulShift"] and op_name(ops[1]) == "y"
     pooled, final = (uniform_of(op.results[0]) for op in ops)
@@ -685,7 +686,7 @@ def test_global_commands_equal_flat(case: Case, mode: str, chip: str) -> None:
         op.emit(ctx)  # type: ignore[arg-type]
         assert ctx.commands
         if ctx.whole():
-            close(ctx.result(), np.asarray(op.inference(operands)[0]))
+            close(ctx.result(), np.asarray(op.compute(operands)[0]))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from tpusim.simulator import Simulator, SimulatorOptions, trace
 from tpusim.verify.compare import Comparison, TensorResult, compare
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import Report, build_report, write_report
-from tpusim.verify.tolerances import LOCAL_VS_TPU, TOP_VS_ONNX, tpu_vs_top
+from tpusim.verify.tolerances import TOP_VS_ONNX, local_vs_tpu, tpu_vs_top
 from tpusim.version import __version__
 
 Tensors = dict[str, np.ndarray]
@@ -46,6 +46,10 @@ FLOAT_BOUND_ULPS = 256
 """Largest difference of a float tensor between machine and flat kernel on the same inputs, in units of the last place
 of the tensor's largest magnitude. Both round f32 products and sums in their own order; the longest sums of the zoo have
 25,088 terms, whose rounding errors add up to about sqrt(25,088) = 158 half units."""
+
+FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
+NARROW_BOUND_ULPS = 1
+"""The same for 16-bit floats: two f32 results that differ by less than half a unit round to neighbours at most."""
 
 
 class Observer(Protocol):
@@ -150,7 +154,7 @@ def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
     samples = load_samples(a.config.data, input_specs(model), a.config.calibration.max_samples)
-    if a.config.lowering.mode == "f32":
+    if a.config.lowering.mode != "int8" and a.config.lowering.qtable is None:
         a.sample = dict(next(samples))
         a.calibrated = model
         return
@@ -161,7 +165,7 @@ def stage_calibrate(a: Artefacts) -> None:
         a.table, count = calibrate(model, _keeping_first(a, samples), a.config.calibration, a.observer.progress)
         bins, method = a.config.calibration.bins, a.config.calibration.method
         write_table(a.config.out / "cali_table", a.table, method=method, samples=count, bins=bins, tune=0)
-    a.calibrated = apply_table(model, a.table)
+    a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
     save_model(a.calibrated, a.config.out / "3_calibrated.mlir", weight_file="canonical_weights.npz")
 
 
@@ -225,7 +229,10 @@ def stage_verify(a: Artefacts) -> None:
     tolerance = tpu_vs_top(a.config.lowering.mode)
     real = dequantised(tpu, a.tensors["tpu"])
     a.comparisons["tpu_vs_top"] = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
-    a.comparisons["local_vs_tpu"] = compare_local(a)
+    mixed = a.config.lowering.qtable is not None
+    a.comparisons["local_vs_tpu"] = compare_local(
+        tpu, a.sample, a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
+    )
 
 
 STAGES: dict[str, Callable[[Artefacts], None]] = {
@@ -277,26 +284,31 @@ def _write_json(path: Path, content: Any) -> None:
 # -------------------------------------------------------------------------------------------------- local against flat
 
 
-def compare_local(a: Artefacts) -> Comparison:
-    """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5)."""
-    tpu = need(a.tpu, "the tpu module")
-    machine, flat = a.tensors["local"], a.tensors["tpu"]
-    own = replay(tpu, {**a.sample, **machine})
+def compare_local(
+    tpu: Model, sample: Tensors, machine: Tensors, flat: Tensors, *, with_qtable: bool = False
+) -> Comparison:
+    """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5).
+
+    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name.
+    """
+    own = replay(tpu, {**sample, **machine})
     reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
-    found = compare(machine, reference, LOCAL_VS_TPU, label="local_vs_tpu")
+    found = compare(machine, reference, local_vs_tpu(with_qtable=with_qtable), label="local_vs_tpu")
     tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
     return replace(found, tensors=tensors)
 
 
 def _bounded(result: TensorResult, machine: np.ndarray, flat: np.ndarray) -> TensorResult:
     """Fail a float tensor that differs by more than FLOAT_BOUND_ULPS."""
-    if machine.dtype != np.float32 or result.bit_exact:
+    if machine.dtype.kind in "iu" or result.bit_exact:
         return result
-    unit = np.spacing(np.abs(flat).max(initial=np.float32(0.0)))
-    ulps = float(np.abs(machine.astype(np.float64) - flat).max() / unit)
-    if ulps <= FLOAT_BOUND_ULPS:
+    largest = np.abs(flat.astype(np.float32)).max(initial=np.float32(0.0))
+    unit = float(np.spacing(largest)) * 2.0 ** (FRACTION_BITS["float32"] - FRACTION_BITS[machine.dtype.name])
+    ulps = float(np.abs(machine.astype(np.float64) - flat.astype(np.float64)).max() / unit)
+    bound = FLOAT_BOUND_ULPS if machine.dtype == np.float32 else NARROW_BOUND_ULPS
+    if ulps <= bound:
         return result
-    return replace(result, passed=False, note=f"differs by {ulps:.0f} ulp, the bound is {FLOAT_BOUND_ULPS}")
+    return replace(result, passed=False, note=f"differs by {ulps:.0f} ulp, the bound is {bound}")
 
 
 # ----------------------------------------------------------------------------------------------------------- accuracy

@@ -79,6 +79,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "SOFT_SIGN": lambda x: x / (1.0 + jnp.abs(x)),
     "MISH": _mish,
     "SIGN": jnp.sign,
+    "RECIPROCAL": lambda x, c: c / x,
 }
 
 
@@ -86,7 +87,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = ()) -> Array:
     """Compute y = f(x), computed in double from f32 `x` and rounded once to f32; any shape (numerics 9.8).
 
-    `mode` is the upstream name (FUNCTIONS); coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha), others none.
+    `mode` is the upstream name (FUNCTIONS); coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha),
+    RECIPROCAL (numerator,), others none.
     MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding to F16 or BF16 is the caller's (`prim.smallfloat`).
     """
     if mode not in FUNCTIONS:

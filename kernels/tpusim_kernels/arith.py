@@ -16,6 +16,7 @@ from tpusim_kernels.arith_int import (
     min_int,
     minconst_int,
     mul_int,
+    mulconst_int,
     mulshift_int,
     prelu_int,
     relu_int,
@@ -45,6 +46,7 @@ __all__ = [
     "mul_float",
     "mul_int",
     "mulconst_float",
+    "mulconst_int",
     "mulshift_int",
     "prelu_float",
     "prelu_int",
@@ -55,6 +57,7 @@ __all__ = [
     "scale_int",
     "sub_float",
     "sub_int",
+    "subconst_float",
     "subconst_int",
 ]
 
@@ -135,6 +138,12 @@ def mulconst_float(x: Array, c: ArrayLike, *, do_relu: bool = False) -> Array:
 def addconst_float(x: Array, c: ArrayLike, *, do_relu: bool = False) -> Array:
     """Compute y = relu(x + f32(c)) in f32, c a scalar (numerics 9.0)."""
     return _relu(f32(x) + f32(c), do_relu)
+
+
+@kernel(static=("do_relu", "is_reverse"))
+def subconst_float(x: Array, c: ArrayLike, *, do_relu: bool = False, is_reverse: bool = False) -> Array:
+    """Compute y = relu(x - f32(c)) in f32, or relu(f32(c) - x) with `is_reverse`, c a scalar (numerics 9.3)."""
+    return _relu(f32(c) - f32(x) if is_reverse else f32(x) - f32(c), do_relu)
 
 
 @kernel()

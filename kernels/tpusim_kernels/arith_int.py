@@ -77,6 +77,18 @@ def mulshift_int(x: Array, m: ArrayLike, r: ArrayLike, z_in: ArrayLike, z_out: A
     return saturate(multiply_shift(i64(x) - i64(z_in), i64(m), i64(r)) + i64(z_out), out_dtype)
 
 
+@kernel(static=("do_relu", "out_dtype"))
+def mulconst_int(
+    x: Array, m: ArrayLike, r: ArrayLike, z_in: ArrayLike = 0, z_out: ArrayLike = 0, *, do_relu: bool, out_dtype: str
+) -> Array:
+    """Compute y = sat(max(RSR((q - z_in)*m, r, HALF_UP) + z_out, z_out)), the maximum only with `do_relu`.
+
+    q int8|uint8 of any shape; m, r, z_in, z_out integer scalars (numerics 9.3 MulConst).
+    """
+    v = multiply_shift(i64(x) - i64(z_in), i64(m), i64(r)) + i64(z_out)
+    return saturate(_floor_at(v, z_out, do_relu), out_dtype)
+
+
 @kernel(static=("mode", "out_dtype"))
 def requant_int(
     x: Array,

@@ -141,6 +141,7 @@ PYTHON = {
     "SOFT_SIGN": (lambda x: x / (1 + abs(x)), ()),
     "MISH": (lambda x: x * math.tanh(math.log(math.exp(x) + 1)), ()),
     "SIGN": (lambda x: (x > 0) - (x < 0), ()),
+    "RECIPROCAL": (lambda x: 2.5 / x if x else math.inf, (2.5,)),
 }
 
 

@@ -53,9 +53,10 @@ def calibrate(
     return CalibrationTable(entries), count
 
 
-def apply_table(model: Model, table: CalibrationTable) -> Model:
+def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = False) -> Model:
     """A copy of the module with calibrated types, state TOP_CALIBRATED (numerics.md 3.1).
 
+    asymmetric: types carry the measured (min, max) instead of the threshold.
     Raises CalibrationError that names every tensor the table misses.
     """
     model.require_state("TOP_F32", stage="import-calibration-table")
@@ -69,7 +70,7 @@ def apply_table(model: Model, table: CalibrationTable) -> Model:
             "calibrate this module again or add the lines"
         )
     for op in ops:
-        low, high = calibrated_limits(op, table.entries[table_name(op_name(op))])
+        low, high = calibrated_limits(op, table.entries[table_name(op_name(op))], asymmetric=asymmetric)
         if (low, high) != (0.0, 0.0):
             set_type(op.results[0], retyped(op.results[0], CalibratedType.of(low, high)))
     update_function_type(work)
@@ -78,11 +79,19 @@ def apply_table(model: Model, table: CalibrationTable) -> Model:
     return work
 
 
-def calibrated_limits(op: TopOp, entry: Entry) -> tuple[float, float]:
-    """(min, max) of a result from its table entry, symmetric quantisation (numerics.md 3.1)."""
+def calibrated_limits(op: TopOp, entry: Entry, *, asymmetric: bool) -> tuple[float, float]:
+    """(min, max) of a result from its table entry; the first matching row of numerics.md 3.1."""
     if op.RANGE.fixed is not None:
         return op.RANGE.fixed
-    square = op.RANGE.product and len(set(op.operands)) == 1
+    if op.RANGE.mirrored:
+        return -entry.threshold, entry.threshold
     relu = op.attributes.get("do_relu")
-    positive = square or (relu is not None and bool(relu.value.data))  # type: ignore[attr-defined]
+    positive = relu is not None and bool(relu.value.data)  # type: ignore[attr-defined]
+    if op.RANGE.product:
+        positive = positive or len(set(op.operands)) == 1
+        return (-entry.threshold if entry.minimum < 0 and not positive else 0.0), entry.threshold
+    if op.RANGE.difference:
+        return (-entry.threshold if entry.minimum < 0 else -1e-5), entry.threshold
+    if asymmetric:
+        return (0.0 if positive else entry.minimum), entry.maximum
     return (-entry.threshold if entry.minimum < 0 and not positive else 0.0), entry.threshold

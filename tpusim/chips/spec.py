@@ -12,8 +12,8 @@ import msgspec
 
 from tpusim.errors import ConfigError
 
-Family = Literal["bm1684x", "bm1684"]
-Mode = Literal["f32", "int8"]
+Family = Literal["bm1684x", "bm1684", "bm1690"]
+Mode = Literal["f32", "f16", "bf16", "int8"]
 _PACKAGE = "tpusim.chips"
 
 
@@ -42,6 +42,8 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of input channels one conv step consumes: the packing width of conv filters."""
     gmem_base: int
     coeff_start: int
+    neuron_start: int
+    """Start of the neuron region; 0: on the next `gmem_align_bytes` after the weights."""
     gmem_align_bytes: int
     batch_packing: bool
     """BM1684's 4N/2N: 4/B batch items interleave in one 4-byte word (hardware.md 2.5)."""
@@ -49,12 +51,19 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """INT8 conv coefficients are one row per lane, requant | bias | filter (hardware.md 2.3)."""
     requant_words: int
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: no multiplier."""
-    float_fallback: Literal["f32"]
+    float_fallback: Literal["f32", "f16", "bf16"]
+    """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
     modes: tuple[Mode, ...]
+    asymmetric: bool
+    """Whether INT8 may use zero points."""
     max_stride: int
     max_conv_channels: int
     cube_pixels: int
-    """Output pixels per lane and cycle of the conv array."""
+    """Output pixels per lane and cycle of the conv array, for 8-bit elements."""
+    half_mac_divisor: int
+    """8-bit over 16-bit multiply-accumulates per cycle (hardware.md 1.3, DH-03)."""
+    conv_accumulators: bool
+    """INT8 convs keep int32 accumulators in a work buffer (layer_group.md 9.3)."""
     tiu_mhz: float
     dma_mhz: float
     dma_latency_ns: float

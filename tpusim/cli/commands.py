@@ -17,7 +17,7 @@ from tpusim.verify.npz import load_tensors, save_tensors
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
 
-Mode = Literal["int8", "f32"]
+Mode = Literal["int8", "f32", "f16", "bf16"]
 Opt = Literal["1", "off"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None
@@ -51,6 +51,8 @@ class Run:
     """Number format."""
     asymmetric: bool = False
     """Quantise with zero points."""
+    qtable: str | None = None
+    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
     data: str = "random:8"
     """Calibration samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
     samples: int = 0
@@ -87,7 +89,7 @@ class Run:
 
         config = RunConfig(
             model=self.model,
-            lowering=LoweringConfig(self.chip, self.mode, self.asymmetric),
+            lowering=LoweringConfig(self.chip, self.mode, self.asymmetric, self.qtable),
             calibration=CalibrationConfig(self.method, max_samples=self.samples),
             layer_group=LayerGroupConfig(self.layer_group),
             simulator=SimulatorOptions(dma=self.dma),
@@ -153,6 +155,8 @@ class Calibrate:
     """How many samples to use; 0: all."""
     method: Literal["kl", "max"] = "kl"
     """How thresholds are found."""
+    asymmetric: bool = False
+    """Types carry the measured (min, max), for lowering with zero points."""
     use_table: OptionalPath = None
     """Take this table instead of measuring."""
     table: OptionalPath = None
@@ -179,7 +183,11 @@ class Calibrate:
             path = _beside(self.module, "cali_table", self.table)
             write_table(path, table, method=self.method, samples=count, bins=config.bins, tune=0)
             console.print(f"wrote {path}", highlight=False)
-        return _save(console, apply_table(model, table), _beside(self.module, "3_calibrated.mlir", self.out))
+        return _save(
+            console,
+            apply_table(model, table, asymmetric=self.asymmetric),
+            _beside(self.module, "3_calibrated.mlir", self.out),
+        )
 
 
 @dataclass
@@ -193,6 +201,8 @@ class Lower:
     """Number format."""
     asymmetric: bool = False
     """Quantise with zero points."""
+    qtable: str | None = None
+    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
     out: OptionalPath = None
     """Module to write; default 4_tpu.mlir beside the input."""
 
@@ -201,7 +211,7 @@ class Lower:
         from tpusim.cli.show import fallback_table
         from tpusim.lowering import LoweringConfig, lower
 
-        model, fallbacks = lower(_load(self.module), LoweringConfig(self.chip, self.mode, self.asymmetric))
+        model, fallbacks = lower(_load(self.module), LoweringConfig(self.chip, self.mode, self.asymmetric, self.qtable))
         if fallbacks:
             console.print(fallback_table(fallbacks))
         return _save(console, model, _beside(self.module, "4_tpu.mlir", self.out))

@@ -60,10 +60,11 @@ class ImportCalibrationTable(ModulePass):
 
     name = "import-calibration-table"
     file: str = "cali_table"
+    asymmetric: bool = False
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         """In place."""
-        _replace(ctx, op, lambda m: apply_table(m, read_table(Path(self.file))))
+        _replace(ctx, op, lambda m: apply_table(m, read_table(Path(self.file)), asymmetric=self.asymmetric))
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,10 @@ class LocalContext:
         """Not available inside a group: data movement between tensors of a group is TIU work."""
         raise NotImplementedError(f"{self._op.name}: no GDMA copies inside a layer group")
 
+    def fill(self, target: View, value: float) -> None:
+        """Not available inside a group, as `move`."""
+        raise NotImplementedError(f"{self._op.name}: no GDMA fills inside a layer group")
+
 
 def emit_group(group: TpuGroup, emitter: Emitter) -> None:
     """All commands of one group."""

@@ -7,7 +7,7 @@ from tpusim.codegen.views import gmem_view
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command
+from tpusim.isa.commands import Command, Fill
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.ops.base import TensorSlice, TpuOp, Window, logical_shape
@@ -65,6 +65,11 @@ class GlobalContext:
         """Append a GDMA copy that writes (a part of) the result."""
         name = op_name(self._op)
         self._emitter.move(source, target, op=name, tensor=name)
+
+    def fill(self, target: View, value: float) -> None:
+        """Append a GDMA fill that writes (a part of) the result."""
+        name = op_name(self._op)
+        self._emitter.add(Fill, output=target, value=value, op=name, tensor=name)
 
     def _traffic(self) -> tuple[int, int, int]:
         """(tiles, bytes loaded, bytes stored): activations move once, constants once per tile of rows."""

@@ -237,9 +237,9 @@ class Importer:
             if not self._is_default(node, key, read.attributes[key]):
                 self._problem(node, f"attribute {key} = {str(read.attributes[key])[:60]} is not supported")
 
-    def _bind(self, node: onnx.NodeProto, value: SSAValue) -> None:
-        """Name the results: the value of `from_onnx` is the first output, further results of its op are the others."""
-        results = [value]
+    def _bind(self, node: onnx.NodeProto, value: SSAValue | Sequence[SSAValue]) -> None:
+        """Name the results: all values of `from_onnx`; of a single one further results of its op are the others."""
+        results = [value] if isinstance(value, SSAValue) else list(value)
         if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
             results = list(value.op.results)
         self._values.update(zip(node.output, results, strict=False))

@@ -80,7 +80,7 @@ def _step(op: Operation, environment: Environment, weights: Mapping[str, Array],
             environment[result] = environment[value]
     elif isinstance(op, ShapedOp):
         operands = [environment[v] for v in op.operands]
-        results = op.inference(operands)
+        results = op.compute(operands) if isinstance(op, TpuOp) else op.inference(operands)
         environment.update(zip(op.results, results, strict=True))
         if record is not None and not isinstance(op, Transfer):
             record(op, results)

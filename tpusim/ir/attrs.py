@@ -21,6 +21,11 @@ def ints_attr(values: Iterable[int]) -> ArrayAttr[Attribute]:
     return ArrayAttr([int_attr(int(v)) for v in values])
 
 
+def floats_attr(values: Iterable[float]) -> ArrayAttr[Attribute]:
+    """An array of f64 attributes."""
+    return ArrayAttr([float_attr(v) for v in values])
+
+
 def float_attr(value: float) -> FloatAttr:
     """An f64 attribute."""
     return FloatAttr(float(value), 64)
@@ -39,6 +44,11 @@ def text(value: str) -> StringAttr:
 def ints(attribute: Attribute) -> tuple[int, ...]:
     """The Python integers of an array attribute."""
     return tuple(cast("IntegerAttr", a).value.data for a in cast("ArrayAttr[Attribute]", attribute).data)
+
+
+def floats(attribute: Attribute) -> tuple[float, ...]:
+    """The Python floats of an array attribute."""
+    return tuple(cast("FloatAttr", a).value.data for a in cast("ArrayAttr[Attribute]", attribute).data)
 
 
 def op_name(op: Operation) -> str:

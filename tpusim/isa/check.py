@@ -17,12 +17,14 @@ from tpusim.isa.commands import (
     Dequantize,
     Fill,
     GlobalKernel,
+    Lut,
     MatMul,
     Move,
     Pool,
     Quantize,
     Requant,
     Rescale,
+    Select,
 )
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import extent
@@ -147,14 +149,19 @@ def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Operands and result of AR share the start lane; so do those of RQ/DQ and PorD, which cross no lanes either."""
-    if not isinstance(command, Arith | ChannelScale | Rescale | Quantize | Dequantize | Pool | Depthwise):
+    """Operands and result of AR share the start lane; so do those of RQ/DQ, PorD and SG, which cross no lanes either.
+
+    The table of SG is the same in every lane and has none.
+    """
+    if not isinstance(
+        command, Arith | ChannelScale | Select | Lut | Rescale | Quantize | Dequantize | Pool | Depthwise
+    ):
         return None
     lane = command.output.lane
     return first(
         Finding(f"{name} at the output's lane {lane}", f"lane {view.lane}", "move it with LaneCopy first")
         for name, view in _local(command)
-        if view.lane != lane
+        if view.lane != lane and not (isinstance(command, Lut) and name == "table")
     )
 
 

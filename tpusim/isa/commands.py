@@ -81,7 +81,8 @@ class Conv(Command, frozen=True, tag="conv"):
     filter: (1, oc, 1, K) with K = AL(ic/groups, P)*kh*kw; element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P,
         k = kh_i*kw + kw_i, P the chip's filter packing for the element size (hardware.md 2.3).
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
-    requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; or `requant`, one for all.
+    requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
+        the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all.
     Integers: sat(relu(RSR(acc + bias))) with relu at the zero point, after the requant (numerics.md 9.1).
     Without any requant the accumulator itself is written (int32, or f32 with relu).
     """
@@ -128,8 +129,8 @@ class Pool(Command, frozen=True, tag="pool"):
     """Max or average pooling (PorD).
 
     max: padding never wins (DN-17). avg: f32: sum/count; integers: v = round-half-away(sum*kh*kw/count), then requant
-    (numerics.md 9.6); count excludes padding unless count_include_pad.
-    `window_pads` are the pads of the whole operation seen from this slice; they decide `count`.
+    (numerics.md 9.6); count excludes padding unless count_include_pad. With scale > 0 (zero points):
+    sat(round-half-away(sum*kh*kw/count * scale + offset)) in double, padded with `pad_value`, relu at `zero_point`.
     """
 
     inputs_ = ("input",)
@@ -142,6 +143,10 @@ class Pool(Command, frozen=True, tag="pool"):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     count_include_pad: bool = False
     requant: Requant | None = None
+    scale: float = 0.0
+    offset: float = 0.0
+    pad_value: int = 0
+    zero_point: int = 0
     relu: bool = False
 
 
@@ -168,12 +173,12 @@ class Arith(Command, frozen=True, tag="arith"):
     """Element-wise arithmetic of two operands (AR); numpy broadcasting of axes of length 1.
 
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
-    min(., relu_limit) if relu_limit >= 0. kind "copy" and "relu" ignore b.
+    min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only, "copy" ignores b.
     """
 
     inputs_ = ("a", "b")
 
-    kind: Literal["add", "sub", "mul", "max", "min", "copy"]
+    kind: Literal["add", "sub", "mul", "div", "max", "min", "copy"]
     a: View
     output: View
     b: View | float = 0.0
@@ -234,6 +239,36 @@ class ChannelScale(Command, frozen=True, tag="channel_scale"):
     relu: bool = False
 
 
+class Select(Command, frozen=True, tag="select"):
+    """Slope for negative values (AR select of two products): x if x > 0, else x times the slope of its channel.
+
+    slope: (1, c, 1, 1), or one number for all. Integers: sat(RSR(q*slope, rshift, half_up)) (numerics.md 9.0 LeakyRelu,
+    PRelu); f32: one product, no shift.
+    """
+
+    inputs_ = ("input", "slope")
+
+    input: View
+    output: View
+    slope: View | float
+    rshift: int = 0
+
+
+class Lut(Command, frozen=True, tag="lut"):
+    """Table gather (SG): output = table[byte of input], a negative value i at entry 256 + i (numerics.md 10).
+
+    input: int8 or uint8. table: (1, 1, 1, 256) of the output's type. Decision: a table is one copy, at lane 0, that
+    every lane reads. The broadcast load of the chip (hardware.md 2.3) is counted as this one load; the entries occupy
+    their bytes in every lane, because space is allocated in all lanes alike.
+    """
+
+    inputs_ = ("input", "table")
+
+    input: View
+    table: View
+    output: View
+
+
 class LaneCopy(Command, frozen=True, tag="lane_copy"):
     """Copy between views of one memory whose start lanes may differ (TRANS/BC lane copy)."""
 
@@ -246,7 +281,7 @@ class LaneCopy(Command, frozen=True, tag="lane_copy"):
 class Fn(Command, frozen=True, tag="fn"):
     """Macro command: a function made of SFU and AR sequences, costed as the sum of its parts (DC-04).
 
-    function: "softmax" | "softmax_int" | "lrn" ...; params are plain numbers and strings.
+    function: "softmax" | "softmax_int" | "lrn" | "active" ...; params are plain numbers and strings.
     """
 
     inputs_ = ("inputs",)
@@ -257,7 +292,21 @@ class Fn(Command, frozen=True, tag="fn"):
     params: dict[str, float | int | str | bool] = {}
 
 
-TiuCommand = Conv | Depthwise | Pool | MatMul | Arith | Rescale | Quantize | Dequantize | ChannelScale | LaneCopy | Fn
+TiuCommand = (
+    Conv
+    | Depthwise
+    | Pool
+    | MatMul
+    | Arith
+    | Rescale
+    | Quantize
+    | Dequantize
+    | ChannelScale
+    | Select
+    | Lut
+    | LaneCopy
+    | Fn
+)
 
 # -------------------------------------------------------------------------------------------------------------- GDMA
 

@@ -14,11 +14,13 @@ from tpusim.isa.commands import (
     Dequantize,
     Fill,
     LaneCopy,
+    Lut,
     MatMul,
     Move,
     Pool,
     Quantize,
     Rescale,
+    Select,
 )
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import align
@@ -110,12 +112,14 @@ def _matrix_sizes(command: MatMul) -> tuple[tuple[View, int], tuple[View, int]]:
 
 
 def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32."""
+    """Per-channel operands are (1, c, 1, 1), a requant table (1, c, 1, 3) int32, two words where they are packed."""
     wanted: list[tuple[str, View | None, int]] = []
     if isinstance(command, Conv | Depthwise):
-        wanted = [("bias", command.bias, 1), ("requant_table", command.requant_table, 3)]
+        wanted = [("bias", command.bias, 1), ("requant_table", command.requant_table, chip.requant_words)]
     elif isinstance(command, ChannelScale):
         wanted = [("scale", command.scale, 1), ("bias", command.bias, 1), ("rshift", command.rshift, 1)]
+    elif isinstance(command, Select):
+        wanted = [("slope", command.slope if isinstance(command.slope, View) else None, 1)]
     channels = command.writes()[0].shape[1] if wanted else 0
     for name, view, width in wanted:
         if view is not None and view.shape != (1, channels, 1, width):
@@ -127,7 +131,7 @@ def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 def elementwise_shapes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Element-wise operands have the output's shape; AR operands may have axes of length 1 where it is longer."""
-    if isinstance(command, Rescale | Quantize | Dequantize | ChannelScale):
+    if isinstance(command, Rescale | Quantize | Dequantize | ChannelScale | Select | Lut):
         if command.input.shape == command.output.shape:
             return None
         return Finding(f"input {command.output.shape}", str(command.input.shape), "correct the views")
@@ -146,19 +150,23 @@ def elementwise_shapes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Products and requants do not mix floats and integers; RQ rq0 reads f32, DQ dq0 writes f32.
+    """Products and requants do not mix floats and integers; RQ rq0 reads floats, DQ dq0 writes floats.
 
     AR with an integer result has integer operands and an integral constant.
     """
-    if isinstance(command, Quantize) and command.input.dtype != "f32":
-        return Finding("an f32 input", command.input.dtype, "use Rescale for integers")
-    if isinstance(command, Dequantize) and command.output.dtype != "f32":
-        return Finding("an f32 output", command.output.dtype, "use Rescale for integers")
+    if isinstance(command, Quantize) and command.input.dtype not in _FLOATS:
+        return Finding("a float input", command.input.dtype, "use Rescale for integers")
+    if isinstance(command, Dequantize) and command.output.dtype not in _FLOATS:
+        return Finding("a float output", command.output.dtype, "use Rescale for integers")
     if isinstance(command, Arith) and command.output.dtype not in _FLOATS:
         return _integer_arith(command)
-    if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale):
+    if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale | Select):
         return None
-    names = ("input", "filter", "bias", "left", "right", "output")
+    if isinstance(command, Select) and command.output.dtype not in _FLOATS:
+        slope = command.slope
+        if not isinstance(slope, View) and slope != int(slope):
+            return Finding("an integral slope", str(slope), "quantise it, with a right shift")
+    names = ("input", "filter", "bias", "left", "right", "slope", "output")
     kinds = {view.dtype in _FLOATS for name, view in command.operands() if name in names}
     if len(kinds) == 1:
         return None
@@ -167,6 +175,8 @@ def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def _integer_arith(command: Arith) -> Finding | None:
+    if command.kind == "div":
+        return Finding("a float result of div", command.output.dtype, "divide in f32")
     constant = 0.0 if isinstance(command.b, View) else command.b
     if constant != int(constant):
         return Finding("an integral constant b", str(constant), "quantise the constant")
@@ -175,6 +185,18 @@ def _integer_arith(command: Arith) -> Finding | None:
         for name, view in command.operands()
         if view.dtype in _FLOATS
     )
+
+
+def tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A table gather reads bytes and 256 entries (1, 1, 1, 256) of the output's type (numerics.md 10)."""
+    if not isinstance(command, Lut):
+        return None
+    if command.input.dtype not in ("i8", "u8"):
+        return Finding("an i8 or u8 input", command.input.dtype, "quantise it first")
+    wanted, table = (1, 1, 1, 256), command.table
+    if table.shape == wanted and table.dtype == command.output.dtype:
+        return None
+    return Finding(f"table {command.output.dtype} {wanted}", f"{table.dtype} {table.shape}", "correct the view")
 
 
 def fill_values(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -195,6 +217,7 @@ SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
     channel_operands,
     elementwise_shapes,
     element_types,
+    tables,
     fill_values,
 )
 """Rules that hold in local memory and in global kernels alike."""

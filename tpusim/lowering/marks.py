@@ -1,10 +1,12 @@
 """Automatic float marks: ops that integers would ruin, found before propagation (spec/numerics.md 3.4)."""
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopWeight
 
 MAX_THRESHOLD_RATIO = 64.0
 """An Add of operands whose thresholds differ by more than this runs in float."""
@@ -15,11 +17,36 @@ def float_marks(model: Model) -> dict[Operation, str]:
     """Ops to lower in float, with the reason."""
     marks: dict[Operation, str] = {}
     for op in model.ops:
+        why = None
         if isinstance(op, TopOp) and op.RANGE.sum_sign:
             why = _unbalanced(op)
-            if why:
-                marks[op] = why
+        elif isinstance(op, TopOp) and (op.RANGE.difference or op.RANGE.sub_constant):
+            why = _cancels(op, model)
+        if why:
+            marks[op] = why
     return marks
+
+
+def _cancels(op: TopOp, model: Model) -> str | None:
+    """A difference smaller than what it is taken of loses the bits that make it up (Sub, SubConst)."""
+    out = calibrated_range(op.results[0])
+    if out is None:
+        return None
+    number = op.scalar_operand()
+    found = [_threshold(v, model) for v in op.operands] + [None if number is None else abs(number)]
+    largest = max((f for f in found if f is not None), default=0.0)
+    threshold = max(abs(out[0]), abs(out[1]))
+    return (
+        f"the result's threshold {threshold:.6g} is below an operand's {largest:.6g}" if threshold < largest else None
+    )
+
+
+def _threshold(value: SSAValue, model: Model) -> float | None:
+    """The largest magnitude of a calibrated value or a constant."""
+    if isinstance(value.owner, TopWeight):
+        return float(abs(model.weights[op_name(value.owner)]).max())
+    found = calibrated_range(value)
+    return None if found is None else max(abs(found[0]), abs(found[1]))
 
 
 def _unbalanced(op: TopOp) -> str | None:

@@ -4,6 +4,7 @@ Inside one step ops are visited in program order and whole passes repeat until n
 """
 
 from collections.abc import Callable, Iterable
+from math import prod
 
 from xdsl.ir import SSAValue
 
@@ -11,7 +12,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import CalibrationError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
-from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
+from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type, shape_of
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopWeight
 
@@ -38,8 +39,9 @@ class Propagation:
         self.step(lambda op: op.RANGE.forward_first and self.forward(op))
         self.step(self.signs)
         self.step(self.product_sign)
+        self.step(self.difference_sign)
         self.step(self.unify)
-        self.step(lambda op: op.RANGE.backward and self.backward(op))
+        self.step(self.backward)
         if self.chip.requant_words > 0:
             self.step(self.products_of_sum)
         self.step(lambda op: self._forwards(op) and self.forward(op))
@@ -74,15 +76,27 @@ class Propagation:
     def forward(self, op: TopOp) -> bool:
         """The output takes the input's range; layout ops right behind it follow."""
         source = self.ranges.get(op.operands[0])
-        if source is None or not self.assign(op.results[0], source):
+        if source is None:
+            return False
+        result = op.forwarded_range(source)
+        if not self.assign(op.results[0], result):
             return False
         for user in self._layout_users(op.results[0]):
-            self.assign(user.results[0], source)
+            self.assign(user.results[0], result)
         return True
 
     def backward(self, op: TopOp) -> bool:
-        """The single-use input takes the output's range; a layout op that makes it passes it on."""
-        return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
+        """Step 5: the single-use input takes the output's range, or only its max, by the op's rule.
+
+        A layout op that makes the input passes the range on.
+        """
+        if op.RANGE.backward:
+            return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
+        given = self.ranges.get(op.operands[0]) if op.RANGE.backward_keep_min else None
+        found = self.ranges.get(op.results[0])
+        if given is None or found is None or given[1] == found[1]:
+            return False
+        return self.push_back(op.operands[0], (given[0], found[1]))
 
     def push_back(self, value: SSAValue, new: Range | None) -> bool:
         """Give a single-use value a range, and the input of the layout op behind it."""
@@ -106,6 +120,8 @@ class Propagation:
             return False
         if op.RANGE.sum_sign and all(r[0] >= 0 for r in known) and out[0] < 0:
             return self.assign(op.results[0], (0.0, out[1]))
+        if self._falls_below_zero(op) and known[0][0] >= 0 and out[0] >= 0:
+            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
         if not op.RANGE.sign:
             return False
         if known[0][0] < 0 <= out[0]:
@@ -116,6 +132,18 @@ class Propagation:
             return True
         return False
 
+    def _falls_below_zero(self, op: TopOp) -> bool:
+        """SubConst, and AddConst of a negative number (step 2)."""
+        number = op.scalar_operand()
+        return op.RANGE.sub_constant or (op.RANGE.add_constant and number is not None and number < 0)
+
+    def difference_sign(self, op: TopOp) -> bool:
+        """Step 3: the rule of SubConst again; the result of Sub is signed."""
+        if op.RANGE.sub_constant:
+            return self.signs(op)
+        out = self.ranges.get(op.results[0]) if op.RANGE.difference else None
+        return out is not None and out[0] >= 0 and self.assign(op.results[0], (-0.1 * out[1], out[1]))
+
     def _range_of(self, value: SSAValue) -> Range | None:
         """The range of a value; a constant has the one of its data."""
         if isinstance(value.owner, TopWeight):
@@ -124,11 +152,13 @@ class Propagation:
         return self.ranges.get(value)
 
     def product_sign(self, op: TopOp) -> bool:
-        """Step 3: a product of two signed inputs is signed."""
+        """Step 3: a product of two signed inputs is signed; of constants only a scalar counts."""
         if not op.RANGE.product or len(op.operands) != 2:
             return False
         out = self.ranges.get(op.results[0])
-        factors = [self.ranges.get(v) for v in op.operands]
+        if any(isinstance(v.owner, TopWeight) and prod(shape_of(v)) > 1 for v in op.operands):
+            return False
+        factors = [self._range_of(v) for v in op.operands]
         if out is None or factors[0] is None or factors[1] is None:
             return False
         signed = [f[0] < 0 for f in factors if f is not None]
@@ -157,9 +187,12 @@ class Propagation:
         return any(changed)
 
     def _only_feeds(self, value: SSAValue, op: TopOp) -> bool:
-        """Whether every user is `op` or a max pool (an op that keeps its input's range both ways)."""
+        """Whether every user is `op` or a max pool (an op that keeps its input's range both ways and is not Abs)."""
         users = [u.operation for u in value.uses]
-        return all(u is op or (isinstance(u, TopOp) and u.RANGE.sign and u.RANGE.backward) for u in users)
+        return all(u is op or (isinstance(u, TopOp) and self._is_max_pool(u)) for u in users)
+
+    def _is_max_pool(self, op: TopOp) -> bool:
+        return op.RANGE.sign and op.RANGE.backward and not op.RANGE.mirrored
 
     def push_back_shared(self, value: SSAValue, new: Range) -> bool:
         """As `push_back` without the single-use condition."""

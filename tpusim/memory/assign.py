@@ -36,7 +36,7 @@ def assign_addresses(model: Model) -> Model:
     work = model.clone()
     chip = load(work.attribute("module.chip"))
     coeff_end = _constants(work, chip)
-    neuron_start = align(coeff_end, chip.gmem_align_bytes)
+    neuron_start = chip.neuron_start or align(coeff_end, chip.gmem_align_bytes)
     neurons, aliases = live_ranges(work, chip)
     addresses, neuron_bytes = place(neurons)
     roots = {value: neuron_start + offset for value, offset in addresses.items()}

@@ -14,27 +14,38 @@ from xdsl.ir import Dialect, Operation
 from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.text import context as ir_context
 from tpusim.ops import (
+    activation,
     add,
     cast,
     concat,
+    const_binary,
     conv,
+    layernorm,
     lrn,
     matmul,
+    minmax,
     mul,
     norm,
+    pad,
     permute,
     pool,
+    reduce,
     relu,
     rescale,
+    resize,
+    slice,
     softmax,
     structure,
+    sub,
+    tile,
     view,
 )
 from tpusim.ops.base import TopOp
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, conv, matmul, pool, add, mul, concat, view, permute, softmax, lrn, norm,
-    relu,
+    relu, activation, layernorm, reduce,
+    sub, minmax, const_binary, pad, slice, tile, resize,
 )  # fmt: skip
 
 

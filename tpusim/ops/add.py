@@ -11,7 +11,7 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
-from tpusim.ir.types import f32, shape_of
+from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
@@ -64,9 +64,9 @@ class TopAdd(NaryTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
+        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
-        return ctx.build(TpuAdd, operands, attributes, f32, shape_of(self.output), op_name(self))
+        return ctx.build(TpuAdd, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""
@@ -145,8 +145,8 @@ class TpuAdd(NaryTpu):
 
     @property
     def _partial(self) -> DType:
-        """Type of the scaled operands: 16 bits hold one product and the sum of two, more need 32."""
-        return "i16" if len(self.inputs) == 2 else "i32"
+        """Type of the scaled operands: 16 bits hold one product; a sum that is kept needs 32."""
+        return "i16" if len(self.inputs) == 2 and not zero_point(self.output) else "i32"
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two scaled operands (layer_group.md 9.3: i8: 2*out*2)."""
@@ -174,9 +174,12 @@ class TpuAdd(NaryTpu):
             scaled = [*scaled, target]
             if len(scaled) == 2:
                 last = i == len(views) - 1
-                out = ctx.output() if last else total
+                out = ctx.output() if last and not zero_point(self.output) else total
                 ctx.emit(isa.Arith, kind="add", a=scaled[0], b=scaled[1], output=out, relu=last and relu_of(self))
                 scaled = [out]
+        if zero_point(self.output):
+            shift = isa.Requant(zero_point=zero_point(self.output))
+            ctx.emit(isa.Rescale, input=total, output=ctx.output(), requant=shift)
 
     def _emit_global(self, ctx: EmitContext, views: list[View], requants: list[isa.Requant], zeros: list[int]) -> None:
         params: dict[str, float | int | str | bool] = {"relu": relu_of(self), "z": zero_point(self.output)}

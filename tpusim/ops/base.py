@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
+from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import NoneType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
@@ -18,7 +19,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
-from tpusim.ir.types import is_tensor, shape_of
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
@@ -29,7 +30,8 @@ Shape: TypeAlias = tuple[int, ...]
 Window: TypeAlias = tuple[int, int]
 """(index of the first element, number of elements) along one axis."""
 Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
-NumberMode: TypeAlias = Literal["int8", "f32"]
+FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
+NumberMode: TypeAlias = Literal["int8", "f32", "f16", "bf16"]
 OpT = type[IRDLOperation]
 
 
@@ -128,10 +130,20 @@ class LoweringContext(Protocol):
     """What `lower` may ask of the lowering stage. Values of the top module go in, values of the tpu module come out."""
 
     chip: ChipSpec
+    asymmetric: bool
+    """Whether integers have zero points in this run."""
     weights: WeightStore
 
     def mode(self, op: Operation) -> NumberMode:
         """The number mode this op is to be lowered in."""
+        ...
+
+    def float_mode(self, op: Operation) -> FloatMode:
+        """The float type the op computes in when it does not compute in integers (numerics.md 12)."""
+        ...
+
+    def float_type(self, op: Operation) -> Attribute:
+        """The element type of `float_mode`."""
         ...
 
     def quant(self, value: SSAValue) -> QuantInfo | None:
@@ -148,6 +160,10 @@ class LoweringContext(Protocol):
 
     def weight(self, name: str, array: np.ndarray) -> SSAValue:
         """A new top.Weight in the tpu module."""
+        ...
+
+    def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight in the float type of `op`."""
         ...
 
     def none(self) -> SSAValue:
@@ -210,6 +226,10 @@ class EmitContext(Protocol):
         """Append a GDMA copy between views of GMEM (global layers of pure data movement)."""
         ...
 
+    def fill(self, target: View, value: float) -> None:
+        """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
+        ...
+
 
 class ReorderContext(Protocol):
     """What `reorder_weights` may ask of the weight-reorder pass."""
@@ -240,20 +260,40 @@ class RangeRule:
     fixed: the output range is this, whatever was measured (Softmax).
     forward_first: step 1, forward: step 9, output takes the input's range. backward: step 5, input takes the output's.
     sign: step 2, the sign rule. unify: step 4, all inputs and the output share one range; for Concat only if the
-    signs agree (unify_skips_mixed_signs). product: step 3, the sign rule of a product. sum_sign: step 2, Add.
+    signs agree (unify_skips_mixed_signs). mirrored: the output range is (-th, th) (Abs).
+    backward_keep_min: step 5, input takes the output's max and keeps its min. product: step 3, the sign rule of a
+    product. sum_sign: step 2, Add.
     forward_without_multiplier: step 9 on chips without requant multipliers only (AvgPool on BM1684).
+    difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2 (and the mark for SubConst).
     """
 
     fixed: tuple[float, float] | None = None
+    mirrored: bool = False
     forward_first: bool = False
     forward: bool = False
     backward: bool = False
+    backward_keep_min: bool = False
     sign: bool = False
     forward_without_multiplier: bool = False
     sum_sign: bool = False
     product: bool = False
     unify: bool = False
     unify_skips_mixed_signs: bool = False
+    difference: bool = False
+    add_constant: bool = False
+    sub_constant: bool = False
+
+
+@dataclass(frozen=True)
+class FloatRule:
+    """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
+
+    int8: where the op has no integer form in INT8 mode. f16, bf16: in those modes.
+    """
+
+    int8: FloatMode = "f16"
+    f16: FloatMode = "f16"
+    bf16: FloatMode = "bf16"
 
 
 class ShapedOp(IRDLOperation):
@@ -285,10 +325,12 @@ class TopOp(ShapedOp):
     """ONNX node types this class imports."""
     RANGE: ClassVar[RangeRule] = RangeRule()
     """How the op takes part in threshold propagation."""
+    FLOAT: ClassVar[FloatRule] = FloatRule()
+    """Which float type the op runs in."""
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Import one node; returns the value of its first output."""
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue | Sequence[SSAValue]:
+        """Import one node; returns the value of its first output, or the values of all of them."""
         raise NotImplementedError
 
     def flops(self) -> int:
@@ -301,6 +343,14 @@ class TopOp(ShapedOp):
         del weights
         return ()
 
+    def scalar_operand(self) -> float | None:
+        """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
+        return None
+
+    def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
+        """The range of the result where propagation step 9 hands the operand's on: the same unless the op scales."""
+        return source
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
         raise NotImplementedError
@@ -311,6 +361,11 @@ class TpuOp(ShapedOp):
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
+
+    def compute(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """`inference` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
+        results = self.inference([None if x is None else widened(x) for x in operands])
+        return tuple(narrowed(y, storage_dtype(element_of(r))) for y, r in zip(results, self.results, strict=True))
 
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""

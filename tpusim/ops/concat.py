@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
-from xdsl.dialects.builtin import IntegerAttr, TensorType, f32
+from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, result_def, var_operand_def
 
@@ -84,8 +84,8 @@ class TopConcat(TopOp):
             if not isinstance(operands, str):
                 return ctx.build(TpuConcat, operands, attributes, ctx.quantised_type(self.output), shape, name)
             ctx.fallback(self, operands)
-        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
-        return ctx.build(TpuConcat, operands, attributes, f32, shape, name)
+        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
+        return ctx.build(TpuConcat, operands, attributes, ctx.float_type(self), shape, name)
 
     def _lower_int8(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible."""

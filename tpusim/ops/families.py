@@ -157,14 +157,18 @@ def zero_point(value: object) -> int:
 def onnx_window(node: OnnxNode, spatial: Shape, kernel: Shape | None = None) -> dict[str, Attribute]:
     """kernel_shape, strides, pads (top, left, bottom, right) and dilations of a 2-D ONNX Conv or pool.
 
-    auto_pad is resolved for the input extent `spatial`; pools may use ceil_mode, which becomes larger end pads.
+    auto_pad is resolved for the input extent `spatial`; pools may use ceil_mode, which becomes larger end pads. A 1-D
+    window becomes a column: (k, 1) over (w, 1).
     """
     kernel = tuple(node.take("kernel_shape", kernel or ()))
-    if len(kernel) != 2:
-        raise node.refuse(f"a 2-D kernel_shape is required, got {list(kernel)}")
-    strides = tuple(node.take("strides", (1, 1)))
-    dilations = tuple(node.take("dilations", (1, 1)))
-    pads = list(node.take("pads", (0, 0, 0, 0)))
+    if len(kernel) not in (1, 2) or len(spatial) != len(kernel):
+        raise node.refuse(f"a 1-D or 2-D kernel_shape is required, got {list(kernel)}")
+    strides = tuple(node.take("strides", (1,) * len(kernel)))
+    dilations = tuple(node.take("dilations", (1,) * len(kernel)))
+    pads = list(node.take("pads", (0, 0) * len(kernel)))
+    if len(kernel) == 1:
+        spatial, kernel, strides, dilations = (*spatial, 1), (*kernel, 1), (*strides, 1), (*dilations, 1)
+        pads = [pads[0], 0, pads[1], 0]
     auto = node.take("auto_pad", "NOTSET")
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.refuse(f"auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER is required, got {auto!r}")

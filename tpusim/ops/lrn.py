@@ -5,7 +5,7 @@ from math import prod
 from typing import Any, ClassVar
 
 from tpusim_kernels import norm as kernels
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, f32
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 
@@ -13,7 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, Shape
+from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, Shape
 from tpusim.ops.families import UnaryTop, UnaryTpu
 
 ATTRIBUTES = ("size", "alpha", "beta", "bias")
@@ -36,6 +36,7 @@ class TopLRN(UnaryTop):
     """`top.LRN`: x / (bias + alpha/size * sum of squares of `size` channels around)^beta."""
 
     name = "top.LRN"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("LRN",)
 
     size = attr_def(IntegerAttr)
@@ -75,8 +76,8 @@ class TopLRN(UnaryTop):
         if ctx.mode(self) == "int8":
             ctx.fallback(self, "LRN has no integer form (numerics.md 12.1)")
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
-        operands = [ctx.operand(self.input, "f32", self)]
-        return ctx.build(TpuLRN, operands, attributes, f32, shape_of(self.output), op_name(self))
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
+        return ctx.build(TpuLRN, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition

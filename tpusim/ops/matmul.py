@@ -8,7 +8,7 @@ import numpy as np
 from tpusim_kernels import matmul as kernels
 from tpusim_kernels.prim.multiplier import best_fit, bm1684_conv_shift
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, NoneType, TensorType, f32
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -20,6 +20,7 @@ from tpusim.ops.add import TopAdd
 from tpusim.ops.base import (
     Array,
     EmitContext,
+    FloatRule,
     ImportContext,
     LoweringContext,
     OnnxNode,
@@ -63,6 +64,7 @@ class TopMatMul(TopOp):
     """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
 
     name = "top.MatMul"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
 
     input = operand_def(TensorType)
@@ -123,8 +125,11 @@ class TopMatMul(TopOp):
                     return _lower_activations(self, ctx)
                 return _lower_multiplier(self, ctx) if ctx.chip.requant_words > 0 else _lower_shift(self, ctx)
             ctx.fallback(self, why)
-        operands = [ctx.none() if is_none(v) else ctx.operand(v, "f32", self) for v in self.operands]
-        return self.build_tpu(ctx, operands, f32, {}, relu_limit_of(self))
+        mode = ctx.float_mode(self)
+        operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
+        bias_mode = mode if mode == "f16" else "f32"  # numerics.md 9.2: F16 rounds the bias too
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
+        return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         x, y, right = ctx.quant(self.input), ctx.quant(self.output), ctx.array(self.right)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit
-from xdsl.dialects.builtin import IntegerAttr, f32
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
@@ -73,9 +73,9 @@ class TopMul(NaryTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        operands = [ctx.operand(v, "f32", self) for v in self.inputs]
+        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
-        return ctx.build(TpuMul, operands, attributes, f32, shape_of(self.output), op_name(self))
+        return ctx.build(TpuMul, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""

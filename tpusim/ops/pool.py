@@ -6,21 +6,23 @@ from typing import Any, ClassVar
 
 from tpusim_kernels import pool as kernels
 from tpusim_kernels.prim.multiplier import avgpool_table, best_fit
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, StringAttr, TensorType, f32
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, ints_attr, op_name, text
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, ints, ints_attr, op_name, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.ops.base import (
     Array,
     Axis,
     EmitContext,
+    FloatRule,
     ImportContext,
     LoweringContext,
     OnnxNode,
+    QuantInfo,
     RangeRule,
     Shape,
     TensorSlice,
@@ -41,6 +43,7 @@ from tpusim.ops.families import (
     value_dtype,
     window_need,
     window_pads,
+    zero_point,
 )
 from tpusim.ops.rescale import lower_same_scale, requantised
 
@@ -161,6 +164,7 @@ class TopAvgPool(PoolTop):
     """`top.AvgPool`: sum over the window divided by its elements, padding counted if count_include_pad."""
 
     name = "top.AvgPool"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True, forward_without_multiplier=True)
 
@@ -184,16 +188,19 @@ class TopAvgPool(PoolTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        operands, attributes = [ctx.operand(self.input, "f32", self)], self.tpu_attributes("Avg", relu_limit_of(self))
-        return ctx.build(TpuPool2D, operands, attributes, f32, shape_of(self.output), op_name(self))
+        operands, attributes = (
+            [ctx.operand(self.input, ctx.float_mode(self), self)],
+            self.tpu_attributes("Avg", relu_limit_of(self)),
+        )
+        return ctx.build(TpuPool2D, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        if x.zero_point or y.zero_point:
-            return "the average of asymmetric integers is computed in float"
+        if ctx.asymmetric:
+            return self._lower_zero_points(ctx, x, y)
         if ctx.chip.requant_words == 0:
             return self._lower_shift(ctx)
         try:
@@ -201,6 +208,22 @@ class TopAvgPool(PoolTop):
         except ValueError as error:
             return str(error)
         return self._build(ctx, m, r, self.output, op_name(self))
+
+    def _lower_zero_points(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """With zero points: one real scale and offset (numerics.md 9.6); an uneven window is averaged in float."""
+        g, shape = self.geometry, shape_of(self.input)
+        (kh, kw), (sh, sw), (top, left, bottom, right) = g["kernel"], g["strides"], g["pads"]
+        oh, ow = shape_of(self.output)[2:]
+        if (ow - 1) * sw + kw < shape[3] + left + right or (oh - 1) * sh + kh < shape[2] + top + bottom:
+            return "an uneven window with zero points is averaged in float (numerics.md 9.6)"
+        if any(g["pads"]) and not is_set(self.count_include_pad):
+            return "padding that is not counted would count the zero point"
+        attributes = self.tpu_attributes("Avg") | {
+            "scale": float_attr(x.scale / (self.elements * y.scale)),
+            "offset": float_attr(y.zero_point - x.scale / y.scale * x.zero_point),
+        }
+        operands, element = [ctx.operand(self.input, "int8", self)], ctx.quantised_type(self.output)
+        return ctx.build(TpuPool2D, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _lower_shift(self, ctx: LoweringContext) -> SSAValue | str:
         """BM1684: the table of 1/k, at the input's scale (numerics.md 5.4).
@@ -242,6 +265,8 @@ class TpuPool2D(TpuOp):
     relu_limit = opt_attr_def(FloatAttr)
     multiplier = opt_attr_def(IntegerAttr)
     rshift = opt_attr_def(IntegerAttr)
+    scale = opt_attr_def(FloatAttr)
+    offset = opt_attr_def(FloatAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
     @property
@@ -268,6 +293,12 @@ class TpuPool2D(TpuOp):
         if self.pool_mode.data == "Max":
             return (limited(kernels.maxpool2d(x, **self.geometry, do_relu=relu), self),)
         counted = is_set(self.count_include_pad)
+        if self.scale is not None and self.offset is not None:
+            y = kernels.avgpool2d_asym(
+                x, self.scale.value.data, self.offset.value.data, zero_point(self.input), zero_point(self.output),
+                **self.geometry, count_include_pad=counted, do_relu=relu, out_dtype=value_dtype(self.output),
+            )  # fmt: skip
+            return (y,)
         if self.scaling is None:
             y = kernels.avgpool2d_float(x, **self.geometry, count_include_pad=counted, do_relu=relu)
             return (limited(y, self),)
@@ -305,5 +336,7 @@ class TpuPool2D(TpuOp):
             kernel=g["kernel"], strides=g["strides"], pads=(top, left, bottom, right),
             count_include_pad=is_set(self.count_include_pad), relu=relu_of(self),
             requant=None if self.scaling is None else isa.Requant(*self.scaling),
+            scale=self.scale.value.data if self.scale else 0.0, offset=self.offset.value.data if self.offset else 0.0,
+            pad_value=zero_point(self.input), zero_point=zero_point(self.output),
         )  # fmt: skip
         emit_limit(ctx, self)

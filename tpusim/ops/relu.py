@@ -13,10 +13,10 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import float_attr, int_attr, op_name, set_op_name
-from tpusim.ir.types import f32, shape_of, uniform_of
+from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, RangeRule, TopOp
+from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, RangeRule, TopOp
 from tpusim.ops.families import (
     UnaryTop,
     UnaryTpu,
@@ -39,6 +39,7 @@ class TopRelu(UnaryTop):
     """`top.Relu`: max(x, 0), then min(., relu_limit) if relu_limit > 0."""
 
     name = "top.Relu"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Relu",)
     RANGE: ClassVar[RangeRule] = RangeRule(backward=True, forward=True)
 
@@ -67,16 +68,19 @@ class TopRelu(UnaryTop):
                 operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
                 return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
             ctx.fallback(self, attributes)
-        operand, limit = ctx.operand(self.input, "f32", self), {"relu_limit": float_attr(relu_limit_of(self))}
-        return ctx.build(TpuRelu, [operand], limit, f32, shape_of(self.output), op_name(self))
+        operand, limit = (
+            ctx.operand(self.input, ctx.float_mode(self), self),
+            {"relu_limit": float_attr(relu_limit_of(self))},
+        )
+        return ctx.build(TpuRelu, [operand], limit, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _integer_attributes(self, ctx: LoweringContext) -> dict[str, Attribute] | str:
         """What the integer form needs, or why there is none."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        if x.zero_point or y.zero_point:
-            return "there is no integer form with zero points"
+        if ctx.asymmetric:
+            return "there is no integer form with zero points (numerics.md 9.7)"
         if ctx.chip.requant_words == 0:  # a chip without requant multipliers rescales in 8 bits (numerics.md 5.4)
             r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
             return {"multiplier": int_attr(bm1684_multiplier(1.0, r, x.scale, y.scale)), "rshift": int_attr(r)}
@@ -150,8 +154,10 @@ class TopClip(UnaryTop):
         """tpu.Clip in float; tpusim has no integer form (numerics.md 12: float fallback)."""
         if ctx.mode(self) == "int8":
             ctx.fallback(self, "Clip runs in float")
-        operand = ctx.operand(self.input, "f32", self)
-        return ctx.build(TpuClip, [operand], dict(self.attributes), f32, shape_of(self.output), op_name(self))
+        operand = ctx.operand(self.input, ctx.float_mode(self), self)
+        return ctx.build(
+            TpuClip, [operand], dict(self.attributes), ctx.float_type(self), shape_of(self.output), op_name(self)
+        )
 
 
 def _bounds(ctx: ImportContext, node: OnnxNode) -> tuple[float, float]:

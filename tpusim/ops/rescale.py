@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit_positive
-from xdsl.dialects.builtin import IntegerAttr, f32
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 
@@ -127,5 +127,5 @@ def lower_same_scale(
             why_not = "the input's scale is more than 126 times the output's"
         assert why_not is not None  # every way here set it
         ctx.fallback(op, why_not)
-    operands = [ctx.operand(value, "f32", op)]
-    return ctx.build(cls, operands, float_attributes or attributes, f32, shape_of(result), name)
+    operands = [ctx.operand(value, ctx.float_mode(op), op)]
+    return ctx.build(cls, operands, float_attributes or attributes, ctx.float_type(op), shape_of(result), name)

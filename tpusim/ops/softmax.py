@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import softmax as kernels
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -79,8 +79,8 @@ class NormalisedExponential(UnaryTop):
                 operands = [ctx.operand(self.input, "int8", self), table]
                 return ctx.build(TpuSoftmax, operands, attributes, ctx.quantised_type(self.output), shape, name)
             ctx.fallback(self, why or "the input is not calibrated")
-        operands = [ctx.operand(self.input, "f32", self), ctx.none()]
-        return ctx.build(TpuSoftmax, operands, attributes, f32, shape, name)
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.none()]
+        return ctx.build(TpuSoftmax, operands, attributes, ctx.float_type(self), shape, name)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if self.LOG:

@@ -3,8 +3,16 @@
 import numpy as np
 
 from tpusim.isa.commands import Conv, Depthwise, Pool, Requant
-from tpusim.isa.region import View, numpy_dtype
-from tpusim.simulator.integer import check_accumulator, is_float, requantize, rounding_shift, saturate
+from tpusim.isa.region import View, itemsize
+from tpusim.simulator.integer import (
+    check_accumulator,
+    float_to_integer,
+    is_float,
+    requantize,
+    round_half_away,
+    rounding_shift,
+    saturate,
+)
 from tpusim.simulator.memory import Machine
 from tpusim.simulator.product import carrier
 from tpusim.simulator.windows import Window, padded, patches, tap
@@ -55,52 +63,57 @@ def _depthwise(image: np.ndarray, weights: np.ndarray, window: Window, size: tup
 
 
 def _channel_requant(acc: np.ndarray, table: np.ndarray, output: View, relu: bool) -> np.ndarray:
-    """Requant per channel; a table row is (multiplier, -rshift, zero point)."""
-    multiplier, left, zero = (table[0, :, 0, i].astype(np.int64)[:, None, None] for i in range(3))
+    """Requant per channel; a table row is (multiplier, -rshift, zero point), or two words with both packed (2.3)."""
+    words = table[0, :, 0].astype(np.int64)
+    if words.shape[1] == 2:
+        second = table[0, :, 0, 1]
+        left, zero = (second & 0xFF).astype(np.uint8).view(np.int8), second >> 16
+        words = np.stack([words[:, 0], left.astype(np.int64), zero.astype(np.int64)], axis=1)
+    multiplier, left, zero = (words[:, i, None, None] for i in range(3))
     scaled = rounding_shift(acc * multiplier, -left, "half_up") + zero
     return saturate(np.maximum(scaled, zero) if relu else scaled, output.dtype)
 
 
 def _finish(command: Conv | Depthwise, acc: np.ndarray, memory: Machine) -> np.ndarray:
     """Bias, requant and relu of an accumulator (n, oc, oh, ow) of a float carrier."""
-    bias = None if command.bias is None else memory.read(command.bias).reshape(-1, 1, 1)
+    bias = None if command.bias is None else memory.load(command.bias).reshape(-1, 1, 1)
     if is_float(command.input.dtype):
         total = acc if bias is None else acc + bias
         total = np.maximum(total, 0.0) if command.relu else total
         total = np.minimum(total, command.relu_limit) if command.relu and command.relu_limit >= 0 else total
-        return total.astype(numpy_dtype(command.output.dtype))
+        return total.astype(np.float32)
     total = acc.astype(np.int64)
     if bias is not None:
         total += bias
     check_accumulator(total, command)
     if command.requant_table is not None:
-        return _channel_requant(total, memory.read(command.requant_table), command.output, command.relu)
+        return _channel_requant(total, memory.load(command.requant_table), command.output, command.relu)
     return requantize(total, command.requant or Requant(), command.output.dtype, relu=command.relu)
 
 
 def conv(command: Conv, memory: Machine) -> None:
     """CONV: im2col and BLAS; 1x1 without im2col; groups as one batched product."""
     window = Window(command.kernel, command.strides, command.pads, command.dilations)
-    image, packed = memory.read(command.input), memory.read(command.filter)
+    image, packed = memory.load(command.input), memory.load(command.filter)
     channels, taps = image.shape[1] // command.groups, command.kernel[0] * command.kernel[1]
-    weights = unpack_filter(packed, channels, taps, memory.chip.filter_packing(packed.itemsize))
+    weights = unpack_filter(packed, channels, taps, memory.chip.filter_packing(itemsize(command.filter.dtype)))
     wide = carrier(image.dtype, weights.dtype, channels * taps)
     _, _, oh, ow = command.output.shape
     image = padded(image, window, command.pad_value, wide)
     acc = _convolve(image, weights.astype(wide), window, command.groups, (oh, ow))
-    memory.write(command.output, _finish(command, acc, memory))
+    memory.store(command.output, _finish(command, acc, memory))
 
 
 def depthwise(command: Depthwise, memory: Machine) -> None:
     """PorD depthwise: one multiply-add per kernel position."""
     window = Window(command.kernel, command.strides, command.pads, command.dilations)
-    image, packed = memory.read(command.input), memory.read(command.filter)
+    image, packed = memory.load(command.input), memory.load(command.filter)
     weights = packed.reshape(packed.shape[1], -1)
     wide = carrier(image.dtype, weights.dtype, weights.shape[1])
     _, _, oh, ow = command.output.shape
     image = padded(image, window, command.pad_value, wide)
     acc = _depthwise(image, weights.astype(wide), window, (oh, ow))
-    memory.write(command.output, _finish(command, acc, memory))
+    memory.store(command.output, _finish(command, acc, memory))
 
 
 def _max_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
@@ -127,7 +140,7 @@ def _counts(command: Pool) -> np.ndarray:
 
 
 def _window_sums(command: Pool, image: np.ndarray, window: Window, dtype: np.dtype) -> np.ndarray:
-    image = padded(image, window, 0, dtype)
+    image = padded(image, window, command.pad_value, dtype)
     size = (command.output.shape[2], command.output.shape[3])
     total = np.zeros((*image.shape[:2], *size), dtype)
     for k in range(window.kernel[0] * window.kernel[1]):
@@ -140,8 +153,12 @@ def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarra
     counts = _counts(command)
     if is_float(command.input.dtype):
         mean = _window_sums(command, image, window, np.dtype(np.float64)) / counts
-        return (np.maximum(mean, 0.0) if command.relu else mean).astype(numpy_dtype(command.output.dtype))
+        return (np.maximum(mean, 0.0) if command.relu else mean).astype(np.float32)
     scaled = _window_sums(command, image, window, np.dtype(np.int64)) * (window.kernel[0] * window.kernel[1])
+    if command.scale > 0:
+        real = scaled / counts * command.scale + command.offset
+        found = float_to_integer(round_half_away(real), 0, "i32").astype(np.int64)
+        return saturate(np.maximum(found, command.zero_point) if command.relu else found, command.output.dtype)
     average = np.sign(scaled) * ((2 * np.abs(scaled) + counts) // (2 * counts))
     return requantize(average, command.requant or Requant(), command.output.dtype, relu=command.relu)
 
@@ -149,15 +166,15 @@ def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarra
 def pool(command: Pool, memory: Machine) -> None:
     """PorD pooling."""
     window = Window(command.kernel, command.strides, command.pads)
-    image = memory.read(command.input)
+    image = memory.load(command.input)
     if command.mode == "avg":
-        memory.write(command.output, _average_pool(command, image, window))
+        memory.store(command.output, _average_pool(command, image, window))
         return
     best = _max_pool(command, image, window)
     if command.requant is None and command.input.dtype == command.output.dtype:
-        memory.write(command.output, np.maximum(best, 0) if command.relu else best)
+        memory.store(command.output, np.maximum(best, 0) if command.relu else best)
     else:
-        memory.write(
+        memory.store(
             command.output,
             requantize(best.astype(np.int64), command.requant or Requant(), command.output.dtype, relu=command.relu),
         )

@@ -20,11 +20,13 @@ from tpusim.isa.commands import (
     Fn,
     GlobalKernel,
     LaneCopy,
+    Lut,
     MatMul,
     Move,
     Pool,
     Quantize,
     Rescale,
+    Select,
 )
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
@@ -47,7 +49,8 @@ class _Array(NamedTuple):
 def _array(chip: ChipSpec, size: int) -> _Array:
     """P and A of the chip; f32 runs on the vector units: P = 1, A = E."""
     vector = chip.eu_elements(size)
-    return _Array(chip.lanes, vector, chip.filter_packing(size), vector if size == 4 else chip.cube_pixels)
+    pixels = {4: vector, 2: chip.cube_pixels * 2 // chip.half_mac_divisor}.get(size, chip.cube_pixels)
+    return _Array(chip.lanes, vector, chip.filter_packing(size), pixels)
 
 
 def _cycles(start_up: int, operations: int, rate: int) -> int:
@@ -97,6 +100,17 @@ def _elementwise(command: Arith | ChannelScale, chip: ChipSpec) -> int:
     return _cycles(11, _padded_elements(command.output, chip, vector), vector * chip.lanes)
 
 
+def _select(command: Select, chip: ChipSpec) -> int:
+    """Two AR: the product, and the selection."""
+    vector = _vector_length(command, chip)
+    return _cycles(11, 2 * _padded_elements(command.output, chip, vector), vector * chip.lanes)
+
+
+def _lut(command: Lut, chip: ChipSpec) -> int:
+    """SG: one element per lane and cycle."""
+    return _cycles(11, _padded_elements(command.output, chip, 1), chip.lanes)
+
+
 def _requant(command: Rescale | Quantize | Dequantize, chip: ChipSpec) -> int:
     vector = _vector_length(command, chip)
     return _cycles(11, 3 * _padded_elements(command.output, chip, vector), 3 * vector * chip.lanes)
@@ -115,27 +129,54 @@ class _Steps(NamedTuple):
     requants: int = 0
 
 
+_ACTIVE_STEPS: dict[str, _Steps] = {
+    **dict.fromkeys(("EXP", "LN", "LOG2", "SIN", "COS", "TAN", "SQRT", "RSQRT"), _Steps(arithmetic=1, series=1)),
+    **dict.fromkeys(("SIGMOID", "TANH", "SINH", "COSH", "ELU", "ARCCOS"), _Steps(arithmetic=4, series=1)),
+    **dict.fromkeys(("SILU", "SWISH", "QGELU", "LOG_SIGMOID", "ERF"), _Steps(arithmetic=5, series=1)),
+    **dict.fromkeys(("TGELU", "GELU"), _Steps(arithmetic=8, series=1)),
+    **dict.fromkeys(("SOFT_PLUS", "ARCTANH"), _Steps(arithmetic=3, series=2)),
+    "MISH": _Steps(arithmetic=6, series=3),
+    "HSIGMOID": _Steps(arithmetic=3),
+    "HSWISH": _Steps(arithmetic=4),
+    "SOFT_SIGN": _Steps(arithmetic=7),
+    "RECIPROCAL": _Steps(arithmetic=5),
+}
+"""AR steps and Taylor series of an activation; a division counts 5 (hardware.md 5.1). Others are one AR."""
+
+
+_FIXED_STEPS: dict[str, _Steps] = {
+    "softmax_int": _Steps(arithmetic=4, lookups=1, requants=1),  # max, subtract, sum, multiply; table; requant
+    "layernorm": _Steps(arithmetic=9, series=1),  # two sums, subtract, square, add, divide, three products; root
+    "groupnorm": _Steps(arithmetic=9, series=1),
+    "reduce": _Steps(arithmetic=1),  # one pass over the input
+    "sub_int": _Steps(arithmetic=1, requants=2),  # multiply and shift per operand, one subtraction
+    "const_int": _Steps(arithmetic=2, requants=1),  # product, constant; shift
+    "interp": _Steps(arithmetic=6),  # difference, product, sum in two directions
+    "gather": _Steps(arithmetic=0, lookups=1),  # one table access per element
+    **dict.fromkeys(("concat", "reshape", "pad", "slice", "tile"), _Steps(arithmetic=1)),  # one copy
+}
+"""Macro functions whose steps depend on no parameter."""
+
+
 def _function_steps(command: Fn) -> _Steps:
     match command.function:
         case "softmax":  # max, subtract, scale, sum, divide (5); exp, and log if asked
             return _Steps(arithmetic=9, series=2 if command.params.get("log") else 1)
-        case "softmax_int":  # max, subtract, sum, multiply; table; requant
-            return _Steps(arithmetic=4, lookups=1, requants=1)
         case "lrn":  # square, one sum per neighbour, scale, bias, multiply; log and exp
             return _Steps(arithmetic=4 + int(command.params.get("size", 1)), series=2)
+        case "active":
+            return _ACTIVE_STEPS.get(str(command.params.get("mode")), _Steps(arithmetic=1))
         case "add_int":  # multiply and shift per operand, additions
             return _Steps(arithmetic=len(command.inputs) - 1, requants=len(command.inputs))
         case "mul_int":  # products, one requant
             return _Steps(arithmetic=len(command.inputs) - 1, requants=1)
-        case "concat" | "reshape":  # one copy
-            return _Steps(arithmetic=1)
-        case _:  # unknown to the table: a series and two vector steps
-            return _Steps(arithmetic=2, series=1)
+        case name:  # unknown to the table: a series and two vector steps
+            return _FIXED_STEPS.get(name, _Steps(arithmetic=2, series=1))
 
 
 def _function(command: Fn, chip: ChipSpec) -> int:
     vector, steps = _vector_length(command, chip), _function_steps(command)
-    elements = _padded_elements(command.output, chip, vector)
+    elements = _padded_elements(command.inputs[0] if command.function == "reduce" else command.output, chip, vector)
     rate = vector * chip.lanes
     return (
         steps.arithmetic * _cycles(11, elements, rate)
@@ -155,6 +196,8 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     Quantize: _requant,
     Dequantize: _requant,
     ChannelScale: _elementwise,
+    Select: _select,
+    Lut: _lut,
     LaneCopy: _lane_copy,
     Fn: _function,
 }

@@ -10,8 +10,9 @@ import numpy as np
 
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Fn
-from tpusim.isa.region import numpy_dtype
+from tpusim.simulator.activation import active
 from tpusim.simulator.integer import float_to_integer, is_float, round_half_away, rounding_shift, saturate
+from tpusim.simulator.statistics import groupnorm, layernorm, reduce
 
 Operands = tuple[np.ndarray, ...]
 
@@ -88,6 +89,91 @@ def mul_int(command: Fn, operands: Operands) -> np.ndarray:
     return saturate(scaled + int(command.params["z"]), command.output.dtype)
 
 
+def sub_int(command: Fn, operands: Operands) -> np.ndarray:
+    """Integer difference (numerics.md 9.0): sat(relu(RSR(q_0*m_0, r_0) - RSR(q_1*m_1, r_1))); params as add_int."""
+    first, second = (
+        rounding_shift(x * int(command.params[f"m{i}"]), int(command.params[f"r{i}"]), "half_up")
+        for i, x in enumerate(_integers(command, operands))
+    )
+    return saturate(first - second, command.output.dtype, floor=0 if command.params["relu"] else None)
+
+
+def const_int(command: Fn, operands: Operands) -> np.ndarray:
+    """A tensor and a number (numerics.md 9.3): t = q*m; t + c, t - c (or c - t), max or min; RSR(t, r) + z; relu at z.
+
+    params: kind, m, r, c, z, relu, reverse.
+    """
+    term, number = operands[0].astype(np.int64) * int(command.params["m"]), np.int64(int(command.params["c"]))
+    match command.params["kind"]:
+        case "add":
+            term = term + number
+        case "sub":
+            term = number - term if command.params["reverse"] else term - number
+        case "max":
+            term = np.maximum(term, number)
+        case "min":
+            term = np.minimum(term, number)
+        case kind:
+            raise SimulationError(f"{command.label}: kind add, sub, max or min is required, got {kind!r}")
+    zero = int(command.params["z"])
+    scaled = rounding_shift(term, int(command.params["r"]), "half_up") + zero
+    return saturate(scaled, command.output.dtype, floor=zero if command.params["relu"] else None)
+
+
+def _whole(command: Fn, name: str) -> tuple[int, ...]:
+    """The integers of the parameters name0, name1 ..., one per axis or as many as there are."""
+    found: list[int] = []
+    while f"{name}{len(found)}" in command.params:
+        found.append(int(command.params[f"{name}{len(found)}"]))
+    return tuple(found)
+
+
+def pad(command: Fn, operands: Operands) -> np.ndarray:
+    """Padding before (params b0 ...) and after (a0 ...) every axis: mode constant (value), reflect or edge."""
+    widths = list(zip(_whole(command, "b"), _whole(command, "a"), strict=True))
+    mode = str(command.params["mode"])
+    if mode == "constant":
+        x = operands[0]
+        value = np.asarray(command.params["value"]).astype(x.dtype)
+        return np.pad(x, widths, constant_values=value)
+    return np.pad(operands[0], widths, mode=mode)  # type: ignore[call-overload]
+
+
+def slice_(command: Fn, operands: Operands) -> np.ndarray:
+    """Every step-th element (params s0 ...) from an offset (o0 ...) along each axis, as many as the output has."""
+    starts, steps, sizes = _whole(command, "o"), _whole(command, "s"), command.output.shape
+    parts = zip(starts, steps, sizes, strict=True)
+    return operands[0][tuple(slice(o, o + (n - 1) * s + 1, s) for o, s, n in parts)]
+
+
+def tile(command: Fn, operands: Operands) -> np.ndarray:
+    """The operand repeated t0, t1 ... times along each axis."""
+    return np.tile(operands[0], _whole(command, "t"))
+
+
+def gather(command: Fn, operands: Operands) -> np.ndarray:
+    """Elements of the first operand at the indices that the second holds, along `axis`."""
+    data, indices = operands
+    return np.take(data, indices, axis=int(command.params["axis"])).reshape(command.output.shape)
+
+
+def interp(command: Fn, operands: Operands) -> np.ndarray:
+    """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
+
+    params: scale_h, scale_w (input per output element), align_corners; the last element has no right neighbour.
+    """
+    (image,) = operands
+    for axis, scale in ((2, float(command.params["scale_h"])), (3, float(command.params["scale_w"]))):
+        last, places = image.shape[axis] - 1, np.arange(command.output.shape[axis])
+        source = places * scale if command.params["align_corners"] else (places + 0.5) * scale - 0.5
+        source = np.minimum(np.maximum(source, 0.0), float(last))
+        left = source.astype(np.int64)
+        d = (source - left).astype(np.float32).reshape([-1 if i == axis else 1 for i in range(4)])
+        a, b = image.take(left, axis), image.take(np.minimum(left + 1, last), axis)
+        image = a + d * (b - a)
+    return image
+
+
 def concat(command: Fn, operands: Operands) -> np.ndarray:
     """Operands one after the other along `axis`; bytes are moved unchanged."""
     return np.concatenate(operands, axis=int(command.params["axis"]))
@@ -102,8 +188,19 @@ FUNCTIONS: dict[str, Callable[[Fn, Operands], np.ndarray]] = {
     "softmax": softmax,
     "softmax_int": softmax_int,
     "lrn": lrn,
+    "active": active,
+    "layernorm": layernorm,
+    "groupnorm": groupnorm,
+    "reduce": reduce,
     "add_int": add_int,
     "mul_int": mul_int,
+    "sub_int": sub_int,
+    "const_int": const_int,
+    "pad": pad,
+    "slice": slice_,
+    "tile": tile,
+    "gather": gather,
+    "interp": interp,
     "concat": concat,
     "reshape": reshape,
 }
@@ -121,4 +218,4 @@ def function(command: Fn, operands: Operands) -> np.ndarray:
         result = compute(command, operands)
     except KeyError as error:
         raise SimulationError(f"{command.label}: function '{command.function}' needs parameter {error}") from error
-    return result.astype(numpy_dtype(command.output.dtype)) if is_float(command.output.dtype) else result
+    return result.astype(np.float32) if is_float(command.output.dtype) else result

@@ -16,6 +16,20 @@ def limits(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
+def narrowed(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """f32 to a 16-bit float, half to even (numerics.md 8.2).
+
+    f16: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, but those that round to the
+    smallest normal become it.
+    """
+    with np.errstate(over="ignore"):
+        found = values.astype(np.float32).astype(numpy_dtype(dtype))
+    if dtype == "bf16":
+        tiny = np.abs(found.astype(np.float32)) < np.finfo(np.float32).tiny
+        found = np.where(tiny, np.copysign(np.float32(0), values).astype(found.dtype), found)
+    return found
+
+
 def is_float(dtype: DType) -> bool:
     """Whether a command dtype is a float type."""
     return dtype in ("f32", "f16", "bf16")

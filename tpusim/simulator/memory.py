@@ -14,6 +14,7 @@ from tpusim.isa.layout import Extent, extent
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.simulator.blocks import Block, Index, blocks
+from tpusim.simulator.integer import narrowed
 
 Cells = tuple[Index, np.ndarray]
 """One box of a view: which part of the tensor it is, and a writable window into memory."""
@@ -150,6 +151,15 @@ class Machine(Memory):
         for index, window in self._cells(view):
             out[index].reshape(window.shape)[...] = window
         return out
+
+    def load(self, view: View) -> np.ndarray:
+        """The operand of a TIU command: as `read`, 16-bit floats widened to f32, in which the TIU computes."""
+        array = self.read(view)
+        return array.astype(np.float32) if view.dtype in ("f16", "bf16") else array
+
+    def store(self, view: View, array: np.ndarray) -> None:
+        """The result of a TIU command: as `write`, f32 results narrowed once to a 16-bit float view."""
+        self.write(view, narrowed(array, view.dtype) if view.dtype in ("f16", "bf16") else array)
 
     def write(self, view: View, array: np.ndarray) -> None:
         """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others."""

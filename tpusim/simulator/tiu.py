@@ -19,13 +19,15 @@ from tpusim.isa.commands import (
     Dequantize,
     Fn,
     LaneCopy,
+    Lut,
     MatMul,
     Pool,
     Quantize,
     Requant,
     Rescale,
+    Select,
 )
-from tpusim.isa.region import View, numpy_dtype
+from tpusim.isa.region import View
 from tpusim.simulator.conv import conv, depthwise, pool
 from tpusim.simulator.function import function
 from tpusim.simulator.integer import (
@@ -51,14 +53,14 @@ def _matrices(array: np.ndarray, view: View, transpose: bool) -> np.ndarray:
 
 def matmul(command: MatMul, memory: Machine) -> None:
     """MM2: batched product; f32 accumulates in float64 with one rounding; relu comes before the requant (9.2)."""
-    left = _matrices(memory.read(command.left), command.left, command.left_transpose)
-    right = _matrices(memory.read(command.right), command.right, command.right_transpose)
+    left = _matrices(memory.load(command.left), command.left, command.left_transpose)
+    right = _matrices(memory.load(command.right), command.right, command.right_transpose)
     wide = carrier(left.dtype, right.dtype, left.shape[-1])
     acc = left.astype(wide) @ right.astype(wide)
-    bias = None if command.bias is None else memory.read(command.bias).reshape(-1)
+    bias = None if command.bias is None else memory.load(command.bias).reshape(-1)
     if is_float(command.left.dtype):
         total = acc if bias is None else acc + bias
-        result = (np.maximum(total, 0.0) if command.relu else total).astype(numpy_dtype(command.output.dtype))
+        result = (np.maximum(total, 0.0) if command.relu else total).astype(np.float32)
     else:
         total = acc.astype(np.int64)
         if bias is not None:
@@ -66,13 +68,20 @@ def matmul(command: MatMul, memory: Machine) -> None:
         check_accumulator(total, command)
         total = np.maximum(total, 0) if command.relu else total
         result = requantize(total, command.requant or Requant(), command.output.dtype)
-    memory.write(command.output, result.reshape(command.output.shape))
+    memory.store(command.output, result.reshape(command.output.shape))
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """IEEE division: by zero gives an infinity or NaN, no warning."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.divide(a, b)
 
 
 _ARITH: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
+    "div": _quotient,
     "max": np.maximum,
     "min": np.minimum,
     "copy": lambda a, b: a,
@@ -83,46 +92,46 @@ def arith(command: Arith, memory: Machine) -> None:
     """AR: element-wise; integers exact and saturated, f32 one IEEE operation."""
     floating = is_float(command.output.dtype)
     kind = np.dtype(np.float32 if floating else np.int64)
-    a = memory.read(command.a).astype(kind)
-    b = memory.read(command.b).astype(kind) if isinstance(command.b, View) else kind.type(command.b)
+    a = memory.load(command.a).astype(kind)
+    b = memory.load(command.b).astype(kind) if isinstance(command.b, View) else kind.type(command.b)
     result = _ARITH[command.kind](a, b)
     if command.relu:
         result = np.maximum(result, 0)
         result = np.minimum(result, kind.type(command.relu_limit)) if command.relu_limit >= 0 else result
     result = np.broadcast_to(result, command.output.shape)
     dtype = command.output.dtype
-    memory.write(command.output, result.astype(numpy_dtype(dtype)) if floating else saturate(result, dtype))
+    memory.store(command.output, result.astype(np.float32) if floating else saturate(result, dtype))
 
 
 def rescale(command: Rescale, memory: Machine) -> None:
     """RQ rq1: integer requant, relu at the zero point."""
-    values = memory.read(command.input).astype(np.int64)
+    values = memory.load(command.input).astype(np.int64)
     if command.input_zero:
         values -= command.input_zero
-    memory.write(command.output, requantize(values, command.requant, command.output.dtype, relu=command.relu))
+    memory.store(command.output, requantize(values, command.requant, command.output.dtype, relu=command.relu))
 
 
 def quantize(command: Quantize, memory: Machine) -> None:
     """RQ rq0: one f32 product, round half away, zero point, saturate."""
-    product = memory.read(command.input) * np.float32(command.scale)
-    memory.write(command.output, float_to_integer(round_half_away(product), command.zero_point, command.output.dtype))
+    product = memory.load(command.input) * np.float32(command.scale)
+    memory.store(command.output, float_to_integer(round_half_away(product), command.zero_point, command.output.dtype))
 
 
 def dequantize(command: Dequantize, memory: Machine) -> None:
     """DQ dq0: one f32 product of the scale and the integer less its zero point."""
-    values = memory.read(command.input).astype(np.int64) - command.zero_point
-    memory.write(command.output, values.astype(np.float32) * np.float32(command.scale))
+    values = memory.load(command.input).astype(np.int64) - command.zero_point
+    memory.store(command.output, values.astype(np.float32) * np.float32(command.scale))
 
 
 def channel_scale(command: ChannelScale, memory: Machine) -> None:
     """AR mac per channel: f32 product then sum, each rounded; integers shifted down, saturated (9.4)."""
-    values, scale = memory.read(command.input), memory.read(command.scale)
-    bias = None if command.bias is None else memory.read(command.bias)
+    values, scale = memory.load(command.input), memory.load(command.scale)
+    bias = None if command.bias is None else memory.load(command.bias)
     if is_float(command.output.dtype):
         total = values.astype(np.float32) * scale.astype(np.float32)
         total = total if bias is None else total + bias.astype(np.float32)
         total = np.maximum(total, 0) if command.relu else total
-        memory.write(command.output, total.astype(numpy_dtype(command.output.dtype)))
+        memory.store(command.output, total.astype(np.float32))
         return
     total = values.astype(np.int64) * scale
     if bias is not None:
@@ -130,11 +139,32 @@ def channel_scale(command: ChannelScale, memory: Machine) -> None:
     if command.clamp16:
         total = np.clip(total, *limits("u16" if command.output.dtype.startswith("u") else "i16"))
     if command.rshift is not None:
-        total = rounding_shift(total, memory.read(command.rshift), "down")
-    memory.write(
+        total = rounding_shift(total, memory.load(command.rshift), "down")
+    memory.store(
         command.output,
         saturate(total + command.zero_point, command.output.dtype, floor=0 if command.relu else None),
     )
+
+
+def select(command: Select, memory: Machine) -> None:
+    """AR select: values above 0 unchanged, the others times their slope (9.0); integers shifted and saturated."""
+    values = memory.load(command.input)
+    floating = is_float(command.output.dtype)
+    kind = np.dtype(np.float32 if floating else np.int64)
+    values = values.astype(kind)
+    slope = memory.load(command.slope).astype(kind) if isinstance(command.slope, View) else kind.type(command.slope)
+    scaled = values * slope
+    if floating:
+        memory.store(command.output, np.where(values > 0, values, scaled))
+        return
+    scaled = rounding_shift(scaled, command.rshift, "half_up")
+    memory.store(command.output, saturate(np.where(values > 0, values, scaled), command.output.dtype))
+
+
+def lut(command: Lut, memory: Machine) -> None:
+    """SG: the entry of the input's byte."""
+    index = memory.read(command.input).view(np.uint8)
+    memory.write(command.output, memory.read(command.table).reshape(-1)[index])
 
 
 def lane_copy(command: LaneCopy, memory: Machine) -> None:
@@ -144,7 +174,7 @@ def lane_copy(command: LaneCopy, memory: Machine) -> None:
 
 def macro(command: Fn, memory: Machine) -> None:
     """FN: a named macro function."""
-    memory.write(command.output, function(command, tuple(memory.read(view) for view in command.inputs)))
+    memory.store(command.output, function(command, tuple(memory.load(view) for view in command.inputs)))
 
 
 EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {
@@ -157,6 +187,8 @@ EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {
     Quantize: quantize,
     Dequantize: dequantize,
     ChannelScale: channel_scale,
+    Select: select,
+    Lut: lut,
     LaneCopy: lane_copy,
     Fn: macro,
 }

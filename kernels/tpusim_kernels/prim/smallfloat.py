@@ -7,6 +7,8 @@ reduce_precision flushes the subnormals of the target, so neither says what the 
 from __future__ import annotations
 
 import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
@@ -68,6 +70,20 @@ def to_bf16(x: ArrayLike) -> Array:
     out = jnp.where(magnitude < _u32(0x7F8000), _u32(0), out)
     out = jnp.where(magnitude < _u32(0x800000), jnp.minimum(out, _u32(0x800000)), out) | sign
     return _value(jnp.where(magnitude > _u32(INFINITY), _u32(0x7FFF0000), out))
+
+
+def widened(x: Array) -> Array:
+    """A float16 or bfloat16 array as f32 (exact); any other array unchanged."""
+    return x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x
+
+
+def narrowed(x: Array, dtype: np.dtype) -> Array:
+    """An f32 array rounded once to float16 or bfloat16 (numerics 8.2); unchanged for any other dtype."""
+    if dtype == np.float16:
+        return to_f16(x).astype(dtype)
+    if dtype == ml_dtypes.bfloat16:
+        return to_bf16(x).astype(dtype)
+    return x
 
 
 @kernel(inline=True)

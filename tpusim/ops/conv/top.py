@@ -8,14 +8,17 @@ import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.prim.multiplier import best_fit_array, bm1684_conv_shift
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, text, value_name
-from tpusim.ir.types import f32, shape_of
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, text, value_name
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
+    FloatRule,
     ImportContext,
     LoweringContext,
     OnnxNode,
@@ -25,7 +28,8 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.conv.tpu import TpuConv2D
-from tpusim.ops.families import conv_extent, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.families import conv_extent, only_user, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.view import TopReshape
 
 SATURATED_BIAS_RATIO = 0.03
 """Share of saturated biases above which the BM1684 shift is lowered (numerics.md 5.4)."""
@@ -36,6 +40,7 @@ class TopConv(TopOp):
     """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none."""
 
     name = "top.Conv"
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Conv",)
 
     input = operand_def(TensorType)
@@ -52,14 +57,20 @@ class TopConv(TopOp):
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Conv with a constant or computed filter; 2-D only."""
+        """ONNX Conv with a constant or computed filter; 1-D as 2-D over (w, 1)."""
         x, filter = ctx.value(node.inputs[0]), ctx.value(node.inputs[1])
-        if len(shape_of(filter)) != 4 or len(shape_of(x)) != 4:
-            raise node.refuse(f"a 2-D convolution is required, got a filter of shape {shape_of(filter)}")
+        rank = len(shape_of(x))
+        if rank not in (3, 4) or len(shape_of(filter)) != rank:
+            raise node.refuse(f"a 1-D or 2-D convolution is required, got a filter of shape {shape_of(filter)}")
         bias = ctx.value(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ctx.none()
         attributes = onnx_window(node, shape_of(x)[2:], kernel=shape_of(filter)[2:])
         attributes |= {"group": int_attr(node.take("group", 1)), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
-        return ctx.build(cls, [x, filter, bias], attributes, node.outputs[0])
+        name = node.outputs[0]
+        if rank == 4:
+            return ctx.build(cls, [x, filter, bias], attributes, name)
+        x, filter = (_as_image(ctx, node.inputs[i], f"{name}_{k}") for i, k in ((0, "input"), (1, "filter")))
+        y = ctx.build(cls, [x, filter, bias], attributes, name + "_2d")
+        return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
 
     @property
     def geometry(self) -> dict[str, tuple[int, ...] | int]:
@@ -90,6 +101,12 @@ class TopConv(TopOp):
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)[1:])
         return out * (per + (not is_none(self.bias)) + relu_of(self))
 
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """What follows a 1-D convolution works on the image."""
+        del weights
+        return (ReshapeBehindChannelOp(),)
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Conv2D in integers if the op is calibrated and its filter constant, else in float."""
         if ctx.mode(self) == "int8":
@@ -113,14 +130,12 @@ class TopConv(TopOp):
         return None
 
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        operands = [ctx.operand(self.input, "f32", self), *(self._constant(ctx, v) for v in (self.filter, self.bias))]
-        return self.build_tpu(ctx, operands, f32, {"relu_limit": float_attr(relu_limit_of(self))})
-
-    def _constant(self, ctx: LoweringContext, value: SSAValue) -> SSAValue:
-        if is_none(value):
-            return ctx.none()
-        array = ctx.array(value)
-        return ctx.operand(value, "f32", self) if array is None else ctx.weight(value_name(value), array)
+        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed."""
+        constant = ctx.array(self.filter) is not None and (is_none(self.bias) or ctx.array(self.bias) is not None)
+        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if constant else ("f32", f32)
+        operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, "f32", self))
+        return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
 
     def build_tpu(
         self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, more: dict[str, Attribute]
@@ -133,6 +148,40 @@ class TopConv(TopOp):
         attributes["do_relu"] = flag(relu_of(self))
         attributes |= {"relu_limit": float_attr(-1.0), **more}
         return ctx.build(TpuConv2D, operands, attributes, element, shape_of(self.output), op_name(self))
+
+
+class ReshapeBehindChannelOp(RewritePattern):
+    """Conv -> Reshape that keeps n and c -> Relu or Scale: the Reshape goes last, so that the op can become the Conv's.
+
+    Such a Reshape stands behind a 1-D convolution.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Reshape takes the op's name, the op one of its own (no such tensor in ONNX)."""
+        view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale") else None
+        if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopConv):
+            return
+        wide, narrow = shape_of(view.input), shape_of(view.output)
+        if wide[:2] != narrow[:2] or only_user(view.input) is None or only_user(view.output) is None:
+            return
+        operands = [view.input, *op.operands[1:]]
+        moved = type(op).create(operands=operands, result_types=[view.input.type], attributes=dict(op.attributes))
+        last = TopReshape.create(
+            operands=[moved.results[0]], result_types=[op.results[0].type], attributes=dict(view.attributes)
+        )
+        set_op_name(moved, op_name(op) + "_2d")
+        set_op_name(last, op_name(op))
+        rewriter.replace(op, [moved, last])
+        rewriter.erase(view)
+
+
+def _as_image(ctx: ImportContext, source: str, name: str) -> SSAValue:
+    """A tensor (n, c, w) as (n, c, w, 1); a constant is reshaped at once."""
+    constant = ctx.constant(source)
+    if constant is not None:
+        return ctx.weight(name, constant[..., None])
+    value = ctx.value(source)
+    return ctx.build(TopReshape, [value], {"shape": ints_attr((*shape_of(value), 1))}, name)
 
 
 def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | int]) -> Shape:

@@ -257,9 +257,9 @@ class TpuConv2D(TpuOp):
         """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
         total = 0
         out = lmem_bytes(output.shape, "i32", chip)
-        if is_set(self.coeff_merged):
+        if is_set(self.coeff_merged) and chip.conv_accumulators:
             total += out
-        if self.depthwise and self.quantised:
+        if self.depthwise and self.quantised and chip.conv_accumulators:
             total += out + ceil_div(output.shape[1], chip.lanes) * prod(self.kernel)
         elif self.groups > 1:
             x = inputs[0]

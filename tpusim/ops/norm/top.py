@@ -16,7 +16,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import flag, float_attr, op_name, set_op_name
-from tpusim.ir.types import f32, is_tensor, shape_of
+from tpusim.ir.types import is_tensor, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
 from tpusim.ops.conv import TopConv
@@ -127,11 +127,11 @@ class TopScale(TopOp):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        constants = [ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in
+        constants = [ctx.float_weight(self, f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in
                      (("scale", scale), ("bias", bias))]  # fmt: skip
-        operands = [ctx.operand(self.input, "f32", self), *constants, ctx.none()]
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self), *constants, ctx.none()]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
-        return ctx.build(TpuScale, operands, attributes, f32, shape_of(self.output), op_name(self))
+        return ctx.build(TpuScale, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""

@@ -1,0 +1,86 @@
+"""Lookup tables of 256 entries (numerics 10), host side: NumPy doubles, used once per op at lowering.
+
+A table is a constant of the compiled model, so it is made here and not by XLA: its entries do not depend on a device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+
+F64 = NDArray[np.float64]
+
+
+def _erf(x: F64) -> F64:
+    return np.array([math.erf(v) for v in x.ravel()]).reshape(x.shape)
+
+
+def _mish(x: F64) -> F64:
+    return x * (2.0 / (1.0 + np.exp(-2.0 * np.log(np.exp(x) + 1.0))) - 1.0)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "ABSVAL": np.abs,
+    "CEIL": np.ceil,
+    "FLOOR": np.floor,
+    "ROUND": round_half_away,
+    "SQRT": np.sqrt,
+    "RSQRT": lambda x: 1.0 / np.sqrt(x),
+    "SQUARE": np.square,
+    "EXP": np.exp,
+    "LN": np.log,
+    "LOG2": np.log2,
+    "ERF": _erf,
+    "SIN": np.sin,
+    "COS": np.cos,
+    "TAN": np.tan,
+    "SINH": np.sinh,
+    "COSH": np.cosh,
+    "TANH": np.tanh,
+    "SIGMOID": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "LOG_SIGMOID": lambda x: -np.logaddexp(0.0, -x),
+    "SILU": lambda x: x / (1.0 + np.exp(-x)),
+    "SWISH": lambda x, beta: x / (1.0 + np.exp(-x * beta)),
+    "GELU": lambda x: 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0))),
+    "TGELU": lambda x: 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
+    "QGELU": lambda x: x / (1.0 + np.exp(-1.702 * x)),
+    "ELU": lambda x, alpha: np.where(x > 0, x, alpha * (np.exp(np.minimum(x, 0.0)) - 1.0)),
+    "HSIGMOID": lambda x, beta, alpha: np.clip(alpha * x + beta, 0.0, 1.0),
+    "HSWISH": lambda x: x * np.clip((x + 3.0) / 6.0, 0.0, 1.0),
+    "SOFT_PLUS": lambda x: np.where(x > 20.0, x, np.log(np.exp(np.minimum(x, 20.0)) + 1.0)),
+    "SOFT_SIGN": lambda x: x / (1.0 + np.abs(x)),
+    "MISH": _mish,
+    "SIGN": np.sign,
+    "RECIPROCAL": lambda x, c: c / x,
+}
+"""The functions of numerics 9.8 that have a table, and c/x. SIGN(0) = 0 (DN-18)."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """How stored bytes stand for numbers: scale * (q - zero_point), q int8 if signed, else uint8."""
+
+    scale: float
+    zero_point: int
+    signed: bool
+
+
+def lookup_table(mode: str, coeffs: tuple[float, ...], source: Bytes, target: Bytes) -> NDArray[np.integer]:
+    """(256,) int8 or uint8: the entry of byte b is sat(round-half-away(f((q - z_in)*s_in)/s_out + z_out)).
+
+    All in double; q is b as the source's stored type, so a negative q has its entry at 256 + q (numerics 10). Where f
+    is infinite the entry saturates, where it is no number it is 0 (DN-19).
+    """
+    if mode not in FUNCTIONS:
+        raise ValueError(f"a table's function must be one of {', '.join(FUNCTIONS)}, got {mode!r}")
+    q = np.arange(256, dtype=np.uint8).view(np.int8 if source.signed else np.uint8).astype(np.float64)
+    with np.errstate(all="ignore"):
+        y = FUNCTIONS[mode]((q - source.zero_point) * source.scale, *coeffs) / target.scale + target.zero_point
+    return saturate_np(round_half_away(y), "int8" if target.signed else "uint8")

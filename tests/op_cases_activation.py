@@ -1,0 +1,162 @@
+"""Rows of op_cases.py: activation functions, layer, group and instance norms, reductions.
+
+One row per function; the forms that differ (wide tensors, other ranks, packed batches) are rows of a few functions, as
+all of them share one class of the chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from op_row import (
+    BATCH,
+    CHIPS,
+    EXACT,
+    EXPONENTS,
+    ROUNDED,
+    SMALL,
+    SUMS,
+    WIDE,
+    Array,
+    Nodes,
+    OpCase,
+    Shape,
+    Tolerance,
+    image,
+    network,
+    node,
+    values,
+)
+
+TINY = (2, 3, 4)
+"""(c, h, w) of the rows that are about a function, not about a shape."""
+BROAD = {"x": (-4.0, 4.0)}
+POSITIVE = {"x": (0.25, 4.0)}
+NO_INTEGERS = {chip: "no integer form" for chip in CHIPS}
+NO_TABLE = {"bm1684": "has no table of this function"}
+LIBRARY = Tolerance(2e-6, 3e-7, "double rounded once against a library's f32 approximation")
+
+
+def functions() -> list[OpCase]:
+    def case(op: str, *, shape: Shape = image(TINY), form: str = "", **more: Any) -> OpCase:  # noqa: B008
+        known = {"ranges": BROAD, "result": "tpu.Lut|tpu.Active", "tolerance": LIBRARY}
+        known |= {k: more.pop(k) for k in ("ranges", "result", "tolerance", "fallback", "axes") if k in more}
+        build = network([node(op, "x", **more)], opset=20)
+        return OpCase(op.lower() + form, build, {"x": shape}, **known)  # type: ignore[arg-type]
+
+    return [
+        case("Sigmoid"),
+        case("Sigmoid", form="-wide", shape=image(WIDE)),
+        case("Sigmoid", form="-2d", shape=(BATCH, 48), axes="n"),
+        case("Sigmoid", form="-3d", shape=(BATCH, 5, 6)),
+        case("Sigmoid", form="-batch-6", shape=image(SMALL, 6), ranges={"x": (0.0, 4.0)}),
+        case("Sigmoid", form="-6d", shape=(BATCH, 2, 2, 2, 2, 2), axes=""),
+        case("Tanh"),
+        case("Gelu", tolerance=Tolerance(1e-4, 1e-6, "ONNX Runtime's erf is an approximation in f32")),
+        case("Gelu", form="-tanh", approximate="tanh", tolerance=Tolerance(1e-4, 1e-6, "f32 tanh of a cancelling sum")),
+        case("HardSigmoid"),
+        case("HardSigmoid", form="-sixth", alpha=1 / 6, beta=0.5),
+        case("HardSwish"),
+        case("Elu"),
+        case("Elu", form="-alpha", alpha=0.3),
+        case("Mish", tolerance=EXPONENTS),
+        case("Softplus", tolerance=EXPONENTS),
+        case("Softsign"),
+        case("Exp", ranges={"x": (-2.0, 1.5)}),
+        case("Log", ranges=POSITIVE),
+        case("Sqrt", ranges=POSITIVE),
+        case("Erf", fallback=NO_TABLE),
+        case("Reciprocal", ranges=POSITIVE, result="tpu.Lut|tpu.Reciprocal"),
+        case("Floor", tolerance=EXACT),
+        case("Ceil", tolerance=EXACT, fallback=NO_TABLE),
+        case("Round", tolerance=EXACT, fallback=NO_TABLE),
+        case("Sign", tolerance=EXACT),
+        case("Sin"),
+        case("Cos", ranges={"x": (-2.0, 2.0)}),
+        case("Abs", tolerance=EXACT, result="tpu.Active"),
+        case("Abs", form="-wide", shape=image(WIDE), tolerance=EXACT, result="tpu.Active"),
+    ]
+
+
+def slopes() -> list[OpCase]:
+    def case(name: str, nodes: Nodes, inputs: Mapping[str, Shape], result: str, **more: Any) -> OpCase:
+        constants = more.pop("constants", {})
+        return OpCase(name, network(nodes, constants), inputs, result, ROUNDED, **more)
+
+    def prelu(name: str, chw: Shape, slope: Array, **more: Any) -> OpCase:
+        return case(name, [node("PRelu", "x w")], {"x": image(chw)}, "tpu.PRelu", constants={"w": slope}, **more)
+
+    x = {"x": image(SMALL)}
+    return [
+        case("leaky", [node("LeakyRelu", "x")], x, "tpu.LeakyRelu", ranges=BROAD),
+        case("leaky-wide", [node("LeakyRelu", "x", alpha=0.2)], {"x": image(WIDE)}, "tpu.LeakyRelu"),
+        case("leaky-steep", [node("LeakyRelu", "x", alpha=-3.0)], {"x": image(SMALL, 6)}, "tpu.LeakyRelu"),
+        case("leaky-2d", [node("LeakyRelu", "x", alpha=0.1)], {"x": (BATCH, 48)}, "tpu.LeakyRelu", axes="n"),
+        prelu("prelu", SMALL, values((5, 1, 1))),
+        prelu("prelu-wide", WIDE, values((1, 70, 1, 1))),
+        prelu("prelu-one-slope", SMALL, np.array([0.25], np.float32)),
+        case("prelu-2d", [node("PRelu", "x w")], {"x": (BATCH, 48)}, "tpu.PRelu", axes="n",
+             constants={"w": values((48,))}),
+    ]  # fmt: skip
+
+
+def fused() -> list[OpCase]:
+    """Networks whose parts become one op."""
+    root, numbers = (
+        np.array(np.sqrt(2.0), np.float32),
+        {"half": np.array(0.5, np.float32), "one": np.ones((), np.float32)},
+    )
+    erf = [node("Mul", "x inverse", "s"), node("Erf", "s", "e"), node("Add", "e one", "g")]
+    constants = numbers | {"inverse": (1 / root).astype(np.float32)}
+
+    def case(name: str, nodes: Nodes, **more: Any) -> OpCase:
+        return OpCase(name, network(nodes, constants), {"x": image(TINY)}, "tpu.Lut|tpu.Active", ranges=BROAD, **more)
+
+    tolerance = Tolerance(1e-4, 1e-6, "ONNX Runtime's erf is an approximation in f32")
+    return [
+        case("silu", [node("Sigmoid", "x", "s"), node("Mul", "x s")], tolerance=LIBRARY),
+        case("gelu-parts", [*erf, node("Mul", "x g", "p"), node("Mul", "p half")], tolerance=tolerance),
+    ]
+
+
+def norms() -> list[OpCase]:
+    def case(name: str, nodes: Nodes, x: Shape, result: str, constants: Mapping[str, Array], opset: int = 21) -> OpCase:
+        return OpCase(
+            name, network(nodes, constants, opset), {"x": x}, result, Tolerance(1e-5, 1e-5, "sums in another order"),
+            axes="", fallback=NO_INTEGERS, ranges={"x": (-2.0, 3.0)},
+        )  # fmt: skip
+
+    layer, group, instance = "tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"
+    pair = {"w": values((6,)), "b": values((6,), 2)}
+    return [
+        case("layernorm", [node("LayerNormalization", "x w b", epsilon=1e-3)], (BATCH, 5, 6), layer, pair),
+        case("layernorm-no-bias", [node("LayerNormalization", "x w", axis=2)], (BATCH, 5, 4, 6), layer,
+             {"w": values((4, 6))}),
+        case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair),
+        case("instancenorm", [node("InstanceNormalization", "x w b")], image((6, 3, 4)), instance, pair, 17),
+    ]  # fmt: skip
+
+
+def reductions() -> list[OpCase]:
+    axes = {"a": np.array([-1, 2])}
+
+    def case(name: str, op: str, inputs: str = "x", opset: int = 17, **attributes: Any) -> OpCase:
+        build = network([node(op, inputs, **attributes)], axes if "a" in inputs.split() else {}, opset)
+        return OpCase(name, build, {"x": image(TINY)}, "tpu.Reduce", SUMS, axes="", fallback=NO_INTEGERS,
+                      ranges={"x": (-1.0, 3.0)})  # fmt: skip
+
+    return [
+        case("reduce-mean", "ReduceMean", axes=[2, 3]),
+        case("reduce-mean-18", "ReduceMean", "x a", 18, keepdims=0),
+        case("reduce-sum", "ReduceSum", "x a"),
+        case("reduce-max", "ReduceMax", axes=[1]),
+        case("reduce-min", "ReduceMin", axes=[3], keepdims=0),
+        case("reduce-l1", "ReduceL1", "x a", 18),
+        case("reduce-l2", "ReduceL2", axes=[-1]),
+        case("reduce-prod", "ReduceProd", axes=[2]),
+    ]
+
+
+CASES: tuple[OpCase, ...] = (*functions(), *slopes(), *fused(), *norms(), *reductions())

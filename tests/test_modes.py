@@ -1,0 +1,150 @@
+"""Chips, number modes and zero points beyond the two chips and modes of test_ops.py: every op row, end to end.
+
+Integers must agree bit for bit between flat inference and the machine; floats within the stated bounds on the machine's
+own inputs (tpusim.pipeline.compare_local).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+import pytest
+from op_cases import BY_ID, CASES, OpCase
+from test_ops import canonical, table
+
+from tpusim import chips
+from tpusim.calibration.stage import apply_table
+from tpusim.codegen import generate
+from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.inference import dequantised, run
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import element_of, storage_dtype, uniform_of
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.lowering.qtable import read_qtable
+from tpusim.memory import assign_addresses
+from tpusim.ops.base import TpuOp
+from tpusim.pipeline import compare_local
+from tpusim.simulator import Simulator, SimulatorOptions
+from tpusim.verify.compare import compare
+from tpusim.verify.tolerances import tpu_vs_top
+
+CONFIGS = {
+    "bm1684x-f16": LoweringConfig("bm1684x", "f16"),
+    "bm1684x-bf16": LoweringConfig("bm1684x", "bf16"),
+    "bm1684x-asym": LoweringConfig("bm1684x", "int8", asymmetric=True),
+    "bm1688-int8": LoweringConfig("bm1688", "int8"),
+    "bm1688-f16": LoweringConfig("bm1688", "f16"),
+    "bm1690-asym": LoweringConfig("bm1690", "int8", asymmetric=True),
+}
+NOT_SIMILAR: dict[tuple[str, str], str] = {}
+"""(row, config) -> why the lowered network is not similar to the float one; agreement with the machine still holds."""
+
+
+@cache
+def calibrated(case_id: str, asymmetric: bool) -> Model:
+    return apply_table(canonical(case_id), table(case_id), asymmetric=asymmetric)
+
+
+def top_for(case: OpCase, config: LoweringConfig) -> Model:
+    return calibrated(case.id, config.asymmetric) if config.mode == "int8" else canonical(case.id)
+
+
+@pytest.mark.parametrize("label", CONFIGS)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
+    config = CONFIGS[label]
+    tpu, _ = lower(top_for(case, config), config)
+    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    feeds = case.feeds()
+    flat = run(tpu, feeds)
+    for dma in ("early", "late"):
+        machine = Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors
+        found = compare_local(tpu, feeds, machine, flat)
+        assert found.compared and found.passed, [(t.name, t.verdict, t.note) for t in found.failures]
+        integers = [t for t in found.tensors if t.is_integer]
+        assert all(t.bit_exact for t in integers)
+
+
+@pytest.mark.parametrize("label", CONFIGS)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_lowered_network_is_similar(case: OpCase, label: str) -> None:
+    config = CONFIGS[label]
+    top = top_for(case, config)
+    tpu, _ = lower(top, config)
+    feeds = case.feeds()
+    real = dequantised(tpu, run(tpu, feeds))
+    found = compare(real, run(canonical(case.id), feeds), tpu_vs_top(config.mode))
+    similar = found.passed or (case.id, label) in NOT_SIMILAR
+    assert similar, [(t.name, t.verdict, t.cosine, t.euclidean) for t in found.failures]
+
+
+def test_a_16_bit_mode_stores_16_bits() -> None:
+    for mode, dtype in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16)):
+        tpu, _ = lower(canonical("conv-3x3"), LoweringConfig("bm1684x", mode))  # type: ignore[arg-type]
+        conv = next(op for op in tpu.ops if op.name == "tpu.Conv2D")
+        assert isinstance(conv, TpuOp)
+        assert storage_dtype(element_of(conv.results[0])) == dtype
+        assert storage_dtype(element_of(conv.operands[1])) == dtype
+        assert run(tpu, BY_ID["conv-3x3"].feeds())[op_name(conv)].dtype == dtype
+
+
+def test_f16_and_bf16_are_refused_without_the_type() -> None:
+    with pytest.raises(UnsupportedError, match="mode f16 on bm1684: supported are f32, int8"):
+        lower(canonical("conv-3x3"), LoweringConfig("bm1684", "f16"))
+
+
+def test_zero_points_are_refused_where_no_rule_is_known() -> None:
+    with pytest.raises(UnsupportedError, match="asymmetric quantisation on bm1684 is not supported"):
+        lower(calibrated("conv-3x3", False), LoweringConfig("bm1684", "int8", asymmetric=True))
+
+
+def test_asymmetric_types_carry_zero_points() -> None:
+    tpu, _ = lower(calibrated("conv-3x3", True), LoweringConfig("bm1684x", "int8", asymmetric=True))
+    zeros = [u.zero_point.value.data for op in tpu.ops if isinstance(op, TpuOp) if (u := uniform_of(op.results[0]))]
+    assert any(zeros)
+
+
+@pytest.mark.parametrize("text", ["y FP7", "y", "y F16 64 more", "a b c"])
+def test_malformed_table_line_is_named(text: str, tmp_path) -> None:  # noqa: ANN001
+    path = tmp_path / "qtable"
+    path.write_text(f"# header\n\n{text}\n")
+    with pytest.raises(ConfigError, match="line 3"):
+        read_qtable(path)
+
+
+def test_table_forms_are_the_same(tmp_path) -> None:  # noqa: ANN001
+    path = tmp_path / "qtable"
+    path.write_text("# name mode\na F16\n\nb INT8  # kept\n")
+    assert read_qtable(path) == read_qtable("a:F16,b:int8") == {"a": "f16", "b": "int8"}
+    with pytest.raises(ConfigError, match="no file is there|there is no such file"):
+        read_qtable("missing")
+
+
+def test_unknown_name_in_table_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no op is called nowhere"):
+        lower(calibrated("conv-3x3", False), LoweringConfig("bm1684x", "int8", qtable="nowhere:F16"))
+
+
+@pytest.mark.parametrize("mode", ["F16", "BF16", "F32"])
+def test_mixed_precision_runs_in_local_memory(mode: str) -> None:
+    """A float op between integer ops: casts on both sides, all in the machine, integers exact."""
+    case = BY_ID["add-2"] if "add-2" in BY_ID else next(c for c in CASES if c.result == "tpu.Add")
+    top = calibrated(case.id, False)
+    name = next(op_name(op) for op in top.ops if op.name == "top.Add")
+    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", qtable=f"{name}:{mode}"))
+    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    machine = Simulator(program).run(case.feeds(), watch=True).tensors
+    found = compare_local(tpu, case.feeds(), machine, run(tpu, case.feeds()), with_qtable=True)
+    assert found.passed and found.compared
+    add = next(op for op in tpu.ops if op.name == "tpu.Add")
+    assert str(element_of(add.results[0])) == mode.lower()  # type: ignore[attr-defined]
+
+
+def test_every_chip_file_loads() -> None:
+    assert {"bm1684", "bm1684x", "bm1688", "bm1690", "cv186x"} <= set(chips.available())
+    for name in chips.available():
+        assert chips.load(name).name == name

@@ -1,0 +1,137 @@
+"""Patterns that put SiLU and GELU together from their parts."""
+
+import math
+from dataclasses import dataclass
+
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.ir.attrs import op_name, set_op_name, text
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import OpT
+from tpusim.ops.families import constant_of, only_user, relu_of
+
+TOLERANCE = 1e-4
+"""How far a constant of an exported network may be from the exact one."""
+
+
+def _replace(op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, **attributes: str) -> None:
+    """Put cls(x) in an op's place under its name."""
+    new = cls.create(
+        operands=[x], result_types=[op.results[0].type], attributes={k: text(v) for k, v in attributes.items()}
+    )
+    set_op_name(new, op_name(op))
+    rewriter.replace(op, new)
+
+
+def _factors(op: Operation) -> tuple[SSAValue, SSAValue] | None:
+    """The two operands of a top.Mul without relu."""
+    if op.name != "top.Mul" or len(op.operands) != 2 or relu_of(op):
+        return None
+    return op.operands[0], op.operands[1]
+
+
+@dataclass
+class MulToSiLU(RewritePattern):
+    """x * Sigmoid(x), the sigmoid used only here -> SiLU."""
+
+    silu: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Either operand may be the sigmoid."""
+        factors = _factors(op)
+        if factors is None:
+            return
+        for x, gate in (factors, factors[::-1]):
+            sigmoid = gate.owner
+            if isinstance(sigmoid, Operation) and sigmoid.name == "top.Sigmoid" and only_user(gate) is op:
+                if sigmoid.operands[0] == x:
+                    _replace(op, self.silu, x, rewriter)
+                    rewriter.erase(sigmoid)
+                return
+
+
+@dataclass
+class MergeGelu(RewritePattern):
+    """The exact GELU in parts -> GELU: a product of x, 1 + Erf(x/sqrt 2) and 1/2 in any order.
+
+    The inner tensors must have no other users.
+    """
+
+    weights: WeightStore
+    gelu: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the last product."""
+        if op.name not in ("top.Mul", "top.MulConst") or relu_of(op):
+            return
+        parts = self._product(op.results[0], 1.0)
+        if parts is None:
+            return
+        half, (first, second) = parts
+        for x, gate in ((first, second), (second, first)):
+            if abs(half - 0.5) < TOLERANCE and self._is_gate(gate, x) and shape_of(x) == shape_of(op.results[0]):
+                _replace(op, self.gelu, x, rewriter, approx_mode="normal")
+                return
+
+    def _scaled(self, value: SSAValue) -> tuple[SSAValue, float] | None:
+        """(v, c) if `value` is v times the number c."""
+        return self._with_number(
+            value, {"top.Mul": False, "top.MulConst": False, "top.Div": True, "top.DivConst": True}
+        )
+
+    def _shifted(self, value: SSAValue) -> tuple[SSAValue, float] | None:
+        """(v, c) if `value` is v plus the number c."""
+        return self._with_number(value, {"top.Add": False, "top.AddConst": False})
+
+    def _with_number(self, value: SSAValue, names: dict[str, bool]) -> tuple[SSAValue, float] | None:
+        """(v, number) of an op of these names whose other operand or `const_val` is one number; True: its inverse."""
+        op = value.owner
+        if not isinstance(op, Operation) or op.name not in names or relu_of(op):
+            return None
+        inverse, attribute = names[op.name], op.attributes.get("const_val")
+        found: tuple[SSAValue, float] | None = None
+        if attribute is not None and len(op.operands) == 1 and "is_reverse" not in op.attributes:
+            found = op.operands[0], float(attribute.value.data)  # type: ignore[attr-defined]
+        elif len(op.operands) == 2:
+            pairs = (tuple(op.operands), tuple(op.operands)[::-1])
+            for source, other in pairs[:1] if inverse else pairs:
+                constant = constant_of(other, self.weights)
+                if constant is not None and constant.size == 1:
+                    found = source, float(constant.reshape(-1)[0])
+                    break
+        if found is None or (inverse and found[1] == 0):
+            return None
+        return (found[0], 1 / found[1]) if inverse else found
+
+    def _product(
+        self, value: SSAValue, factor: float, depth: int = 0
+    ) -> tuple[float, tuple[SSAValue, SSAValue]] | None:
+        """(number, (a, b)) if `value` is number * a * b, the numbers anywhere in the product."""
+        if depth and only_user(value) is None:
+            return None
+        scaled = self._scaled(value)
+        if scaled is not None:
+            return self._product(scaled[0], factor * scaled[1], depth + 1)
+        owner = value.owner
+        factors = _factors(owner) if isinstance(owner, Operation) else None
+        if factors is None:
+            return None
+        found: list[SSAValue] = []
+        for part in factors:
+            inner = self._scaled(part) if only_user(part) is not None else None
+            found.append(part if inner is None else inner[0])
+            factor *= 1.0 if inner is None else inner[1]
+        return factor, (found[0], found[1])
+
+    def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
+        """Whether `gate` is 1 + Erf(x/sqrt 2)."""
+        shifted = self._shifted(gate)
+        if shifted is None or abs(shifted[1] - 1.0) > TOLERANCE or only_user(gate) is None:
+            return False
+        erf = shifted[0].owner
+        if not isinstance(erf, Operation) or erf.name != "top.Erf" or only_user(shifted[0]) is None:
+            return False
+        scaled = self._scaled(erf.operands[0])
+        return scaled is not None and scaled[0] == x and abs(scaled[1] - math.sqrt(0.5)) < TOLERANCE

@@ -1,0 +1,251 @@
+"""LeakyRelu and PRelu: a slope for negative values, one for all or one per channel (numerics.md 5.3, 5.6, 9.0, 9.7)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name
+from tpusim.ir.types import shape_of, uniform_of
+from tpusim.isa import commands as isa
+from tpusim.isa.region import View
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TopOp,
+    TpuOp,
+    Window,
+    logical_shape,
+)
+from tpusim.ops.families import UnaryTop, UnaryTpu, value_dtype
+from tpusim.ops.rescale import lower_same_scale, requantised
+
+SLOPED = RangeRule(backward_keep_min=True, forward=True)
+NO_ZERO_POINTS = "there is no integer form with zero points (numerics.md 9.0)"
+
+
+# ----------------------------------------------------------------------------------------------------------- LeakyRelu
+
+
+@irdl_op_definition
+class TopLeakyRelu(UnaryTop):
+    """`top.LeakyRelu`: x > 0 ? x : alpha*x."""
+
+    name = "top.LeakyRelu"
+    ONNX: ClassVar[tuple[str, ...]] = ("LeakyRelu",)
+    RANGE: ClassVar[RangeRule] = SLOPED
+
+    alpha = attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX LeakyRelu; the default slope is 0.01."""
+        attributes = {"alpha": float_attr(node.take("alpha", 0.01))}
+        return ctx.build(cls, [ctx.value(node.inputs[0])], attributes, node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        return (kernels.leaky_relu_float(operands[0], self.alpha.value.data),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
+        attributes: dict[str, Attribute] = {"alpha": self.alpha}
+        why = NO_ZERO_POINTS if ctx.asymmetric else None
+        fit = {"multiplier": int_attr(0), "rshift": int_attr(0)}
+        try:
+            fit = {k: int_attr(v) for k, v in zip(fit, best_fit(self.alpha.value.data, 8), strict=True)}
+        except ValueError:
+            why = f"the slope {self.alpha.value.data:.6g} has no 8-bit multiplier"
+        return lower_same_scale(self, ctx, TpuLeakyRelu, attributes | fit, why, attributes)
+
+
+@irdl_op_definition
+class TpuLeakyRelu(UnaryTpu):
+    """`tpu.LeakyRelu`: bytes q >= 0 ? q : RSR(q*multiplier, rshift, HALF_UP), saturated; f32 x > 0 ? x : alpha*x."""
+
+    name = "tpu.LeakyRelu"
+
+    alpha = attr_def(FloatAttr)
+    multiplier = opt_attr_def(IntegerAttr)
+    rshift = opt_attr_def(IntegerAttr)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Integers exactly, f32 as top.LeakyRelu."""
+        (x,) = operands
+        if self.multiplier is None or self.rshift is None:
+            return (kernels.leaky_relu_float(x, self.alpha.value.data),)
+        m, r = self.multiplier.value.data, self.rshift.value.data
+        return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window."""
+        return True
+
+    def emit(self, ctx: EmitContext) -> None:
+        """AR select with one slope."""
+        slope, shift = self.alpha.value.data, 0
+        if self.multiplier is not None and self.rshift is not None:
+            slope, shift = float(self.multiplier.value.data), self.rshift.value.data
+        ctx.emit(isa.Select, input=ctx.input(0), output=ctx.output(), slope=slope, rshift=shift)
+
+
+# --------------------------------------------------------------------------------------------------------------- PRelu
+
+
+def _channels(shape: Shape) -> int:
+    """Length of axis 1. Raises ValueError if there is none."""
+    if len(shape) < 2:
+        raise ValueError(f"an input of two axes or more is required, got {shape}")
+    return shape[1]
+
+
+def channel_slopes(slope: np.ndarray, x: Shape, *, broadcasts: bool) -> np.ndarray | None:
+    """The slope as (C,), one number repeated; None if it is not constant along every axis but 1.
+
+    broadcasts: the slope broadcasts to x from the last axis on (opset 7), else it is (1,) or (C,).
+    """
+    channels = _channels(x)
+    if slope.size == 1:
+        return np.full(channels, slope.reshape(-1)[0], np.float32)
+    aligned = (1,) * (len(x) - slope.ndim) + slope.shape if broadcasts else (1, *slope.shape, *(1,) * (len(x) - 2))
+    return slope.reshape(-1).astype(np.float32) if aligned == (1, channels, *(1,) * (len(x) - 2)) else None
+
+
+@irdl_op_definition
+class TopPRelu(TopOp):
+    """`top.PRelu`: x > 0 ? x : slope[c]*x, slope a constant (C,), channels on axis 1."""
+
+    name = "top.PRelu"
+    ONNX: ClassVar[tuple[str, ...]] = ("PRelu",)
+    RANGE: ClassVar[RangeRule] = SLOPED
+
+    input = operand_def(TensorType)
+    slope = operand_def(TensorType)
+    output = result_def(TensorType)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX PRelu with a constant slope per channel or for all."""
+        x, slope = ctx.value(node.inputs[0]), ctx.constant(node.inputs[1])
+        if slope is None:
+            raise node.refuse(f"a constant slope is required, '{node.inputs[1]}' is computed")
+        found = channel_slopes(slope, shape_of(x), broadcasts=ctx.opset >= 7)
+        if found is None:
+            raise node.refuse(f"one slope per channel of {shape_of(x)} or for all is required, got {slope.shape}")
+        return ctx.build(cls, [x, ctx.weight(node.outputs[0] + "_slope", found)], {}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape; slope (C,)."""
+        x = shape_of(self.input)
+        if shape_of(self.slope) != (_channels(x),):
+            raise ValueError(f"a slope of shape {(_channels(x),)} is required, got {shape_of(self.slope)}")
+        return (x,)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        return (kernels.prelu_float(*operands),)
+
+    def flops(self) -> int:
+        """One per element (DN-27)."""
+        return prod(shape_of(self.output))
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.PRelu with one shift for all slopes (numerics.md 5.3), else in float."""
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        name, slope = op_name(self), self._slope(ctx)
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.float_weight(self, name + "_slope", slope)]
+        return ctx.build(TpuPRelu, operands, {}, ctx.float_type(self), shape_of(self.output), name)
+
+    def _slope(self, ctx: LoweringContext) -> np.ndarray:
+        """(1, C, 1, 1)."""
+        slope = ctx.array(self.slope)
+        assert slope is not None  # held by from_onnx
+        return slope.reshape(1, -1, 1, 1)
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        """The integer form, or why there is none."""
+        source, name = ctx.quant(self.input), op_name(self)
+        if source is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
+        if ctx.asymmetric:
+            return NO_ZERO_POINTS
+        operand = requantised(ctx, ctx.operand(self.input, "int8", self), source, self.output, name + "_requant")
+        if operand is None:
+            return "the input's scale is more than 126 times the output's"
+        slopes, shift = shared_small_multiplier(self._slope(ctx))
+        operands = [operand, ctx.weight(name + "_slope", slopes)]
+        attributes = {"rshift": int_attr(shift)}
+        return ctx.build(TpuPRelu, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), name)
+
+
+@irdl_op_definition
+class TpuPRelu(TpuOp):
+    """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
+
+    slope is (1, C, 1, 1), int8 or float.
+    """
+
+    name = "tpu.PRelu"
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
+
+    input = operand_def(TensorType)
+    slope = operand_def(TensorType)
+    output = result_def(TensorType)
+    rshift = opt_attr_def(IntegerAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape; slope (1, C, 1, 1)."""
+        x = shape_of(self.input)
+        if shape_of(self.slope) != (1, _channels(x), 1, 1):
+            raise ValueError(f"a slope of shape {(1, _channels(x), 1, 1)} is required, got {shape_of(self.slope)}")
+        return (x,)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Integers exactly, f32 as top.PRelu."""
+        x, slope = operands[0], operands[1].reshape(-1)
+        if uniform_of(self.output) is None or self.rshift is None:
+            return (kernels.prelu_float(x, slope),)
+        return (kernels.prelu_int(x, slope, self.rshift.value.data, out_dtype=value_dtype(self.output)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local up to rank 5 (DL-02)."""
+        del chip
+        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The input's window is the output's; slopes have channels only."""
+        return window if operand == 0 or axis == "c" else (0, 1)
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window."""
+        return True
+
+    def emit(self, ctx: EmitContext) -> None:
+        """AR select with a slope per channel."""
+        shift = 0 if self.rshift is None else self.rshift.value.data
+        x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
+        ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift)
+
+
+def _four_axes(view: View) -> View:
+    """A dense tensor of any rank as (n, c, h, w), so that it fits slopes of (1, c, 1, 1)."""
+    return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))

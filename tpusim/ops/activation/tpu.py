@@ -1,0 +1,154 @@
+"""`tpu.Active`, `tpu.Lut` and `tpu.Reciprocal`: a function in float, or by a table of 256 bytes."""
+
+from collections.abc import Sequence
+
+from tpusim_kernels import activation as kernels
+from tpusim_kernels.arith import abs_int
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, floats
+from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import align, lmem_bytes
+from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
+from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
+
+ENTRIES = 256
+TABLE_SHAPE = (1, 1, 1, ENTRIES)
+MAX_PACKED_CHANNELS = 4096
+"""Channels of a local activation function on a chip with batch packing (layer_group.md 11)."""
+
+
+class FloatFunction(UnaryTpu):
+    """An element-wise function that runs as FN active."""
+
+    @property
+    def function(self) -> tuple[str, tuple[float, ...]]:
+        """(mode, coefficients) as the kernel and the command take them."""
+        raise NotImplementedError
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """In double from f32, rounded to f32; of integers only |q|, saturated (numerics.md 9.8, DN-14)."""
+        mode, coeffs = self.function
+        if uniform_of(self.output) is not None:
+            return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
+        return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window."""
+        return True
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every element-wise op; a chip with batch packing takes 4096 channels at most."""
+        channels = logical_shape(shape_of(self.input))[1]
+        if chip.batch_packing and channels > MAX_PACKED_CHANNELS:
+            return f"{channels} channels, more than {MAX_PACKED_CHANNELS}"
+        return super().why_global(chip)
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """By mode (layer_group.md 9.3)."""
+        del output
+        assert inputs[0] is not None  # the operand is a tensor
+        element = element_of(self.input)
+        whole = lmem_bytes(inputs[0].shape, command_dtype(element), chip)
+        return work_bytes(self.function[0], whole, inputs[0].shape[0], storage_dtype(element).itemsize, chip)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """FN active."""
+        mode, coeffs = self.function
+        params: dict[str, float | int | str | bool] = {"mode": mode, **{f"c{i}": c for i, c in enumerate(coeffs)}}
+        ctx.emit(isa.Fn, function="active", inputs=(ctx.input(0),), output=ctx.output(), params=params)
+
+
+_SERIES = ("EXP", "TANH", "SIGMOID", "SILU", "SWISH", "MISH", "ELU", "LOG_SIGMOID", "TGELU", "QGELU", "SOFT_PLUS")
+
+
+def work_bytes(mode: str, whole: int, batch: int, size: int, chip: ChipSpec) -> int:
+    """Work-buffer bytes per lane of one slice of `whole` bytes per lane (layer_group.md 9.3)."""
+    one = whole // batch
+
+    def constants(count: int) -> int:
+        return align(count * size, chip.eu_bytes)
+
+    if mode in _SERIES:
+        extra = align(16 * size if size == 4 else 8 * size, chip.eu_bytes) if mode == "SOFT_PLUS" else 0
+        return 2 * align(one, chip.eu_bytes) + constants(32) + extra
+    if mode in ("ERF", "GELU"):
+        return (3 if mode == "ERF" else 4) * one + constants(32) + constants(10)
+    if mode in ("LN", "LOG2", "SIN", "COS", "TAN"):
+        return 2 * (one + constants(32))
+    if mode == "ARCCOS":
+        return one + constants(32)
+    return whole if mode in ("HSWISH", "HSIGMOID") else 0
+
+
+@irdl_op_definition
+class TpuActive(FloatFunction):
+    """`tpu.Active`: the function `mode` with its coefficients, in float; ABSVAL also of integers."""
+
+    name = "tpu.Active"
+
+    mode = attr_def(StringAttr)
+    coeffs = opt_attr_def(ArrayAttr)
+
+    @property
+    def function(self) -> tuple[str, tuple[float, ...]]:
+        """(mode, coefficients)."""
+        return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
+
+
+@irdl_op_definition
+class TpuReciprocal(FloatFunction):
+    """`tpu.Reciprocal`: const_val / x."""
+
+    name = "tpu.Reciprocal"
+
+    const_val = attr_def(FloatAttr)
+
+    @property
+    def function(self) -> tuple[str, tuple[float, ...]]:
+        """RECIPROCAL and its numerator."""
+        return "RECIPROCAL", (self.const_val.value.data,)
+
+
+@irdl_op_definition
+class TpuLut(TpuOp):
+    """`tpu.Lut`: output = table[byte of input]; table (1, 1, 1, 256) of the output's stored type (numerics.md 10)."""
+
+    name = "tpu.Lut"
+
+    input = operand_def(TensorType)
+    table = operand_def(TensorType)
+    output = result_def(TensorType)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape."""
+        if shape_of(self.table) != TABLE_SHAPE:
+            raise ValueError(f"a table of shape {TABLE_SHAPE} is required, got {shape_of(self.table)}")
+        return (shape_of(self.input),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """A gather."""
+        x, table = operands
+        return (kernels.lut(x, table.reshape(ENTRIES)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local up to rank 5 (DL-02)."""
+        del chip
+        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The input's window is the output's; the table is always whole."""
+        del axis
+        return window if operand == 0 else None
+
+    def accepts_margins(self) -> bool:
+        """Element-wise: reads any window (layer_group.md 7.3)."""
+        return True
+
+    def emit(self, ctx: EmitContext) -> None:
+        """SG table gather."""
+        ctx.emit(isa.Lut, input=ctx.input(0), table=ctx.input(1), output=ctx.output())

@@ -1,0 +1,154 @@
+"""Element-wise maximum and minimum: `top.Max`, `tpu.Max`, `top.Min` and `tpu.Min` (numerics.md 3.3 step 4, 9.0)."""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
+
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition
+
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.types import element_of, shape_of, uniform_of
+from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, OpT, RangeRule, Shape
+from tpusim.ops.families import (
+    NaryTop,
+    NaryTpu,
+    command_dtype,
+    limited,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+)
+from tpusim.ops.rescale import requantised
+from tpusim.ops.sub import aligned_operands, lower_float
+
+Kernel = Callable[..., Array]
+
+
+class ExtremeTop(NaryTop):
+    """The largest or smallest of two or more tensors, numpy broadcasting, optional relu."""
+
+    RANGE: ClassVar[RangeRule] = RangeRule(unify=True)
+    TPU: ClassVar[OpT]
+    FLOAT_KERNEL: ClassVar[Kernel]
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Max and Min of floats; one operand is the identity."""
+        values = aligned_operands(ctx, node)
+        return values[0] if len(values) == 1 else ctx.build(cls, values, relu_attributes(), node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32, relu."""
+        return (limited(_relu(type(self).FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """The tpu op on raw bytes of one scale, else in float."""
+        if ctx.mode(self) == "int8":
+            operands = self._integers(ctx)
+            if not isinstance(operands, str):
+                attributes, element = relu_attributes(relu_of(self)), ctx.quantised_type(self.output)
+                return ctx.build(self.TPU, operands, attributes, element, shape_of(self.output), op_name(self))
+            ctx.fallback(self, operands)
+        return lower_float(self, ctx, self.TPU)
+
+    def _integers(self, ctx: LoweringContext) -> list[SSAValue] | str:
+        """The operands as the output's integers, or why that is not possible.
+
+        Propagation (3.3 step 4) makes the scales equal; where it could not, an operand is requantised first.
+        """
+        out = ctx.quant(self.output)
+        if out is None:
+            return "the output is not calibrated"
+        if relu_of(self) and out.zero_point:
+            return "relu with a zero point"
+        found: list[SSAValue] = []
+        for i, value in enumerate(self.inputs):
+            constant, quant = ctx.array(value), ctx.quant(value)
+            if constant is not None:
+                stored = saturate_np(
+                    round_half_away(constant.astype("float64") / out.scale) + out.zero_point, out.dtype
+                )
+                found.append(ctx.weight(value_name(value) + "_int8", stored))
+                continue
+            if quant is None:
+                return f"operand '{value_name(value)}' is not calibrated"
+            source = ctx.operand(value, "int8", self)
+            operand = requantised(ctx, source, quant, self.output, f"{op_name(self)}_requant{i}")
+            if operand is None:
+                return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
+            found.append(operand)
+        return found
+
+
+def _relu(y: Array, relu: bool) -> Array:
+    return kernels.relu_float(y) if relu else y
+
+
+class ExtremeTpu(NaryTpu):
+    """The largest or smallest of raw bytes of one stored type, or of floats; optional relu."""
+
+    KIND: ClassVar[Literal["max", "min"]]
+    FLOAT_KERNEL: ClassVar[Kernel]
+    INTEGER_KERNEL: ClassVar[Kernel]
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the operands, which are stored as the output."""
+        out = command_dtype(element_of(self.output))
+        if any(command_dtype(element_of(v)) != out for v in self.inputs):
+            raise ValueError("operands of the output's stored type are required; requantise the others first")
+        return super().infer()
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Bytes exactly, f32."""
+        kind = type(self)
+        if uniform_of(self.output) is not None:
+            return (kind.INTEGER_KERNEL(tuple(operands), do_relu=relu_of(self)),)
+        return (limited(_relu(kind.FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """AR max or min, from left to right."""
+        views = [ctx.input(i) for i in range(len(self.inputs))]
+        limit = -1.0 if uniform_of(self.output) is not None else relu_limit_of(self)
+        self.emit_chain(ctx, self.KIND, views, ctx.output(), limit)
+
+
+@irdl_op_definition
+class TpuMax(ExtremeTpu):
+    """`tpu.Max`."""
+
+    name = "tpu.Max"
+    KIND: ClassVar[Literal["max", "min"]] = "max"
+    FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_float)
+    INTEGER_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_int)
+
+
+@irdl_op_definition
+class TpuMin(ExtremeTpu):
+    """`tpu.Min`."""
+
+    name = "tpu.Min"
+    KIND: ClassVar[Literal["max", "min"]] = "min"
+    FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_float)
+    INTEGER_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_int)
+
+
+@irdl_op_definition
+class TopMax(ExtremeTop):
+    """`top.Max`."""
+
+    name = "top.Max"
+    ONNX: ClassVar[tuple[str, ...]] = ("Max",)
+    TPU: ClassVar[OpT] = TpuMax
+    FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_float)
+
+
+@irdl_op_definition
+class TopMin(ExtremeTop):
+    """`top.Min`."""
+
+    name = "top.Min"
+    ONNX: ClassVar[tuple[str, ...]] = ("Min",)
+    TPU: ClassVar[OpT] = TpuMin
+    FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_float)

@@ -1,0 +1,210 @@
+"""Padding: `top.Pad`, `tpu.Pad`, and its fusion into convolutions and pools (numerics.md 9.0)."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels.movement import pad
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints, ints_attr, text
+from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.weights import WeightStore
+from tpusim.isa import commands as isa
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.conv import TopConv
+from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
+from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
+from tpusim.ops.rescale import lower_same_scale
+
+MODES = ("constant", "reflect", "edge")
+FLOAT_MAX = float(np.finfo(np.float32).max)
+
+
+def padded_shape(shape: Shape, pads: tuple[int, ...], mode: str) -> Shape:
+    """The padded extents. Raises ValueError for pads that do not fit."""
+    rank = len(shape)
+    if len(pads) != 2 * rank or min(pads, default=0) < 0:
+        raise ValueError(f"{2 * rank} pads of 0 or more are required for {shape}, got {list(pads)}; crop with Slice")
+    if mode not in MODES:
+        raise ValueError(f"mode {', '.join(MODES)} is required, got {mode!r}")
+    if mode == "reflect" and any(max(pads[i], pads[rank + i]) >= shape[i] for i in range(rank) if shape[i] > 1):
+        raise ValueError(f"reflected pads below the extents {shape} are required, got {list(pads)}")
+    return tuple(size + pads[i] + pads[rank + i] for i, size in enumerate(shape))
+
+
+def padded(x: Array, pads: tuple[int, ...], mode: str, value: float) -> Array:
+    """The padded array, in the dtype of `x`."""
+    widths = [(pads[i], pads[len(pads) // 2 + i]) for i in range(len(pads) // 2)]
+    return pad(x, widths, mode=mode, value=value)
+
+
+@irdl_op_definition
+class TopPad(TopOp):
+    """`top.Pad`: `paddings` before every axis, then after; filled with `val`, reflected, or the edge repeated."""
+
+    name = "top.Pad"
+    ONNX: ClassVar[tuple[str, ...]] = ("Pad",)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    paddings = attr_def(ArrayAttr)
+    mode = attr_def(StringAttr)
+    val = attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """Pads and value are attributes before opset 11, constant inputs after, with optional axes from 18."""
+        x = ctx.value(node.inputs[0])
+        rank = len(shape_of(x))
+        mode, value = node.take("mode", "constant"), float(node.take("value", 0.0))
+        if mode not in MODES:
+            raise node.refuse(f"mode {', '.join(MODES)} is required, got {mode!r}")
+        pads = node.take("pads", node.take("paddings"))  # "paddings" in opset 1
+        if pads is None:
+            pads = _constant(ctx, node, 1, "pads").tolist()
+        if len(node.inputs) > 2 and node.inputs[2]:
+            value = float(_constant(ctx, node, 2, "constant_value")[0])
+        if len(node.inputs) > 3 and node.inputs[3]:
+            axes = [int(a) % rank for a in _constant(ctx, node, 3, "axes")]
+            given, pads = pads, [0] * (2 * rank)
+            for i, axis in enumerate(axes):
+                pads[axis], pads[rank + axis] = given[i], given[len(axes) + i]
+        attributes = {
+            "paddings": ints_attr(pads), "mode": text(mode),
+            "val": float_attr(min(max(value, -FLOAT_MAX), FLOAT_MAX)),
+        }  # fmt: skip
+        return ctx.build(cls, [x], attributes, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents plus pads."""
+        return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The padded array."""
+        return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Into the convolution or pool behind it."""
+        del weights
+        return (TopFusePad(),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z)."""
+        quant = ctx.quant(self.output)
+        attributes: dict[str, Attribute] = dict(self.attributes)
+        if quant is not None:
+            real = round_half_away(self.val.value.data / quant.scale + quant.zero_point)
+            attributes["val"] = float_attr(int(saturate_np(real, quant.dtype)))
+        return lower_same_scale(self, ctx, TpuPad, attributes, float_attributes=dict(self.attributes))
+
+
+def _constant(ctx: ImportContext, node: OnnxNode, index: int, what: str) -> np.ndarray:
+    constant = ctx.constant(node.inputs[index]) if len(node.inputs) > index else None
+    if constant is None:
+        raise node.refuse(f"constant {what} are required")
+    return constant.reshape(-1)
+
+
+@irdl_op_definition
+class TpuPad(TpuOp):
+    """`tpu.Pad`: a byte move; `val` is a stored value of the result."""
+
+    name = "tpu.Pad"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    paddings = attr_def(ArrayAttr)
+    mode = attr_def(StringAttr)
+    val = attr_def(FloatAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents plus pads."""
+        return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The padded array."""
+        return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Never local (layer_group.md 2)."""
+        del chip
+        return "padding runs in global memory"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Constant: a GDMA fill, then a copy into the middle; else, or where batches share words, a macro command."""
+        source, target, pads = ctx.input(0), ctx.output(), ints(self.paddings)
+        rank = len(source.shape)
+        shared = target.interleave > 1 and rank > 0 and (pads[0] > 0 or pads[rank] > 0)
+        if self.mode.data != "constant" or shared:
+            params: dict[str, float | int | str | bool] = {"mode": self.mode.data, "value": self._stored}
+            params |= {f"b{i}": pads[i] for i in range(rank)} | {f"a{i}": pads[rank + i] for i in range(rank)}
+            ctx.emit(isa.Fn, function="pad", inputs=(source,), output=target, params=params)
+            return
+        ctx.fill(target, self._stored)
+        middle = target
+        for axis in range(rank):
+            shape = (*source.shape[: axis + 1], *target.shape[axis + 1 :])
+            middle = part_of(middle, axis, pads[axis], shape, ctx.chip)
+        ctx.move(*shorter_axes(source, middle))
+
+    @property
+    def _stored(self) -> float:
+        """The value rounded to the stored type."""
+        with np.errstate(over="ignore"):
+            return float(np.float32(self.val.value.data).astype(storage_dtype(element_of(self.output))))
+
+
+class TopFusePad(RewritePattern):
+    """Pad of zeros, rows and columns only -> the pads of the Conv or AvgPool behind it; of -max -> of a MaxPool."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The convolution or pool keeps its name; the Pad must have no other user."""
+        if not isinstance(op, TopConv | PoolTop):
+            return
+        before = op.input.owner
+        if not isinstance(before, TopPad) or before.mode.data != "constant" or only_user(before.output) is None:
+            return
+        widths, own = ints(before.paddings), ints(op.pads)
+        if len(widths) != 8 or any(widths[i] for i in (0, 1, 4, 5)):
+            return
+        pads = tuple(a + b for a, b in zip(own, (widths[2], widths[3], widths[6], widths[7]), strict=True))
+        if not _takes(op, before.val.value.data, pads):
+            return
+        if isinstance(op, TopAvgPool):
+            op.attributes["count_include_pad"] = flag(True)
+        op.attributes["pads"] = ints_attr(pads)
+        op.operands[0] = before.input
+        rewriter.erase(before)
+        rewriter.notify_op_modified(op)
+
+
+def _takes(op: TopConv | PoolTop, value: float, pads: tuple[int, ...]) -> bool:
+    """Whether the op's own padding means the same as this value, and its pads may be so large."""
+    if isinstance(op, PoolTop):
+        kernel = ints(op.kernel_shape)
+        if any(pads[i] >= kernel[i % 2] for i in range(4)):
+            return False
+    if isinstance(op, TopMaxPool):
+        return value == -FLOAT_MAX
+    if isinstance(op, TopAvgPool):
+        return value == 0.0 and (is_set(op.count_include_pad) or not any(ints(op.pads)))
+    return value == 0.0

@@ -1,0 +1,274 @@
+"""Difference and quotient: `top.Sub`, `tpu.Sub`, `top.Div` and `tpu.Div` (numerics.md 9.0, 9.3, 12)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels import arith as kernels
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import irdl_op_definition, opt_attr_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import activation_view, lmem_bytes
+from tpusim.isa.region import View, itemsize
+from tpusim.ops.add import multiplier_and_shift
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    FloatRule,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    OpT,
+    QuantInfo,
+    RangeRule,
+    TensorSlice,
+    TopOp,
+)
+from tpusim.ops.families import (
+    NaryTop,
+    NaryTpu,
+    command_dtype,
+    constant_of,
+    limited,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+    value_dtype,
+)
+from tpusim.ops.mul import TopMul
+from tpusim.ops.structure import make_weight
+
+
+def aligned_operands(ctx: ImportContext, node: OnnxNode) -> list[SSAValue]:
+    """The operands; a constant of lower rank gets leading axes of length 1, so that the op can run locally."""
+    constants = [ctx.constant(name) for name in node.inputs]
+    rank = max(
+        len(shape_of(ctx.value(n)) if c is None else c.shape) for n, c in zip(node.inputs, constants, strict=True)
+    )
+    values: list[SSAValue] = []
+    for name, constant in zip(node.inputs, constants, strict=True):
+        short = constant is not None and 0 < constant.ndim < rank and constant.dtype == np.float32
+        if constant is not None and short:
+            values.append(ctx.weight(name, constant.reshape((1,) * (rank - constant.ndim) + constant.shape)))
+        else:
+            values.append(ctx.value(name))
+    return values
+
+
+def lower_float(op: NaryTop, ctx: LoweringContext, cls: OpT) -> SSAValue:
+    """The float form: every operand in the op's float type, relu and its limit."""
+    operands = [ctx.operand(v, ctx.float_mode(op), op) for v in op.inputs]
+    attributes = relu_attributes(relu_of(op), relu_limit_of(op))
+    return ctx.build(cls, operands, attributes, ctx.float_type(op), shape_of(op.output), op_name(op))
+
+
+def stored_constant(constant: np.ndarray, scale: float, zero_point: int = 0) -> np.ndarray:
+    """round-half-away(c/s) + z in one byte, signed if a value is negative (numerics.md 9.3)."""
+    signed = bool((constant < 0).any())
+    return saturate_np(round_half_away(constant.astype(np.float64) / scale) + zero_point, "int8" if signed else "uint8")
+
+
+# ------------------------------------------------------------------------------------------------------------------ Sub
+
+
+@irdl_op_definition
+class TopSub(NaryTop):
+    """`top.Sub`: the first tensor less the second, numpy broadcasting, optional relu."""
+
+    name = "top.Sub"
+    ONNX: ClassVar[tuple[str, ...]] = ("Sub",)
+    RANGE: ClassVar[RangeRule] = RangeRule(difference=True)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Sub."""
+        return ctx.build(cls, aligned_operands(ctx, node), relu_attributes(), node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 difference, relu."""
+        return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Sub with one 8-bit multiplier and shift per operand, else in float."""
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        return lower_float(self, ctx, TpuSub)
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        """The integer form, or why there is none."""
+        out = ctx.quant(self.output)
+        if out is None:
+            return "the output is not calibrated"
+        if ctx.asymmetric:
+            return "there is no integer form with zero points (numerics.md 12.1)"
+        operands: list[SSAValue] = []
+        fits: list[tuple[int, int]] = []
+        for value in self.inputs:
+            found = self._operand(ctx, value, out)
+            if isinstance(found, str):
+                return found
+            operands.append(found[0])
+            fits.append(found[1])
+        attributes: dict[str, Attribute] = {
+            **relu_attributes(relu_of(self)),
+            "multipliers": ints_attr(m for m, _ in fits),
+            "rshifts": ints_attr(r for _, r in fits),
+        }
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
+
+    def _operand(self, ctx: LoweringContext, value: SSAValue, out: QuantInfo) -> tuple[SSAValue, tuple[int, int]] | str:
+        """(integers, (m, r)) of one operand; a constant is stored at the output's scale, m = 1 (numerics.md 9.3)."""
+        constant, quant = ctx.array(value), ctx.quant(value)
+        if constant is not None:
+            return ctx.weight(value_name(value) + "_int8", stored_constant(constant, out.scale)), (1, 0)
+        if quant is None:
+            return f"operand '{value_name(value)}' is not calibrated"
+        fit = multiplier_and_shift(quant.scale, out.scale, ctx.chip)
+        if fit is None:
+            return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
+        return ctx.operand(value, "int8", self), fit
+
+
+@irdl_op_definition
+class TpuSub(NaryTpu):
+    """`tpu.Sub`: integers sat(relu(RSR(q_a*m_a, r_a) - RSR(q_b*m_b, r_b))), or f32."""
+
+    name = "tpu.Sub"
+
+    multipliers = opt_attr_def(ArrayAttr)
+    rshifts = opt_attr_def(ArrayAttr)
+
+    @property
+    def scaling(self) -> tuple[tuple[int, int], ...] | None:
+        """(multiplier, right shift) of each operand, None in float."""
+        if self.multipliers is None or self.rshifts is None:
+            return None
+        return tuple(zip(ints(self.multipliers), ints(self.rshifts), strict=True))
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Each operand multiplied, shifted and rounded on its own, then subtracted."""
+        if self.scaling is None:
+            return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
+        m, r = zip(*self.scaling, strict=True)
+        y = kernels.sub_int(tuple(operands), m, r, do_relu=relu_of(self), out_dtype=value_dtype(self.output))
+        return (y,)
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Two scaled operands of 16 bits; 16-bit floats: out (layer_group.md 9.3)."""
+        del inputs
+        if self.scaling is not None:
+            return 2 * lmem_bytes(output.shape, "i16", chip)
+        dtype = command_dtype(element_of(self.output))
+        return lmem_bytes(output.shape, dtype, chip) if itemsize(dtype) == 2 else 0
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Floats: AR sub; integers: AR mul+shift per operand and a saturating subtraction; global: FN sub_int."""
+        views = [ctx.input(i) for i in range(len(self.inputs))]
+        if self.scaling is None:
+            self.emit_chain(ctx, "sub", views, ctx.output(), relu_limit_of(self))
+            return
+        if not ctx.local:
+            params: dict[str, float | int | str | bool] = {"relu": relu_of(self)}
+            for i, (m, r) in enumerate(self.scaling):
+                params |= {f"m{i}": m, f"r{i}": r, f"z{i}": 0}
+            ctx.emit(isa.Fn, function="sub_int", inputs=tuple(views), output=ctx.output(), params=params)
+            return
+        step = lmem_bytes(ctx.output_slice().shape, "i16", ctx.chip)
+        scaled: list[View] = []
+        for i, (view, (m, r)) in enumerate(zip(views, self.scaling, strict=True)):
+            target = activation_view(ctx.buffer() + i * step, view.shape, "i16", ctx.chip)  # type: ignore[arg-type]
+            ctx.emit(isa.Rescale, input=view, output=target, requant=isa.Requant(m, r))
+            scaled.append(target)
+        ctx.emit(isa.Arith, kind="sub", a=scaled[0], b=scaled[1], output=ctx.output(), relu=relu_of(self))
+
+
+# ------------------------------------------------------------------------------------------------------------------ Div
+
+
+@irdl_op_definition
+class TopDiv(NaryTop):
+    """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
+
+    name = "top.Div"
+    ONNX: ClassVar[tuple[str, ...]] = ("Div",)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Div."""
+        return ctx.build(cls, aligned_operands(ctx, node), relu_attributes(), node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 quotient, relu."""
+        return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A constant divisor is a factor."""
+        return (DivToMul(weights),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Div; there is no integer form."""
+        if ctx.mode(self) == "int8":
+            ctx.fallback(self, "a quotient has no integer form")
+        return lower_float(self, ctx, TpuDiv)
+
+
+@irdl_op_definition
+class TpuDiv(NaryTpu):
+    """`tpu.Div`: relu(a / b) in f32."""
+
+    name = "tpu.Div"
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 quotient, relu."""
+        return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every binary op, but never on a chip without requant multipliers (layer_group.md 2: 1684X, 1690)."""
+        return f"{chip.name} divides in global memory only" if chip.requant_words == 0 else super().why_global(chip)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """AR div."""
+        views = [ctx.input(i) for i in range(len(self.inputs))]
+        self.emit_chain(ctx, "div", views, ctx.output(), relu_limit_of(self))
+
+
+@dataclass
+class DivToMul(RewritePattern):
+    """Div by a constant without zeros -> Mul by the reciprocal."""
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The reciprocal is taken in f64 and narrowed once; name and relu stay."""
+        divisor = constant_of(op.operands[1], self.weights) if isinstance(op, TopDiv) else None
+        if divisor is None or not isinstance(op, TopOp) or constant_of(op.operands[0], self.weights) is not None:
+            return
+        if not (np.abs(divisor) >= np.finfo(np.float32).tiny).all() or not np.isfinite(divisor).all():
+            return
+        reciprocal = (1.0 / divisor.astype(np.float64)).astype(np.float32)
+        weight = make_weight(self.weights, value_name(op.operands[1]) + "_reciprocal", reciprocal)
+        rewriter.insert(weight, InsertPoint.before(op))
+        new = TopMul.create(
+            operands=[op.operands[0], weight.output],
+            result_types=[op.results[0].type],
+            attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
+        )
+        set_op_name(new, op_name(op))
+        rewriter.replace(op, new)

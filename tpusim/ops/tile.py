@@ -1,0 +1,136 @@
+"""Repetition: `top.Tile` and `tpu.Tile`, to which ONNX Expand is read too (numerics.md 9.0)."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import jax.numpy as jnp
+import msgspec
+from xdsl.dialects.builtin import ArrayAttr, TensorType
+from xdsl.ir import SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import gmem_strides
+from tpusim.isa.region import View
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.families import broadcast_shape, shorter_axes
+from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.view import TopReshape
+
+
+def tiled_shape(shape: Shape, times: tuple[int, ...]) -> Shape:
+    """The extents. Raises ValueError unless there is a count of 1 or more per axis."""
+    if len(times) != len(shape) or min(times, default=1) < 1:
+        raise ValueError(f"{len(shape)} counts of 1 or more are required for {shape}, got {list(times)}")
+    return tuple(size * count for size, count in zip(shape, times, strict=True))
+
+
+@irdl_op_definition
+class TopTile(TopOp):
+    """`top.Tile`: the operand repeated `tile` times along every axis."""
+
+    name = "top.Tile"
+    ONNX: ClassVar[tuple[str, ...]] = ("Tile", "Expand")
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    tile = attr_def(ArrayAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Tile, and Expand as leading axes of length 1 and repetition; constant counts and shapes."""
+        x, constant = ctx.value(node.inputs[0]), ctx.constant(node.inputs[1])
+        if constant is None:
+            raise node.refuse(f"a constant second input is required, '{node.inputs[1]}' is computed")
+        if node.op_type == "Tile" and ctx.opset < 6:
+            raise node.refuse("opset 6 or later is required")
+        times = [int(v) for v in constant.reshape(-1)]
+        if node.op_type == "Expand":
+            target = broadcast_shape([shape_of(x), tuple(times)])
+            shape = (1,) * (len(target) - len(shape_of(x))) + shape_of(x)
+            times = [b // a for a, b in zip(shape, target, strict=True)]
+            if shape != shape_of(x):
+                final = all(t == 1 for t in times)
+                name = node.outputs[0] + ("" if final else "_reshape")
+                x = ctx.build(TopReshape, [x], {"shape": ints_attr(shape)}, name)
+        return x if all(t == 1 for t in times) else ctx.build(cls, [x], {"tile": ints_attr(times)}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents times counts."""
+        return (tiled_shape(shape_of(self.input), ints(self.tile)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The repeated array."""
+        return (jnp.tile(operands[0], ints(self.tile)),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Tile with the operand's stored type."""
+        return lower_same_scale(self, ctx, TpuTile, {"tile": self.tile})
+
+
+@irdl_op_definition
+class TpuTile(TpuOp):
+    """`tpu.Tile`: a byte move, the same stored type."""
+
+    name = "tpu.Tile"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    tile = attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents times counts."""
+        return (tiled_shape(shape_of(self.input), ints(self.tile)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The repeated array."""
+        return (jnp.tile(operands[0], ints(self.tile)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Never local (layer_group.md 2)."""
+        del chip
+        return "repetition runs in global memory"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One GDMA copy that reads with stride 0 along the repetitions; a macro command for packed batches."""
+        source, target, times = ctx.input(0), ctx.output(), ints(self.tile)
+        if target.interleave > 1 and times[0] > 1:
+            params: dict[str, float | int | str | bool] = {f"t{i}": t for i, t in enumerate(times)}
+            ctx.emit(isa.Fn, function="tile", inputs=(source,), output=target, params=params)
+            return
+        ctx.move(*shorter_axes(*repeated(source, target, times)))
+
+
+def repeated(source: View, target: View, times: tuple[int, ...]) -> tuple[View, View]:
+    """Both views with an axis for the repetitions in front of every repeated axis."""
+    sizes: list[int] = []
+    reads: list[int] = []
+    writes: list[int] = []
+    for size, count, read, write in zip(source.shape, times, gmem_strides(source), gmem_strides(target), strict=True):
+        if count > 1:
+            sizes.append(count)
+            reads.append(0)
+            writes.append(size * write)
+        sizes.append(size)
+        reads.append(read)
+        writes.append(write)
+    made = (
+        msgspec.structs.replace(view, shape=tuple(sizes), layout="strided", strides=tuple(strides))
+        for view, strides in ((source, reads), (target, writes))
+    )
+    return next(made), next(made)
