@@ -19,7 +19,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
-from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
@@ -416,12 +416,6 @@ class TpuOp(ShapedOp):
     def emit(self, ctx: EmitContext) -> None:
         """Commands that compute one slice (local) or the whole result (global)."""
         raise NotImplementedError
-
-
-def operand_shape(op: Operation, index: int) -> Shape | None:
-    """Shape of an operand, None for `none`."""
-    value = op.operands[index]
-    return shape_of(value) if is_tensor(value) else None
 
 
 def is_none(value: SSAValue) -> bool:

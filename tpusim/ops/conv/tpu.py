@@ -28,7 +28,7 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
-from tpusim.ops.conv.coeff import MergedLayout, filter_row, foldable_shape, pack_filter, unpack_filter
+from tpusim.ops.conv.coeff import MergedLayout, foldable_shape, pack_filter, unpack_filter
 from tpusim.ops.families import (
     clip,
     command_dtype,
@@ -178,9 +178,6 @@ class TpuConv2D(TpuOp):
         return prod(shape_of(self.output)) * self.channels[0] * prod(self.kernel)
 
     # --------------------------------------------------------------------------------------------- weights on the chip
-
-    def _row_elements(self, packing: int) -> int:
-        return prod(self.kernel) if self.depthwise else filter_row(self.channels[0], prod(self.kernel), packing)
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack filter, bias and requant parameters; a computed filter stays as it is (global layer)."""
