@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test slow lint types bench digits clean
+.PHONY: help demo test slow fuzz lint types bench support accuracy mutation isa golden groups digits clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -14,11 +14,11 @@ $(VENV)/.base: pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet -e '.[test,examples]'
+	$(BIN)/python -m pip install --quiet -e '.[test,examples,plot]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test
-	$(BIN)/python -m pip install --quiet -e '.[test,examples,dev]'
+	$(BIN)/python -m pip install --quiet -e '.[test,examples,plot,dev]'
 	@touch $@
 
 demo: $(VENV)/.base ## compile, simulate and verify the digits network that ships with the repository
@@ -29,7 +29,10 @@ test: $(VENV)/.test ## the default tests
 	$(BIN)/python -m pytest -q -n 2
 
 slow: $(VENV)/.test ## the larger models
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m slow -n 2 --dist loadfile
+
+fuzz: $(VENV)/.test ## over 10,000 new damaged program, module, table and array files
+	$(BIN)/python -m pytest -q tests/test_fuzz.py -m slow --hypothesis-profile search
 
 lint: $(VENV)/.dev ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -39,7 +42,25 @@ types: $(VENV)/.dev ## pyright
 	$(BIN)/pyright
 
 bench: $(VENV)/.test ## measure: prints ratios, side by side in one process
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in benchmarks/how_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+support: $(VENV)/.test ## measure the support table of every op, chip and mode (rewrites docs/support.md and its data)
+	$(BIN)/python tests/support_rows.py
+
+mutation: $(VENV)/.test ## put faults into right command streams, measure which check finds them; rewrites docs/mutation.md
+	PYTHONPATH=tests $(BIN)/python -m mutation.table
+
+isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from the docstrings of tpusim/isa
+	$(BIN)/python -m tpusim.isa.page docs/isa.md
+
+golden: $(VENV)/.test ## write the golden command streams of tests/golden anew
+	$(BIN)/python -m pytest -q tests/test_codegen.py -k golden --update-golden
+
+accuracy: $(VENV)/.test ## measure what the accuracy table misses (ONLY=, LOCAL=: globs NETWORK/CHIP/MODE); rewrites docs/accuracy.md
+	$(BIN)/python -m benchmarks.accuracy $(if $(ONLY),--only $(foreach glob,$(ONLY),'$(glob)')) $(if $(LOCAL),--local $(foreach glob,$(LOCAL),'$(glob)'))
+
+groups: $(VENV)/.test ## group the classic networks by every strategy (ONLY=: names; minutes); rewrites docs/groups.md
+	$(BIN)/python -m benchmarks.groups $(if $(ONLY),--only $(ONLY))
 
 digits: $(VENV)/.test ## train the digits network again (rewrites examples/digits)
 	$(BIN)/python examples/digits/train.py

@@ -7,6 +7,12 @@ from pathlib import Path
 
 import jax
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False)
+settings.load_profile("repeatable")
+"""Every run of the tests sees the same examples; `make fuzz` looks for new ones (`--hypothesis-profile search`)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

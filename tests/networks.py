@@ -4,6 +4,7 @@ Two image sizes and a handful of channel counts around the lane count, so that f
 estimated from the weights' scale, not measured: what is tested is agreement, not accuracy.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -19,15 +20,18 @@ from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
+from tpusim.ir.attrs import text
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.layer_group.graph import base_groups, subgraph
+from tpusim.layer_group.graph import base_groups, group_types, subgraph
+from tpusim.layer_group.greedy import Decided
 from tpusim.layer_group.plan import GroupPlan, plan
 from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.slicing import Sections, max_sections
+from tpusim.layer_group.sections import Sections, possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
+from tpusim.ops.logical import AXES
 
 CHIPS = ("bm1684x", "bm1684")
 IMAGE = (12, 10)
@@ -41,7 +45,7 @@ class Tensor:
     """A tensor under construction: name, shape, the largest magnitude it is said to have, its sign."""
 
     name: str
-    shape: tuple[int, int, int, int]
+    shape: tuple[int, ...]
     limit: float
     signed: bool
     users: int = 0
@@ -49,18 +53,21 @@ class Tensor:
 
 @dataclass
 class Network:
-    """An ONNX graph that grows op by op, and its calibration table."""
+    """An ONNX graph that grows op by op, and its calibration table.
+
+    below: how far the ranges of signed tensors are said to reach below zero, by their limits; not 1: they are kept.
+    """
 
     rng: np.random.Generator
+    below: float = 1.0
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     constants: dict[str, Array] = field(default_factory=dict[str, Array])
     tensors: list[Tensor] = field(default_factory=list[Tensor])
     inputs: list[Tensor] = field(default_factory=list[Tensor])
 
     def _new(self, shape: tuple[int, ...], limit: float, signed: bool) -> Tensor:
-        n, c, h, w = shape
         limit *= float(self.rng.uniform(0.8, 1.25))
-        tensor = Tensor(f"t{len(self.tensors)}", (n, c, h, w), limit, signed)
+        tensor = Tensor(f"t{len(self.tensors)}", shape, limit, signed)
         self.tensors.append(tensor)
         return tensor
 
@@ -74,7 +81,7 @@ class Network:
         self.nodes.append(helper.make_node(op, names, [out.name], name=out.name, **attributes))
         return out
 
-    def input(self, shape: tuple[int, int, int, int], *, signed: bool = True) -> Tensor:
+    def input(self, shape: tuple[int, ...], *, signed: bool = True) -> Tensor:
         """A network input."""
         tensor = self._new(shape, 1.0, signed)
         self.inputs.append(tensor)
@@ -95,6 +102,21 @@ class Network:
         geometry = {"kernel_shape": [k, k], "strides": [stride] * 2, "pads": [top, left, bottom, right]}
         return self._node("Conv", [x], weights, self._new(shape, x.limit * 1.2, True), group=groups, **geometry)
 
+    def conv3d(self, x: Tensor, oc: int, k: int = 3) -> Tensor:
+        """A 3-D convolution that keeps the volume."""
+        fan = x.shape[1] * k**3
+        weights = [self.rng.standard_normal((oc, x.shape[1], k, k, k)) / np.sqrt(fan)]
+        weights.append(self.rng.standard_normal(oc) * 0.3)
+        geometry = {"kernel_shape": [k] * 3, "pads": [k // 2] * 6}
+        return self._node(
+            "Conv", [x], weights, self._new((x.shape[0], oc, *x.shape[2:]), x.limit * 1.2, True), **geometry
+        )
+
+    def pool3d(self, x: Tensor, kind: str = "MaxPool", **more: Any) -> Tensor:
+        """A pool of 3 x 3 x 3 that keeps the volume."""
+        geometry = {"kernel_shape": [3] * 3, "pads": [1] * 6}
+        return self._node(kind, [x], [], self._new(x.shape, x.limit, x.signed), **geometry, **more)
+
     def relu(self, x: Tensor) -> Tensor:
         """A Relu of its own; it is fused if it is the only user of what makes x."""
         return self._node("Relu", [x], [], self._new(x.shape, x.limit, False))
@@ -109,6 +131,28 @@ class Network:
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """A sum of two tensors of one shape."""
         return self._node("Add", [x, y], [], self._new(x.shape, (x.limit + y.limit) * 0.7, x.signed or y.signed))
+
+    def mul(self, x: Tensor, y: Tensor) -> Tensor:
+        """A product of two tensors of one shape."""
+        return self._node("Mul", [x, y], [], self._new(x.shape, x.limit * y.limit * 0.7, x.signed or y.signed))
+
+    def add_constant(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A sum with a constant that broadcasts to x."""
+        term = self.rng.uniform(-x.limit, x.limit, shape)
+        return self._node("Add", [x], [term], self._new(x.shape, x.limit * 1.4, True))
+
+    def function(self, x: Tensor, kind: str) -> Tensor:
+        """An element-wise function with values in [-1, 1]."""
+        return self._node(kind, [x], [], self._new(x.shape, 1.0, kind == "Tanh"))
+
+    def matmul(self, x: Tensor, right: Tensor | tuple[int, ...]) -> Tensor:
+        """A product with another tensor, or with a constant of this shape."""
+        depth = x.shape[-1]
+        if isinstance(right, Tensor):
+            shape, limit = (*x.shape[:-1], right.shape[-1]), x.limit * right.limit * depth**0.5
+            return self._node("MatMul", [x, right], [], self._new(shape, limit, True))
+        matrix = self.rng.standard_normal(right) / np.sqrt(depth)
+        return self._node("MatMul", [x], [matrix], self._new((*x.shape[:-1], right[-1]), x.limit * 1.2, True))
 
     def concat(self, parts: list[Tensor]) -> Tensor:
         """A concatenation of channels."""
@@ -129,8 +173,8 @@ class Network:
         )  # fmt: skip
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         model, _ = canonicalize(import_onnx(proto, name="net"))
-        entries = {t.name: Entry(t.limit, -t.limit if t.signed else 0.0, t.limit) for t in self.tensors}
-        return apply_table(model, CalibrationTable(entries))
+        entries = {t.name: Entry(t.limit, -t.limit * self.below if t.signed else 0.0, t.limit) for t in self.tensors}
+        return apply_table(model, CalibrationTable(entries), asymmetric=self.below != 1)
 
     def feeds(self, seed: int = 5) -> dict[str, Array]:
         """Values of every network input."""
@@ -147,6 +191,25 @@ def random_network(seed: int, ops: int = 6, batch: int = 1) -> Network:
     net.input((batch, int(rng.choice(CHANNELS[:3])), *IMAGE), signed=bool(rng.integers(2)))
     for _ in range(ops):
         _grow(net, rng)
+    return net
+
+
+def random_tokens(seed: int, shape: tuple[int, ...], ops: int = 5) -> Network:
+    """A network of matrix products, sums, products and functions on rows of `shape`; only X-family chips have all."""
+    rng = np.random.default_rng(seed)
+    net = Network(rng)
+    net.input(shape)
+    batch = () if len(shape) > 3 else (int(rng.choice([1, shape[0]])),)
+    for _ in range(ops):
+        x = net.tensors[-1 - int(rng.integers(min(len(net.tensors), 2)))]
+        alike = [t for t in net.tensors if t.shape == x.shape and t is not x]
+        kind = rng.choice(["matmul", "matmul", "add", "mul", "function"])
+        if kind == "matmul":
+            net.matmul(x, (*batch, x.shape[-1], int(rng.choice([12, 20]))))
+        elif kind == "function" or not alike:
+            net.function(x, str(rng.choice(["Sigmoid", "Tanh"])))
+        else:
+            (net.add if kind == "add" else net.mul)(x, alike[int(rng.integers(len(alike)))])
     return net
 
 
@@ -221,35 +284,55 @@ def cached_lowered(seed: int, chip: str, ops: int = 6, batch: int = 1) -> tuple[
     return model, run(model, cached_network(seed, ops, batch).feeds())
 
 
-def randomly_grouped(model: Model, rng: np.random.Generator, *, longest: int = 8) -> tuple[Model, list[GroupPlan]]:
-    """A copy of a reordered module in random groups with random sections that work."""
+def randomly_grouped(
+    model: Model, rng: np.random.Generator, *, longest: int = 8, seen: Callable[[GroupPlan], None] = lambda _: None,
+    change: Callable[[list[Decided]], list[Decided]] = lambda decided: decided,
+) -> tuple[Model, list[GroupPlan]]:  # fmt: skip
+    """A copy of a reordered module in random groups with random sections that work.
+
+    change: what becomes of groups and global layers before they are written; `seen` is shown every plan that is.
+    """
     work = model.clone()
     chip = chips.load(work.attribute("module.chip"))
-    plans: list[GroupPlan] = []
+    decided: list[Decided] = []
     for ops, why in list(base_groups(work, chip)):
         if why is not None:
+            decided.append((ops[0], why))
             continue
         while ops:
             size = int(rng.integers(1, min(longest, len(ops)) + 1))
-            plans.append(_random_plan(ops[:size], rng))
-            ops = ops[len(plans[-1].graph.ops) :]
+            found = _random_plan(ops[:size], rng)
+            decided.append((ops[0], found) if isinstance(found, str) else found)
+            ops = ops[len(found.graph.ops) if isinstance(found, GroupPlan) else 1 :]
+    for item in decided:
+        if not isinstance(item, GroupPlan):
+            item[0].attributes["global_reason"] = text(item[1])
+    plans = [item for item in change(decided) if isinstance(item, GroupPlan)]
     for found in reversed(plans):
+        seen(found)
         write_group(found)
     work.set(state="TPU_DIVIDED")
     return work, plans
 
 
-def _random_plan(ops: list[TpuOp], rng: np.random.Generator) -> GroupPlan:
-    """A plan for the ops, or for as many of the first as can be a group."""
+def _random_plan(ops: list[TpuOp], rng: np.random.Generator) -> GroupPlan | str:
+    """A plan for the ops, or for as many of the first as can be a group; why the first cannot be one alone."""
     chip = chips.load(_chip_of(ops[0]))
-    limit = max_sections(subgraph(ops), chip)
-    for _ in range(6):
-        wanted = Sections(int(rng.integers(1, limit.n + 1)), int(rng.integers(1, min(limit.h, 6) + 1)))
-        found = plan(ops, chip, wanted)
+    kinds = group_types(ops, chip)
+    for _ in range(6 if kinds else 0):
+        kind = kinds[int(rng.integers(len(kinds)))]
+        found = plan(ops, chip, _random_sections(possible_sections(subgraph(ops, kind), chip), rng), kind)
         if isinstance(found, GroupPlan):
             return found
-    whole = plan(ops, chip, Sections(1, 1))
-    return whole if isinstance(whole, GroupPlan) else _random_plan(ops[: len(ops) // 2], rng)
+    whole = plan(ops, chip, Sections())
+    return whole if isinstance(whole, GroupPlan) or len(ops) == 1 else _random_plan(ops[: len(ops) // 2], rng)
+
+
+def _random_sections(limit: Sections, rng: np.random.Generator) -> Sections:
+    """Legal counts, more than one along two or three of the axes that can be cut: more are many small slices."""
+    able = [axis for axis in AXES if limit.count(axis) > 1]
+    kept = [str(axis) for axis in rng.permutation(np.array(able))][: 2 + int(rng.integers(2))]
+    return Sections(**{axis: int(rng.integers(1, min(limit.count(axis), 6) + 1)) for axis in kept})  # type: ignore[arg-type]
 
 
 def _chip_of(op: TpuOp) -> str:
@@ -257,6 +340,6 @@ def _chip_of(op: TpuOp) -> str:
     return module.attributes["module.chip"].data  # type: ignore[union-attr,attr-defined]
 
 
-def program_of(divided: Model) -> Program:
+def program_of(divided: Model, cores: int = 0) -> Program:
     """Addresses and commands of a grouped module."""
-    return generate(assign_addresses(divided))
+    return generate(assign_addresses(divided), cores)

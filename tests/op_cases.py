@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 from op_cases_activation import CASES as ACTIVATION_CASES
+from op_cases_conv import CASES as CONV_CASES
 from op_cases_elementwise import CASES as ELEMENTWISE_CASES
+from op_cases_logic import CASES as LOGIC_CASES
 from op_row import (
     BATCH,
     CHIPS,
@@ -54,7 +56,7 @@ def conv(
     then: Nodes | None = None,
     constants: Mapping[str, Array] | None = None,
     batch: int = BATCH,
-    axes: str = "nh",
+    axes: str = "nhw",
     **attributes: Any,
 ) -> OpCase:
     """A convolution, and what follows it (from tensor "a")."""
@@ -102,7 +104,7 @@ def conv_cases() -> list[OpCase]:
         conv("conv-positive-filter", SMALL, 12, 3, bias=False, weight=np.abs, **same),
         conv("conv-integer-filter", SMALL, 12, 3, weight=lambda w: np.round(w * 30) / np.float32(4), **same),
         conv("conv-batch-6", SMALL, 12, 3, batch=6, **same),
-        conv("conv-one-image", SMALL, 12, 3, batch=1, axes="h", **same),
+        conv("conv-one-image", SMALL, 12, 3, batch=1, axes="hw", **same),
         conv("conv-auto-pad", ODD, 6, 3, strides=[2, 2], auto_pad="SAME_LOWER"),
         conv("conv-relu", SMALL, 12, 3, then=relu, **same),
         conv("conv-relu6", SMALL, 12, 3, then=[node("Clip", "a lo hi")],
@@ -130,9 +132,22 @@ def matmul_cases() -> list[OpCase]:
     no_bm1684 = {"bm1684": "one constant matrix"}
 
     def case(name: str, nodes: Nodes, inputs: Mapping[str, Shape], constants: Mapping[str, Array], **more: Any):  # noqa: ANN202
-        return OpCase(name, network(nodes, constants), inputs, "tpu.MatMul", axes="", **more)
+        return OpCase(name, network(nodes, constants), inputs, "tpu.MatMul", **{"axes": "", **more})
 
+    rows, columns = (BATCH, 70, 12), (BATCH, 12, 20)
+    in_integers: dict[str, Any] = {"global_in": frozenset({"f32"}), "global_on": frozenset({"bm1684"})}
+    few_channels = {"x": (2, 3, 70, 12)}
     return [
+        case("matmul-batch-of-weights", [node("MatMul", "x w")], {"x": rows}, {"w": values(columns)}, batched=False,
+             fallback=no_bm1684, axes="nc", **in_integers),
+        case("matmul-batch-of-activations", [node("MatMul", "x z")], {"x": rows, "z": columns}, {},
+             fallback=no_bm1684, axes="nc", **in_integers),
+        case("matmul-one-right", [node("MatMul", "x z", "a"), node("Relu", "a")], {"x": rows, "z": (1, 12, 20)}, {},
+             fallback=no_bm1684, axes="nc", fixed=frozenset({"z"}), **in_integers),
+        case("matmul-few-channels", [node("MatMul", "x w", "a"), node("Add", "a b")], few_channels,
+             {"w": values((12, 20)), "b": row}, axes="nc", **in_integers),
+        case("matmul-fills-lanes", [node("MatMul", "x w")], {"x": (2, 4, 32, 12)}, {"w": values((12, 20))}, axes="n",
+             **in_integers),
         case("gemm-fc", [node("Gemm", "x w b", transB=1)], {"x": (BATCH, 48)}, weights | {"w": matrix.T.copy()}),
         case("gemm-alpha-beta", [node("Gemm", "x w b", alpha=0.5, beta=2.0)], {"x": (BATCH, 48)}, weights),
         case("gemm-relu", [node("Gemm", "x w b", "a"), node("Relu", "a")], {"x": (BATCH, 48)}, weights),
@@ -162,7 +177,7 @@ def add_cases() -> list[OpCase]:
     far = {"z": (-3.0, 0.1), "v": (0.0, 0.2)}
     return [
         element_wise("add", [node("Add", "x z")], two, add, ranges=far),
-        element_wise("add-wide", [node("Add", "x z")], {"x": image(WIDE), "z": image(WIDE)}, add),
+        element_wise("add-wide", [node("Add", "x z")], {"x": image(WIDE), "z": image(WIDE)}, add, axes="nchw"),
         element_wise("add-batch-6", [node("Add", "x z")], {"x": (6, *SMALL), "z": (6, *SMALL)}, add),
         element_wise("add-relu", [node("Add", "x z", "a"), node("Relu", "a")], two, add, ranges=far),
         element_wise("add-unsigned", [node("Add", "x z")], two, add, ranges={"x": (0.0, 1.0), "z": (0.0, 2.0)}),
@@ -190,7 +205,8 @@ def mul_cases() -> list[OpCase]:
         element_wise("mul", [node("Mul", "x z")], {"x": x, "z": x}, mul),
         element_wise("mul-unsigned", [node("Mul", "x z")], {"x": x, "z": x}, mul,
                      ranges={"x": (0.0, 1.0), "z": (0.0, 3.0)}),
-        element_wise("mul-channels", [node("Mul", "x z")], {"x": image(WIDE), "z": (BATCH, 70, 1, 1)}, mul),
+        element_wise("mul-channels", [node("Mul", "x z")], {"x": image(WIDE), "z": (BATCH, 70, 1, 1)}, mul,
+                     axes="nchw"),
         element_wise("mul-square", [node("Mul", "x x")], {"x": x}, mul),
         element_wise("mul-relu", [node("Mul", "x z", "a"), node("Relu", "a")], {"x": x, "z": x}, mul),
         element_wise("mul-constant", [node("Mul", "x w")], {"x": x}, mul, constants={"w": values((6, 5))}),
@@ -233,8 +249,8 @@ def activation_cases() -> list[OpCase]:
         case("relu-wide", [node("Relu", "x")], {"x": image(WIDE)}, "tpu.Relu"),
         case("relu-2d", [node("Relu", "x")], {"x": (BATCH, 48)}, "tpu.Relu", axes="n"),
         case("clip-0-6", [node("Clip", "x zero six")], x, "tpu.Relu", ranges={"x": (-9.0, 9.0)}),
-        case("clip", [node("Clip", "x lo hi")], x, "tpu.Clip", fallback={c: "Clip runs in float" for c in CHIPS}),
-        case("clip-open", [node("Clip", "x - hi")], x, "tpu.Clip", fallback={c: "Clip runs in float" for c in CHIPS}),
+        case("clip", [node("Clip", "x lo hi")], x, "tpu.Clip", fallback={c: "Clip has no integer" for c in CHIPS}),
+        case("clip-open", [node("Clip", "x - hi")], x, "tpu.Clip", fallback={c: "Clip has no integer" for c in CHIPS}),
         case("dropout", [node("Relu", "x", "a"), node("Dropout", "a", "d"), node("MaxPool", "d", kernel_shape=[2, 2])],
              x, "tpu.Relu"),
         case("identity", [node("Identity", "x", "a"), node("Relu", "a", "b"), node("Identity", "b")], x, "tpu.Relu"),
@@ -286,7 +302,7 @@ def data_cases() -> list[OpCase]:
         return case(name, [node("Concat", " ".join(inputs), axis=axis)], inputs, "tpu.Concat", **more)
 
     def view(name: str, nodes: Nodes, **more: Any) -> OpCase:
-        return case(name, nodes, {"x": more.pop("shape", x)}, more.pop("result", "tpu.Reshape"), axes="", **more)
+        return case(name, nodes, {"x": more.pop("shape", x)}, more.pop("result", "tpu.Reshape"), **{"axes": "", **more})
 
     shuffle = [node("Reshape", "x s1", "a"), node("Transpose", "a", "t", perm=[0, 2, 1, 3, 4]), node("Reshape", "t s2")]
     factor = {"w": np.array(2.0, np.float32)}  # x is halved for the Concat, so that every odd byte is a tie
@@ -300,16 +316,20 @@ def data_cases() -> list[OpCase]:
         case("concat-signs", [node("Relu", "x", "r"), node("Concat", "x r", axis=1)], {"x": x}, "tpu.Concat"),
         case("concat-relu", [node("Mul", "x z", "m"), node("Add", "x z", "a"), node("Concat", "m a", "c", axis=1),
                              node("Relu", "c")], {"x": x, "z": x}, "tpu.Concat", tolerance=ROUNDED),
-        concat("concat-rows", {"x": x, "z": image((5, 3, 5))}, 2, axes="n"),
-        concat("concat-columns", {"x": x, "z": image((5, 6, 2))}, -1),
+        concat("concat-rows", {"x": x, "z": image((5, 3, 5))}, 2, axes="nw"),
+        concat("concat-columns", {"x": x, "z": image((5, 6, 2))}, -1, axes="nh"),
         concat("concat-batches", {"x": (3, 5, 6), "z": (2, 5, 6)}, 0, axes="", batched=False),
         case("concat-constant", [node("Concat", "x w", axis=1)], {"x": (1, 5, 6, 5)}, "tpu.Concat", batched=False,
-             axes="h", constants={"w": values((1, 3, 6, 5))}, fallback={c: "is constant" for c in CHIPS}),
+             axes="hw", constants={"w": values((1, 3, 6, 5))}, fallback={c: "is constant" for c in CHIPS}),
         view("reshape", [node("Reshape", "x s")], constants={"s": np.array([0, -1, 5])}),
         view("reshape-batch", [node("Reshape", "x s")], constants={"s": np.array([-1, 45])}, batched=False),
         view("flatten", [node("Flatten", "x")]),
-        view("squeeze", [node("Squeeze", "x s")], shape=(BATCH, 70, 1, 1), constants={"s": np.array([-1, 2])}),
-        view("unsqueeze", [node("Unsqueeze", "x s")], shape=(BATCH, 48), constants={"s": np.array([-1, 2])}),
+        view("squeeze", [node("Squeeze", "x s")], shape=(BATCH, 70, 1, 1), constants={"s": np.array([-1, 2])},
+             axes="nc", global_in=frozenset({"f32"})),
+        view("reshape-inside", [node("Abs", "x", "a"), node("Reshape", "a s", "b"), node("Abs", "b")],
+             shape=image(WIDE), constants={"s": np.array([0, 0, 10, 3])}, axes="nc"),
+        view("unsqueeze", [node("Unsqueeze", "x s")], shape=(BATCH, 48), constants={"s": np.array([-1, 2])}, axes="n",
+             global_in=frozenset({"f32"})),
         view("transpose", [node("Transpose", "x", perm=[0, 2, 3, 1])], result="tpu.Permute"),
         view("transpose-batch", [node("Transpose", "x", perm=[1, 0, 2, 3])], result="tpu.Permute", batched=False),
         view("channel-shuffle", shuffle, shape=image(MEDIUM), result="tpu.Permute",
@@ -324,27 +344,35 @@ def softmax_cases() -> list[OpCase]:
     never = {c: "no integer form" for c in CHIPS}
     no_bm1684 = {"bm1684": "no integer form"}
 
-    def case(name: str, op: str, shape: Shape, fallback: Mapping[str, str], **attributes: Any) -> OpCase:
+    def case(
+        name: str, op: str, shape: Shape, fallback: Mapping[str, str], *, cut: str = "", **attributes: Any
+    ) -> OpCase:
         build = network([node(op, "x", **attributes)])
-        wide = {"x": (-4.0, 4.0)}
-        return OpCase(name, build, {"x": shape}, "tpu.Softmax", EXPONENTS, ranges=wide, fallback=fallback, axes="")
+        return OpCase(name, build, {"x": shape}, "tpu.Softmax", EXPONENTS, ranges={"x": (-4.0, 4.0)}, fallback=fallback,
+                      axes=cut, global_on=frozenset({"bm1684"}))  # fmt: skip
+
+    float_only = no_bm1684 | {"bm1684x": "along axis 1"}
 
     return [
         case("softmax-classes", "Softmax", (BATCH, 20), no_bm1684),
         case("softmax-channels", "Softmax", image(WIDE), no_bm1684, axis=1),
-        case("softmax-last", "Softmax", image(SMALL), no_bm1684 | {"bm1684x": "along axis 1"}),
+        case("softmax-last", "Softmax", image(SMALL), float_only, cut="nh"),
+        case("softmax-last-wide", "Softmax", image(WIDE), float_only, cut="nch"),
+        case("softmax-rows", "Softmax", image(SMALL), float_only, cut="n", axis=2),
+        case("softmax-fills-lanes", "LogSoftmax", (2, 4, 32, 12), never, cut="nh", axis=3),
         case("log-softmax", "LogSoftmax", (BATCH, 20), never, axis=1),
     ]
 
 
 CASES: tuple[OpCase, ...] = (
     *conv_cases(), *matmul_cases(), *add_cases(), *mul_cases(), *norm_cases(), *activation_cases(), *pool_cases(),
-    *data_cases(), *softmax_cases(), *ACTIVATION_CASES, *ELEMENTWISE_CASES,
+    *data_cases(), *softmax_cases(), *ACTIVATION_CASES, *ELEMENTWISE_CASES, *CONV_CASES, *LOGIC_CASES,
 )  # fmt: skip
 BY_ID = {case.id: case for case in CASES}
 assert len(BY_ID) == len(CASES)
 
 NOT_REACHED: dict[str, str] = {
     "tpu.RequantInt": "needs a zero point, and asymmetric quantisation is refused; tests/test_ops_basic.py makes it",
+    "tpu.LutBF16": "neither chip of these tests has BF16 tables; tests/test_lut_bf16.py lowers to it",
 }
 """Op classes that no row can reach, and why."""

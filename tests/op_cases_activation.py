@@ -48,9 +48,9 @@ def functions() -> list[OpCase]:
 
     return [
         case("Sigmoid"),
-        case("Sigmoid", form="-wide", shape=image(WIDE)),
+        case("Sigmoid", form="-wide", shape=image(WIDE), axes="nchw"),
         case("Sigmoid", form="-2d", shape=(BATCH, 48), axes="n"),
-        case("Sigmoid", form="-3d", shape=(BATCH, 5, 6)),
+        case("Sigmoid", form="-3d", shape=(BATCH, 5, 6), axes="nh"),
         case("Sigmoid", form="-batch-6", shape=image(SMALL, 6), ranges={"x": (0.0, 4.0)}),
         case("Sigmoid", form="-6d", shape=(BATCH, 2, 2, 2, 2, 2), axes=""),
         case("Tanh"),
@@ -76,7 +76,7 @@ def functions() -> list[OpCase]:
         case("Sin"),
         case("Cos", ranges={"x": (-2.0, 2.0)}),
         case("Abs", tolerance=EXACT, result="tpu.Active"),
-        case("Abs", form="-wide", shape=image(WIDE), tolerance=EXACT, result="tpu.Active"),
+        case("Abs", form="-wide", shape=image(WIDE), tolerance=EXACT, result="tpu.Active", axes="nchw"),
     ]
 
 
@@ -122,29 +122,43 @@ def fused() -> list[OpCase]:
 
 
 def norms() -> list[OpCase]:
-    def case(name: str, nodes: Nodes, x: Shape, result: str, constants: Mapping[str, Array], opset: int = 21) -> OpCase:
+    def case(
+        name: str, nodes: Nodes, x: Shape, result: str, constants: Mapping[str, Array], opset: int = 21, **more: Any
+    ) -> OpCase:
         return OpCase(
             name, network(nodes, constants, opset), {"x": x}, result, Tolerance(1e-5, 1e-5, "sums in another order"),
-            axes="", fallback=NO_INTEGERS, ranges={"x": (-2.0, 3.0)},
+            fallback=NO_INTEGERS, ranges={"x": (-2.0, 3.0)}, **{"axes": "", **more},
         )  # fmt: skip
 
     layer, group, instance = "tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"
     pair = {"w": values((6,)), "b": values((6,), 2)}
     return [
-        case("layernorm", [node("LayerNormalization", "x w b", epsilon=1e-3)], (BATCH, 5, 6), layer, pair),
+        case("layernorm", [node("LayerNormalization", "x w b", epsilon=1e-3)], (BATCH, 5, 6), layer, pair, axes="n"),
         case("layernorm-no-bias", [node("LayerNormalization", "x w", axis=2)], (BATCH, 5, 4, 6), layer,
-             {"w": values((4, 6))}),
-        case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair),
-        case("instancenorm", [node("InstanceNormalization", "x w b")], image((6, 3, 4)), instance, pair, 17),
+             {"w": values((4, 6))}, axes="n"),
+        case("layernorm-wide", [node("LayerNormalization", "x w b")], (BATCH, 70, 6), layer, pair, axes="nc"),
+        case("layernorm-channels", [node("LayerNormalization", "x w", axis=1)], (BATCH, 5, 4, 6), layer,
+             {"w": values((5, 4, 6))}, axes="n"),
+        case("layernorm-fills-lanes", [node("LayerNormalization", "x w b")], (2, 4, 32, 6), layer, pair, axes="nh"),
+        case("layernorm-5d", [node("LayerNormalization", "x w b")], (2, 3, 4, 5, 6), layer, pair, axes="ndh"),
+        case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair,
+             axes="n"),
+        case("instancenorm", [node("InstanceNormalization", "x w b")], image((6, 3, 4)), instance, pair, 17,
+             axes="n"),
+        case("instancenorm-5d", [node("InstanceNormalization", "x w b")], (2, 70, 4, 3, 4), instance,
+             {"w": values((70,)), "b": values((70,), 2)}, 17, axes="n"),
     ]  # fmt: skip
 
 
 def reductions() -> list[OpCase]:
     axes = {"a": np.array([-1, 2])}
 
-    def case(name: str, op: str, inputs: str = "x", opset: int = 17, **attributes: Any) -> OpCase:
+    def case(
+        name: str, op: str, inputs: str = "x", opset: int = 17, *, chw: Shape = TINY, cut: str = "",
+        **attributes: Any,
+    ) -> OpCase:  # fmt: skip
         build = network([node(op, inputs, **attributes)], axes if "a" in inputs.split() else {}, opset)
-        return OpCase(name, build, {"x": image(TINY)}, "tpu.Reduce", SUMS, axes="", fallback=NO_INTEGERS,
+        return OpCase(name, build, {"x": (BATCH, *chw)}, "tpu.Reduce", SUMS, axes=cut, fallback=NO_INTEGERS,
                       ranges={"x": (-1.0, 3.0)})  # fmt: skip
 
     return [
@@ -156,6 +170,11 @@ def reductions() -> list[OpCase]:
         case("reduce-l1", "ReduceL1", "x a", 18),
         case("reduce-l2", "ReduceL2", axes=[-1]),
         case("reduce-prod", "ReduceProd", axes=[2]),
+        case("reduce-rows", "ReduceMean", chw=WIDE, cut="ncw", axes=[2]),
+        case("reduce-rows-away", "ReduceMax", chw=WIDE, cut="nc", axes=[2], keepdims=0),
+        case("reduce-columns", "ReduceMax", chw=WIDE, cut="nch", axes=[3]),
+        case("reduce-columns-away", "ReduceMean", chw=WIDE, cut="nch", axes=[3], keepdims=0),
+        case("reduce-vectors", "ReduceMean", chw=(70, 6), cut="nc", axes=[2]),
     ]
 
 

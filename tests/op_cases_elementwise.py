@@ -87,7 +87,8 @@ def const_cases() -> list[OpCase]:
         case("mulconst-div", "Div", "x w", 3.0, shifted),
         case("addconst", "Add", "x w", 0.7, "tpu.AddConst"),
         case("addconst-relu", "Add", "w x", -0.3, "tpu.AddConst", relu=True),
-        case("addconst-wide", "Add", "x w", -0.5, "tpu.AddConst", inputs={"x": image(WIDE)}, ranges={"x": (0.0, 1.0)}),
+        case("addconst-wide", "Add", "x w", -0.5, "tpu.AddConst", inputs={"x": image(WIDE)}, ranges={"x": (0.0, 1.0)},
+             axes="nchw"),
         case("addconst-2d", "Add", "x w", 0.5, "tpu.AddConst", inputs={"x": (6, 48)}, axes="n"),
         case("subconst", "Sub", "x w", -0.25, "tpu.SubConst"),
         case("subconst-reverse", "Sub", "w x", 1.0, "tpu.SubConst", ranges={"x": (-0.5, 0.9)}),
@@ -119,7 +120,7 @@ def movement_cases() -> list[OpCase]:
         constants = {"s": np.array(scales, np.float32)}
         return case(name, [node("Resize", "x - s", **attributes)], result, constants=constants, **more)
 
-    floats = dict.fromkeys(CHIPS, "runs in float")
+    floats = dict.fromkeys(CHIPS, "has no integer form")
     concat = node("Concat", "c b a", axis=1)
     return [
         pad("pad", [0, 0, 1, 2, 0, 0, 3, 0]),
@@ -176,9 +177,9 @@ def movement_cases() -> list[OpCase]:
         case("upsample-9", [node("Upsample", "x s", mode="nearest")], "tpu.Upsample", opset=9,
              constants={"s": np.array([1, 1, 2, 2], np.float32)}),
         case("conv-1d", [node("Conv", "x w b", pads=[1, 2], strides=[2])], "tpu.Conv2D", {"x": (BATCH, 5, 17)},
-             constants={"w": values((7, 5, 3)), "b": values((7,))}, tolerance=SUMS),
+             constants={"w": values((7, 5, 3)), "b": values((7,))}, tolerance=SUMS, axes="nh"),
         case("conv-1d-relu", [node("Conv", "x w", "a", group=5, dilations=[2]), node("Relu", "a")], "tpu.Conv2D",
-             {"x": (BATCH, 5, 17)}, constants={"w": values((5, 1, 3))}, tolerance=SUMS),
+             {"x": (BATCH, 5, 17)}, constants={"w": values((5, 1, 3))}, tolerance=SUMS, axes="nh"),
     ]  # fmt: skip
 
 

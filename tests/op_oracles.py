@@ -10,7 +10,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from op_oracles_conv import ORACLES as CONVOLUTIONS
 from op_oracles_elementwise import ORACLES as ELEMENTWISE
+from op_oracles_logic import ORACLES as LOGIC
 from xdsl.ir import SSAValue
 
 from tpusim.ir.attrs import ints
@@ -229,12 +231,14 @@ ORACLES: dict[str, Oracle] = {
     "tpu.Scale": scale,
     "tpu.Softmax": softmax,
     **ELEMENTWISE,
+    **CONVOLUTIONS,
+    **LOGIC,
 }
 """By op; ops that only compute in float (Clip, LRN) have none."""
 
 
 def has_integer_form(op: TpuOp) -> bool:
-    """Whether the op's meaning is defined by integers: every activation quantised, or a cast."""
+    """Whether the op's meaning is defined by integers: its result is stored as one, or it is a cast of one."""
     if op.name == "tpu.Cast":
         return any(uniform_of(v) is not None for v in (op.operands[0], op.results[0]))
-    return is_tensor(op.results[0]) and uniform_of(op.results[0]) is not None
+    return is_tensor(op.results[0]) and storage_dtype(element_of(op.results[0])).kind in "iu"

@@ -47,8 +47,9 @@ class OpCase:
     values where it is not (-1, 1). fallback: by chip,
     words of the reason why the op runs in float in INT8 mode. steps: by chip, the largest root mean square error of an
     integer tensor in units of its scale, where it is above STEPS. axes: axes along which its result is cut in local
-    memory, "" for a global layer. global_on: chips where it is a global layer whatever `axes` says.
-    batched: whether samples of the batch are independent, axis 0 of all tensors.
+    memory, "" for a global layer; BM1684 cuts n and h only. global_on, global_in, global_for: chips, modes, (chip,
+    mode) where it is global whatever `axes` says. batched: whether samples of the batch are independent, axis 0 of all
+    tensors.
     """
 
     id: str
@@ -59,10 +60,18 @@ class OpCase:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     fallback: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
-    axes: str = "nh"
+    axes: str = "nhw"
     global_on: frozenset[str] = frozenset()
+    global_in: frozenset[str] = frozenset()
+    global_for: frozenset[tuple[str, str]] = frozenset()
     batched: bool = True
     fixed: frozenset[str] = frozenset()
+
+    def cut_axes(self, chip: str, mode: str) -> str:
+        """The axes along which its result is cut on this chip in this mode."""
+        if chip in self.global_on or mode in self.global_in or (chip, mode) in self.global_for:
+            return ""
+        return "".join(axis for axis in self.axes if chip != "bm1684" or axis in "nh")
 
     def shapes(self, batch: int | None = None) -> dict[str, Shape]:
         """Input shapes, for another batch if given."""
@@ -95,15 +104,18 @@ def node(op: str, inputs: str, output: str = "y", **attributes: Any) -> onnx.Nod
 
 
 def network(
-    nodes: Nodes, constants: Mapping[str, Array] | None = None, opset: int = 17
+    nodes: Nodes,
+    constants: Mapping[str, Array] | None = None,
+    opset: int = 17,
+    result: int = TensorProto.FLOAT,
 ) -> Callable[[Mapping[str, Shape]], onnx.ModelProto]:
-    """A builder: the model with output "y" for given input shapes."""
+    """A builder: the model with output "y" (of ONNX element type `result`) for given input shapes."""
 
     def build(shapes: Mapping[str, Shape]) -> onnx.ModelProto:
         graph = helper.make_graph(
             nodes, "case",
             [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in shapes.items()],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            [helper.make_tensor_value_info("y", result, None)],
             [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
         )  # fmt: skip
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)

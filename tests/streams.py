@@ -1,13 +1,14 @@
 """Hand-built programs for the tests of the ISA and the machine."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from tpusim import chips
-from tpusim.isa.commands import AnyCommand, Command
+from tpusim.isa.commands import AnyCommand, Command, SendMessage, WaitMessage
 from tpusim.isa.region import View, dtype_of
-from tpusim.isa.stream import GroupEntry, Header, Program, TensorEntry
+from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
 
 COEFF = 0x1_0000_0000
 """Start of the coefficient region of every hand-built program."""
@@ -28,7 +29,7 @@ def neuron(offset: int, shape: tuple[int, ...], dtype: str = "i8", **more: Any) 
 
 
 class Builder:
-    """Numbers commands per engine and collects tensors and coefficients."""
+    """Numbers commands per engine of a core and collects tensors and coefficients."""
 
     def __init__(self, chip: str = "bm1684x", neuron_bytes: int = 1 << 16):
         self.chip = chips.load(chip)
@@ -36,7 +37,7 @@ class Builder:
         self.commands: list[Any] = []
         self.tensors: list[TensorEntry] = []
         self.coefficients = np.zeros(0, np.uint8)
-        self.counts = {"tiu": 0, "gdma": 0}
+        self.counts: Counter[tuple[int, str]] = Counter()
 
     def tensor(self, name: str, view: View, role: str = "interior", **more: Any) -> View:
         self.tensors.append(TensorEntry(name, view, role, **more))  # type: ignore[arg-type]
@@ -50,17 +51,23 @@ class Builder:
 
     def add(self, kind: type[Command], /, dep: int | None = None, **fields: Any) -> Command:
         """Append a command; without `dep` it waits for everything issued before it."""
-        other = "gdma" if kind.engine == "tiu" else "tiu"
-        self.counts[kind.engine] += 1
+        core, other = fields.get("core", 0), "gdma" if kind.engine == "tiu" else "tiu"
+        self.counts[core, kind.engine] += 1
         fields = {"op": "op", "group": 0, **fields}
-        dep = self.counts[other] if dep is None else dep
-        command = kind(id=self.counts[kind.engine], dep=dep, **fields)
+        dep = self.counts[core, other] if dep is None else dep
+        command = kind(id=self.counts[core, kind.engine], dep=dep, **fields)
         self.commands.append(command)
         return command
 
+    def barrier(self, message: int, cores: int = 2) -> None:
+        """All cores wait for each other; what follows depends on what is before."""
+        for kind in (SendMessage, WaitMessage):
+            for core in range(cores):
+                self.add(kind, core=core, message=message, count=cores)
+
     def program(self, **header: Any) -> Program:
         fields: dict[str, Any] = {
-            "format_version": 1,
+            "format_version": FORMAT_VERSION,
             "tpusim": "test",
             "chip": self.chip.name,
             "model": "hand",

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpusim.calibration.samples import load_samples
+from tpusim.calibration.stage import apply_table
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
-from tpusim.errors import CalibrationError, ConfigError, TpusimError
+from tpusim.errors import CalibrationError, ConfigError, TableWarning, TpusimError
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module, print_module
+from tpusim.ir.weights import WeightStore
+from tpusim.ops import context
 
 RNG = np.random.default_rng(7)
 HEADER = dict(method="kl", samples=100, bins=2048, tune=5, time=datetime(2026, 1, 31, 12))
@@ -408,3 +413,43 @@ def test_sources_that_cannot_be_read(tmp_path):
     (tmp_path / "a.npy").write_text("hello")
     with pytest.raises(CalibrationError, match="readable .npz or .npy"):
         list(load_samples(tmp_path, ONE))
+
+
+# --- what a table says and tpusim does not offer
+
+
+def typed(table: str, **options: bool) -> Model:
+    """A sum of a tensor with itself, with the types of a table."""
+    text = """builtin.module attributes {module.name = "net", module.state = "TOP_F32"} {
+      func.func @main(%0: tensor<1x4xf32>) -> tensor<1x4xf32> {
+        %x = "top.Input"(%0) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+        %y = "top.Add"(%x, %x) : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<1x4xf32>
+        func.return %y : tensor<1x4xf32>
+      }
+    }"""
+    module = parse_module(text, context())
+    return apply_table(Model(module, WeightStore()), parse_table("x 1 -1 1\ny 2 -2 2\n" + table), **options)
+
+
+@pytest.mark.parametrize(
+    ("block", "named"),
+    [
+        ("#weight_scale\nconv_weight 2 0.1 0.2\n", "#weight_scale .*conv_weight"),
+        ("#asym_op\ny\n", "asym_op .*: y"),
+        ("#int4_op\na\nb\nc\nd\ne\n", r"int4_op .*: a, b, c, d \.\.\.: tpusim does not offer it"),
+    ],
+)
+def test_blocks_that_would_change_int8_are_refused(block: str, named: str):
+    with pytest.raises(CalibrationError, match=named):
+        typed(block)
+
+
+def test_thresholds_of_other_modes_change_nothing():
+    plain = print_module(typed("").module)
+    assert print_module(typed("#int4_th\nx 9 -9 9\n#tpu-mlir-fp8 x\ny 9 -9 9\n").module) == plain
+    assert "<-1.0:1.0>" in plain
+
+
+def test_an_infinite_threshold_is_replaced_with_a_warning():
+    with pytest.warns(TableWarning, match="'y' has inf, taken as 65000"):
+        assert "65000" in print_module(typed("y inf -1 1\n").module)

@@ -37,7 +37,7 @@ from tpusim.isa.region import DType, View
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.marks import float_marks
-from tpusim.ops.resize import nearest_source
+from tpusim.ops.resize import TpuUpsample, nearest_source
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.function import function
 
@@ -483,7 +483,7 @@ X4 = (2, 3, 6, 5)
          {"s": np.array([1, 1, 2, 2], np.float32)}, 19, "half_pixel_symmetric"),
         ([node("Resize", "x - s", antialias=1)], {"s": np.array([1, 1, 2, 2], np.float32)}, 18, "antialias = 0"),
         ([node("Resize", "x - s")], {"s": np.array([1, 1, 0, 2], np.float32)}, 18, "scales above 0"),
-        ([node("Conv", "x w")], {"w": values((4, 3, 2, 2, 2))}, 17, "1-D or 2-D convolution"),
+        ([node("Conv", "x w")], {"w": values((4, 3, 2, 2, 2))}, 17, "1-D, 2-D or 3-D convolution"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(nodes: Any, weights: Any, opset: int, words: str) -> None:
@@ -514,3 +514,12 @@ def test_canonical_form_computes_the_same(case: OpCase) -> None:
     before, after = run(imported(case.id), case.feeds()), run(canonical(case.id), case.feeds())
     scale = np.abs(before["y"]).max()
     np.testing.assert_allclose(after["y"], before["y"], rtol=1e-6, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1690", "bm1684", "cv183x"])
+def test_where_an_upsampled_result_is_cut(chip: str) -> None:
+    """layer_group.md 7.2: at multiples of the factors only but on the 1684X family."""
+    tpu, _ = row_lowered("upsample-2x3", chip, "int8")
+    upsample = next(op for op in tpu.ops if isinstance(op, TpuUpsample))
+    assert upsample.backward_slice("w", (3, 6), 0) == (1, 2)
+    assert upsample.backward_slice("w", (1, 3), 0) == ((0, 2) if chip in ("bm1684x", "bm1688") else None)

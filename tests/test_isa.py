@@ -17,10 +17,12 @@ from tpusim.isa.commands import (
     AnyCommand,
     Arith,
     ChannelScale,
+    Command,
     Conv,
     Depthwise,
     Dequantize,
     Fill,
+    FloatLut,
     Fn,
     GlobalKernel,
     LaneCopy,
@@ -32,10 +34,13 @@ from tpusim.isa.commands import (
     Requant,
     Rescale,
     Select,
+    SendMessage,
 )
 from tpusim.isa.layout import extent
+from tpusim.isa.page import page
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load, save
+from tpusim.isa.text import COMMANDS
 
 RNG = np.random.default_rng(0)
 
@@ -72,7 +77,7 @@ def global_conv(**more: Any) -> GlobalKernel:
 
 LEGAL: list[Any] = [
     conv(),
-    conv(bias=None, requant_table=None, requant=Requant(3, 5, -7), strides=(15, 15), output=lmem(0, (1, 64, 1, 1))),
+    conv(bias=None, requant_table=None, requant=Requant(3, 5, -7), strides=(15, 15), output=lmem(1024, (1, 64, 1, 1))),
     make(
         Depthwise, input=T, filter=lmem(2048, (1, 64, 1, 9), layout="compact"), output=U, kernel=(3, 3), pads=(1,) * 4
     ),
@@ -85,13 +90,14 @@ LEGAL: list[Any] = [
     make(ChannelScale, input=F, scale=lmem(8192, (1, 64, 1, 1), "f32"), output=F),
     make(Select, input=T, slope=lmem(2048, (1, 64, 1, 1), layout="compact"), rshift=7, output=U),
     make(Select, input=F, slope=0.01, output=F),
+    make(Arith, kind="add", a=T, b=lmem(0, T.shape, "u8"), output=T),
     make(
         Lut,
         input=lmem(0, (1, 4, 2, 2), lane=3),
         table=lmem(2048, (1, 1, 1, 256), "u8"),
         output=lmem(1024, (1, 4, 2, 2), "u8", lane=3),
     ),
-    make(LaneCopy, input=lmem(0, (1, 8, 2, 2)), output=lmem(1, (1, 8, 2, 2), layout="compact", lane=60)),
+    make(LaneCopy, input=lmem(0, (1, 8, 2, 2)), output=lmem(65, (1, 8, 2, 2), layout="compact", lane=60)),
     make(Fn, function="softmax", inputs=(F,), output=F, params={"axis": 1}),
     make(Move, input=neuron(3, (1, 64, 4, 4)), output=T),
     make(Move, input=gmem(0, (1, 64, 1, 100), layout="compact", lane_pitch=100), output=lmem(0, (1, 64, 1, 100))),
@@ -133,6 +139,11 @@ BROKEN: list[tuple[str, Any, str]] = [
     ),
     ("dimensions", make(Fill, output=lmem(0, (1, 1, 1, 65536)), value=0), "axes of output within 1-65535"),
     ("dimensions", make(Move, input=neuron(0, (0,)), output=neuron(0, (0,))), r"got \(0,\)"),
+    ("in_place", conv(output=lmem(0, (1, 64, 4, 4))), r"element by element in place of one, got bytes \[0, 16\) and"),
+    ("in_place", make(LaneCopy, input=T, output=T), "a result apart from its operands"),
+    ("in_place", make(Arith, kind="add", a=lmem(0, (1, 64, 1, 4)), b=T, output=T), "and a at 0"),
+    ("in_place", make(Arith, kind="add", a=lmem(64, (1, 128, 4, 4)), output=lmem(0, (1, 128, 4, 4))), "and a at 64"),
+    ("in_place", make(Rescale, input=T, output=lmem(0, T.shape, "i16"), requant=Requant()), "and input at 0"),
     ("window_ranges", conv(strides=(16, 1)), r"strides within 1-15, got \(16, 1\)"),
     ("window_ranges", conv(pads=(16, 1, 1, 1)), "pads within 0-15"),
     ("window_ranges", conv(pads=(1, 1, 1, -1)), "pads within 0-15"),
@@ -143,12 +154,15 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("requant_ranges", make(Rescale, input=T, output=U, requant=Requant(1, 0, 1 << 15)), "int16 zero point"),
     ("requant_ranges", global_conv(requant=Requant(1, -129)), "rshift -129"),
     ("copies", make(Move, input=neuron(0, (1, 64, 2, 8)), output=T), r"be i8 \(1, 64, 2, 8\), got i8 \(1, 64, 4"),
+    ("cores", make(Fill, core=1, output=T, value=0), "a core within 0-0, got 1"),
+    ("messages", make(SendMessage, message=0, count=1), "several cores for a message, got one core"),
     ("copies", make(LaneCopy, input=T, output=lmem(0, T.shape, "u8")), "got u8"),
     ("windows", conv(pads=(1, 1, 0, 1)), "got a reach of 6 into 5 padded rows"),
     ("windows", global_conv(pads=(1, 1, 1, 0)), "got a reach of 6 into 5 padded columns"),
     ("windows", conv(input=lmem(0, (2, 64, 4, 4))), "one batch"),
     ("filters", conv(filter=lmem(2048, (1, 64, 1, 64), layout="compact")), r"filter \(1, 64, 1, 576\)"),
     ("filters", conv(groups=3), "channels that 3 groups divide"),
+    ("sums_that_go_on", conv(accumulate=True), "an i32 or f32 output without requant, got i8 with requant"),
     ("filters", make(Depthwise, input=T, filter=U, output=lmem(0, (1, 8, 4, 4)), kernel=(1, 1)), "8 input channels"),
     ("channel_operands", conv(bias=lmem(8192, (1, 1, 1, 64), "i32", "compact")), r"bias \(1, 64, 1, 1\)"),
     ("channel_operands", conv(requant_table=lmem(8256, (1, 64, 1, 3), "i16", "compact")), "requant_table i32, got i16"),
@@ -165,6 +179,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("tables", make(Lut, input=F, table=lmem(2048, (1, 1, 1, 256)), output=T), "an i8 or u8 input, got f32"),
     ("tables", make(Lut, input=T, table=lmem(2048, (1, 1, 1, 255)), output=U), "table i8 .1, 1, 1, 256., got i8"),
     ("tables", make(Lut, input=T, table=lmem(2048, (1, 1, 1, 256), "u8"), output=U), "got u8"),
+    ("float_tables", make(FloatLut, mode="log", input=T, table=T, mantissa=T, output=T), "tables, got bm1684x"),
     ("elementwise_shapes", make(Lut, input=T, table=lmem(2048, (1, 1, 1, 256)), output=lmem(0, (1, 1, 4, 3))), "input"),
     ("shared_lane", make(Lut, input=lmem(0, (1, 4, 2, 2), lane=1), table=T, output=lmem(0, (1, 4, 2, 2))), "input at"),
     ("channel_operands", make(Select, input=T, slope=lmem(2048, (1, 1, 1, 64)), output=U), r"slope \(1, 64, 1, 1\)"),
@@ -309,18 +324,19 @@ def test_an_altered_member_and_a_newer_format_are_refused(tmp_path: Path) -> Non
     path = tmp_path / "model.tpusim"
     save(program(), path)
     with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
+        comment, members = archive.comment, {name: archive.read(name) for name in archive.namelist()}
 
     def rewrite(changed: dict[str, bytes]) -> None:
         with zipfile.ZipFile(path, "w") as archive:
+            archive.comment = comment
             for name, content in {**members, **changed}.items():
                 archive.writestr(name, content)
 
     rewrite({"groups.json": b"[]"})
     with pytest.raises(ImportModelError, match=r"member groups\.json does not match its checksum"):
         load(path)
-    rewrite({"header.json": members["header.json"].replace(b'"format_version": 1', b'"format_version": 99')})
-    with pytest.raises(ImportModelError, match="format version 1 is read here, the file has 99"):
+    rewrite({"header.json": members["header.json"].replace(b'"format_version": 4', b'"format_version": 99')})
+    with pytest.raises(ImportModelError, match="format version 4 is read here, the file has 99"):
         load(path)
     with pytest.raises(ImportModelError, match="cannot be opened"):
         load(tmp_path / "missing.tpusim")
@@ -330,3 +346,21 @@ def test_views_count_elements_not_padding() -> None:
     view = View("lmem", 0, (2, 3, 4, 5), "i16", "aligned")
     assert (view.elements, view.nbytes, view.laned) == (120, 240, True)
     assert gmem(0, (), "f32").elements == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+
+
+def test_page_is_current() -> None:
+    path = Path(__file__).parents[1] / "docs" / "isa.md"
+    assert path.read_text(encoding="utf-8") == page(), "run `make isa`"
+
+
+def test_page_has_every_command_field_and_rule() -> None:
+    text = page()
+    for opcode, kind in COMMANDS.items():
+        section = text.split(f"### {opcode}\n")[1].split("\n### ")[0]
+        assert all(f"| `{f}` |" in section for f in set(kind.__struct_fields__) - set(Command.__struct_fields__))
+    for rule in RULES:
+        assert sum(line.startswith(f"| `{rule.__name__}` |") for line in text.splitlines()) == 1
+        assert len(rule.__doc__ or "") > 20

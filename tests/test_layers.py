@@ -17,18 +17,19 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
-FOR_ALL = {"tpusim.errors", "tpusim.version"}
+FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
-BELOW_PIPELINE = {*OPS, *STAGE_UNITS, "tpusim.inference", "tpusim.simulator", "tpusim.verify"}
+BELOW_PIPELINE = {*OPS, *STAGE_UNITS, "tpusim.inference", "tpusim.simulator", "tpusim.verify", "tpusim.fidelity"}
 
 ALLOWED: dict[str, set[str]] = {
     "tpusim_kernels": set(),
     "tpusim.errors": set(),
     "tpusim.version": set(),
+    "tpusim.arrays": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
@@ -38,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.calibration": {*OPS, "tpusim.inference"},
     "tpusim.simulator": CHIP,
     "tpusim.verify": set(),
+    "tpusim.fidelity": OPS,
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": BELOW_PIPELINE,
     "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore"},
@@ -56,11 +58,14 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
 
-NAMELESS = {*STAGES, "inference"}
+NAMELESS = {*STAGES, "inference", "fidelity"}
 """Folders that know no op."""
 
 FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.base": None,  # the questions and the contexts
+    "tpusim.ops.logical": None,  # how a tensor is seen as n, c, d, h, w
+    "tpusim.ops.views": None,  # what a slice or a tensor is for a command
+    "tpusim.ops.emission": None,  # operands and results for `emit`
     "tpusim.ops.families": {"command_dtype"},  # a tensor's element type on the chip
     # ops without arithmetic that hold a module together
     "tpusim.ops.structure": {

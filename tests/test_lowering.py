@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.errors import CalibrationError, ImportModelError, UnsupportedError
+from tpusim.fidelity import DECISIONS, fidelity_of
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
@@ -483,6 +484,59 @@ def test_casts_are_inserted_once_per_type() -> None:
     ]
     assert {value_name(v) for v in ops["s"].inputs} == {"a_r_int8", "r"}
     assert all(element_of(v) == f16 for v in ops["v"].inputs)  # DN-05: the chip's float type
+
+
+SHAPE = (1, 3, 2, 2)
+WIDE_TO_NARROW = {
+    "add": [Row("y", "Add", "a a", SHAPE, (-1.0, 1.0))],
+    "sub": [Row("y", "Sub", "a a", SHAPE, (-1.0, 1.0))],
+    "subconst": [Row("y", "SubConst", "a", SHAPE, (-1.0, 1.0), "const_val = 0.5 : f64")],
+    "concat": [Row("y", "Concat", "a b", (1, 6, 2, 2), (-1.0, 1.0), "axis = 1 : i64")],
+    "max": [Row("y", "Max", "a b", SHAPE, (-1.0, 1.0))],
+}
+
+
+@pytest.mark.parametrize("kind", WIDE_TO_NARROW)
+@pytest.mark.parametrize(("limit", "in_float"), [(126.0, False), (127.0, True)])
+def test_a_scale_above_126_5_runs_in_float_by_decision(kind: str, limit: float, in_float: bool) -> None:
+    """DN-08: there is no 8-bit multiplier; the op says so in the module and in its card."""
+    rows = [x("a", SHAPE, -limit, limit), x("b", SHAPE, -limit, limit), *WIDE_TO_NARROW[kind]]
+    rows.append(Row("z", "Add", "a b", SHAPE, (-250.0, 250.0)))  # so that no operand takes the range of y
+    tpu, _ = lower(module(*rows, results="y z"), LoweringConfig(qtable="y:INT8"))  # the marks of 3.4 let tables alone
+    op = next(o for o in tpu.ops if op_name(o) == "y")
+    assert (uniform_of(op.results[0]) is None) == in_float
+    seen = fidelity_of(op)
+    assert (seen.decisions == ("DN-08",)) == in_float and (seen.status == "float") == in_float
+    assert not in_float or "126" in seen.reason or "multiplier" in seen.reason
+    assert "126.5" in DECISIONS["DN-08"]
+
+
+@pytest.mark.parametrize("how", ["mark", "table", "int8"])
+@pytest.mark.parametrize(("chip", "wide"), [("bm1684x", True), ("bm1688", True), ("bm1690", False), ("bm1684", False)])
+@pytest.mark.parametrize("low", [-2.0, 0.0])
+def test_a_product_before_a_sum_in_float_has_16_bits(low: float, chip: str, wide: bool, how: str) -> None:
+    """numerics.md 2.2: s*255/65535, int16, whether the mark of 3.4 or a table puts the sum into float.
+
+    DN-29: without negative values it stays 8 bits wide.
+    """
+    far = 200.0 if how == "mark" else 2.0
+    rows = [
+        x("a", (1, 4), -1.0, 1.0),
+        x("b", (1, 4), -far, far),
+        Row("m", "MatMul", "a w none", (1, 4), (low, 2.0)),
+        Row("y", "Add", "m b", (1, 4), (-far, far)),
+    ]
+    model = module(*rows, weights={"w": np.eye(4, dtype=np.float32)})
+    tpu, _ = lower(model, LoweringConfig(chip, qtable="y:F16" if how == "table" else None))
+    ops = {op_name(op): op for op in tpu.ops}
+    product, asked = uniform_of(ops["m"].results[0]), wide and how != "int8"
+    assert product is not None and (uniform_of(ops["y"].results[0]) is None) == (how != "int8")
+    assert fidelity_of(ops["m"]).decisions == (("DN-29",) if asked and low == 0 else ())
+    assert product.storage.width.data == (16 if asked and low else 8)
+    if asked and low:
+        assert product.scale.data == 2.0 / 127 * 255 / 65535 and product.zero_point.value.data == 0
+        m, r = (ints(ops["m"].attributes[key])[0] for key in ("multipliers", "rshifts"))
+        assert m / 2**r == pytest.approx((1 / 127) ** 2 / product.scale.data, rel=1e-6)
 
 
 def test_results_are_f32() -> None:

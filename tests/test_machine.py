@@ -94,7 +94,9 @@ def test_a_tensor_is_captured_before_its_memory_is_reused() -> None:
     for i, name in enumerate(("first", "second")):
         build.tensor(name, view, "output", shape=(2, 2))
         build.add(Fill, 0, output=view, value=i + 1, tensor=name)
-    tensors = simulate(build.program(), {"x": np.zeros(4, np.int8)}).tensors
+    with pytest.raises(SimulationError, match=r"output 'first' is read by the host at the end, but 4 of its 4 bytes"):
+        simulate(build.program(), {"x": np.zeros(4, np.int8)})
+    tensors = simulate(build.program(), {"x": np.zeros(4, np.int8)}, SimulatorOptions(sanitize=False)).tensors
     assert {name: array.tolist() for name, array in tensors.items()} == {
         "first": [[1, 1], [1, 1]],
         "second": [[2, 2], [2, 2]],
@@ -109,7 +111,8 @@ def test_a_tensor_made_of_parts_is_complete_with_them() -> None:
     build.add(Fill, 0, output=neuron(0, (2,)), value=1, tensor="a")
     build.add(Fill, 0, output=neuron(2, (2,)), value=2, tensor="b")
     build.add(Fill, 0, output=neuron(0, (4,)), value=9)
-    assert simulate(build.program(), {}).tensors["cat"].tolist() == [1, 1, 2, 2]
+    found = simulate(build.program(), {}, SimulatorOptions(sanitize=False)).tensors
+    assert found["cat"].tolist() == [1, 1, 2, 2]
 
 
 def test_global_kernel_computes_in_global_memory() -> None:
@@ -388,11 +391,11 @@ def test_trace_has_a_track_per_engine() -> None:
     assert [(tracks[s["tid"]], s["cat"]) for s in slices] == [
         ("GDMA", "Move"), ("GDMA", "Move"), ("TIU", "Conv"), ("GDMA", "Move"),
     ]  # fmt: skip
-    assert slices[0]["dur"] == pytest.approx((150 + 4096 / 62.277) / 1000)
+    assert slices[0]["dur"] == pytest.approx((150 + 4096 / 62.277) / 1000, abs=0.0005)  # whole nanoseconds
 
 
 def test_thousands_of_commands_prepare_quickly() -> None:
-    """The race check compares windows, not all pairs: 6000 commands in about a second (limit generous for CI)."""
+    """The race check compares windows, not all pairs: 6000 commands in about a second of one core (generous for CI)."""
     build = Builder(neuron_bytes=1 << 20)
     views = [lmem(i * 64, (1, 1, 1, 8)) for i in range(4)]
     build.add(Fill, output=views[0], value=1)
@@ -400,6 +403,6 @@ def test_thousands_of_commands_prepare_quickly() -> None:
     for i in range(3000):
         build.add(Arith, max(2, i + 1), kind="copy", a=views[i % 2 * 2], output=views[i % 2 * 2 + 1])
         build.add(Move, i + 1, input=views[i % 2 * 2 + 1], output=neuron(8 * i, (1, 1, 1, 8)))
-    start = time.perf_counter()
+    start = time.process_time()
     Simulator(build.program())
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10

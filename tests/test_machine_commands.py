@@ -7,21 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench import Bench, pack
 from hypothesis import given
 from hypothesis import strategies as st
-from streams import NEURON, gmem, lmem
+from streams import NEURON, gmem
 
 from tpusim import chips
 from tpusim.errors import SimulationError
 from tpusim.isa import commands as isa
 from tpusim.isa.commands import Requant
-from tpusim.isa.layout import align, extent
-from tpusim.isa.region import View, dtype_of, numpy_dtype
-from tpusim.simulator.cycles import tiu_cycles
+from tpusim.isa.cycles import tiu_cycles
+from tpusim.isa.layout import align
+from tpusim.isa.region import dtype_of, numpy_dtype
 from tpusim.simulator.integer import rounding_shift
-from tpusim.simulator.memory import Machine, Region
 from tpusim.simulator.product import carrier
-from tpusim.simulator.run import execute
 
 MODES = ("half_up", "half_away", "half_even", "down")
 
@@ -51,32 +50,6 @@ def rescaled(value: int, requant: Requant, dtype: str, *, relu: bool = False) ->
 def each(function: Any, array: np.ndarray, dtype: str) -> np.ndarray:
     """Apply a Python-int function to every element."""
     return np.array([function(int(v)) for v in array.flat], object).reshape(array.shape).astype(numpy_dtype(dtype))  # type: ignore[arg-type]
-
-
-class Bench:
-    """A machine, and operands placed one behind the other in its local memory."""
-
-    def __init__(self, chip: str = "bm1684x"):
-        self.chip = chips.load(chip)
-        regions = (Region("coefficients", 0, 0, False), Region("neurons", NEURON, 1 << 17, True))
-        self.machine = Machine(self.chip, regions, np.zeros(0, np.uint8))
-        self.top = 0
-
-    def space(self, shape: tuple[int, ...], dtype: str, *, packed: bool = False, **more: Any) -> View:
-        factor = self.chip.batch_factor(numpy_dtype(dtype).itemsize) if packed else 1  # type: ignore[arg-type]
-        view = lmem(self.top, shape, dtype, interleave=factor, **more)
-        self.top = align(extent(view, self.chip).stop, 128)
-        return view
-
-    def put(self, array: np.ndarray, **more: Any) -> View:
-        view = self.space(array.shape, dtype_of(array.dtype), **more)
-        self.machine.write(view, array)
-        return view
-
-    def run(self, kind: type[isa.Command], /, **fields: Any) -> np.ndarray:
-        command = kind(id=1, dep=0, op="op", **fields)
-        execute(command, self.machine)  # type: ignore[arg-type]
-        return self.machine.read(command.writes()[0])
 
 
 def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -144,15 +117,6 @@ def naive_conv(x: np.ndarray, w: np.ndarray, case: dict[str, Any]) -> np.ndarray
     return out
 
 
-def pack(w: np.ndarray, packing: int) -> np.ndarray:
-    """hardware.md 2.3: position of (ic, k) is (ic div P)*(kh*kw*P) + k*P + ic mod P."""
-    oc, ic, kh, kw = w.shape
-    out = np.zeros((1, oc, 1, align(ic, packing) * kh * kw), w.dtype)
-    for c, k in product(range(ic), range(kh * kw)):
-        out[0, :, 0, (c // packing) * (kh * kw * packing) + k * packing + c % packing] = w[:, c, k // kw, k % kw]
-    return out
-
-
 PLAIN: dict[str, Any] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 1, "pad_value": 0}
 WINDOWS = [
     ((2, 5, 5, 6), 7, (3, 3), {"pads": (1, 1, 1, 1), "pad_value": -5}),
@@ -174,7 +138,7 @@ def test_conv(chip: str, types: tuple[str, str], shape: Any, oc: int, kernel: An
     acc = naive_conv(x, w, case)
     bias = numbers((1, oc, 1, 1), "f32" if types[0] == "f32" else "i32")
     total = acc + bias.astype(object)
-    packing = bench.chip.filter_packing(w.itemsize)
+    packing = bench.chip.filter_packing(w.itemsize, w.shape[1])
     fields = {
         **case,
         "kernel": kernel,

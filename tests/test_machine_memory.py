@@ -12,9 +12,9 @@ from streams import NEURON, gmem, lmem
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
+from tpusim.isa.blocks import blocks, contiguous_runs
 from tpusim.isa.layout import align, ceil_div, extent, gmem_bytes, lmem_bytes
 from tpusim.isa.region import View, itemsize, numpy_dtype
-from tpusim.simulator.blocks import blocks, contiguous_runs
 from tpusim.simulator.memory import Machine, Region
 
 REGIONS = (Region("coefficients", 0, 0, writable=False), Region("neurons", NEURON, 1 << 18, writable=True))

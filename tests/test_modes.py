@@ -39,8 +39,18 @@ CONFIGS = {
     "bm1688-int8": LoweringConfig("bm1688", "int8"),
     "bm1688-f16": LoweringConfig("bm1688", "f16"),
     "bm1690-asym": LoweringConfig("bm1690", "int8", asymmetric=True),
+    "cv183x-int8": LoweringConfig("cv183x", "int8"),
+    "cv183x-bf16": LoweringConfig("cv183x", "bf16"),
+    "cv182x-int8": LoweringConfig("cv182x", "int8"),
 }
-NOT_SIMILAR: dict[tuple[str, str], str] = {}
+NEAR = "of 300 numbers the two largest may be one F16, BF16 or INT8 number; the first of equals wins"
+BYTES = "two bytes may be equal where the numbers are only near each other"
+NOT_SIMILAR: dict[tuple[str, str], str] = {
+    **{("equal", f"{chip}-int8"): BYTES for chip in ("bm1688", "cv183x", "cv182x")},
+    **{("argmax-moved", label): NEAR for label in ("cv183x-int8", "cv182x-int8", "cv183x-bf16")},
+    ("argmax-moved", "bm1684x-f16"): NEAR,
+    ("argmax-moved", "bm1688-f16"): NEAR,
+}
 """(row, config) -> why the lowered network is not similar to the float one; agreement with the machine still holds."""
 
 
@@ -97,6 +107,20 @@ def test_f16_and_bf16_are_refused_without_the_type() -> None:
         lower(canonical("conv-3x3"), LoweringConfig("bm1684", "f16"))
 
 
+@pytest.mark.parametrize("chip", chips.available())
+@pytest.mark.parametrize("mode", ["int4", "w4int8", "w8f16", "f8e4m3", "INT8"])
+def test_modes_that_are_not_offered_are_refused_and_the_offered_named(mode: str, chip: str) -> None:
+    """Also where the chip replaces a float type it does not have."""
+    with pytest.raises(UnsupportedError, match=f"mode {mode} on {chip}: supported are .*int8"):
+        lower(canonical("conv-3x3"), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["INT4", "W8F16", "W4BF16", "F8E4M3"])
+def test_modes_of_a_table_that_are_not_offered_are_refused(mode: str) -> None:
+    with pytest.raises(ConfigError, match="MODE one of F32, F16, BF16, INT8 is required"):
+        read_qtable(f"y:{mode}")
+
+
 def test_zero_points_are_refused_where_no_rule_is_known() -> None:
     with pytest.raises(UnsupportedError, match="asymmetric quantisation on bm1684 is not supported"):
         lower(calibrated("conv-3x3", False), LoweringConfig("bm1684", "int8", asymmetric=True))
@@ -145,6 +169,7 @@ def test_mixed_precision_runs_in_local_memory(mode: str) -> None:
 
 
 def test_every_chip_file_loads() -> None:
-    assert {"bm1684", "bm1684x", "bm1688", "bm1690", "cv186x"} <= set(chips.available())
+    expected = {"bm1684", "bm1684x", "bm1688", "bm1690", "cv186x", "cv183x", "cv182x", "cv181x", "cv180x"}
+    assert expected <= set(chips.available())
     for name in chips.available():
         assert chips.load(name).name == name

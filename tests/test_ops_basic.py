@@ -24,7 +24,8 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.errors import UnsupportedError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, text
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
+from tpusim.ir.modes import pool_mode
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import UniformType, element_of, f32, is_tensor, shape_of, storage_dtype, tensor, uniform_of
@@ -268,7 +269,7 @@ def test_text_round_trip(case: Case) -> None:
     ("nodes", "inputs", "constants", "words"),
     [
         (one("MaxPool", "x", kernel_shape=[2, 2], dilations=[2, 2]), {"x": (1, 1, 9, 9)}, {}, "dilations of 1"),
-        (one("MaxPool", "x", kernel_shape=[2], strides=[2]), {"x": (1, 1, 9)}, {}, r"input \(n, c, h, w\)"),
+        (one("MaxPool", "x", kernel_shape=[2] * 4), {"x": (1, 1, 9, 9, 9, 9)}, {}, "one to three window axes"),
         (one("MaxPool", "x", kernel_shape=[2, 2], storage_order=1), {"x": (1, 1, 9, 9)}, {}, "storage_order 0"),
         (one("AveragePool", "x", kernel_shape=[2, 2], ceil_mode=1, count_include_pad=1), {"x": (1, 1, 9, 9)}, {},
          "count_include_pad with ceil_mode"),
@@ -331,7 +332,6 @@ BAD = {
     "result": (lambda: made(TopMatMul, [value((2, 3)), value((3, 5)), None], (2, 6)), r"must be \(\(2, 5\),\)"),
     "window": (lambda: made(TopMaxPool, [value((1, 1, 2, 2))], (1, 1, 1, 1), **POOL), "does not fit"),
     "pool rank": (lambda: made(TopMaxPool, [value((1, 2, 2))], (1, 1, 1, 1), **POOL), r"\(n, c, h, w\)"),
-    "pool mode": (lambda: made(TpuPool2D, [value((1, 1, 4, 4))], (1, 1, 2, 2), **POOL, pool_mode=text("Sum")), "Avg"),
     "concat": (lambda: made(TopConcat, [value((2, 3)), value((3, 3))], (2, 6), axis=int_attr(1)), "outside axis 1"),
     "concat axis": (lambda: made(TopConcat, [value((2, 3))], (2, 6), axis=int_attr(2)), r"axis in \[0, 2\)"),
     "concat type": (
@@ -543,10 +543,10 @@ HAND_MADE: dict[str, Callable[[], TpuOp]] = {
                                 UniformType.of(0.1, -20), left_transpose=flag(False), right_transpose=flag(False),
                                 multipliers=ints_attr([40_000_000]), rshifts=ints_attr([32]), do_relu=flag(True)),
     "avg-relu": lambda: made(TpuPool2D, [quantised((2, 5, 9, 9))], (2, 5, 7, 7), UniformType.of(0.1, signed=False),
-                             **POOL, pool_mode=text("Avg"), multiplier=int_attr(57), rshift=int_attr(9),
+                             **POOL, pool_mode=pool_mode("Avg"), multiplier=int_attr(57), rshift=int_attr(9),
                              count_include_pad=flag(False), do_relu=flag(True)),
     "max-relu": lambda: made(TpuPool2D, [quantised((2, 5, 9, 9))], (2, 5, 7, 7), UniformType.of(0.1), **POOL,
-                             pool_mode=text("Max"), do_relu=flag(True)),
+                             pool_mode=pool_mode("Max"), do_relu=flag(True)),
 }  # fmt: skip
 
 
@@ -871,8 +871,8 @@ def test_what_stays_global() -> None:
     spec = chips.load("bm1684x")
     expected = {
         "matmul-2d": "2-D matrix product", "matmul-3d": "batched matrix product", "max-far": "stride 16",
-        "concat-n": "batch", "concat-5d": "rank above 4", "reshape": "views are free", "transpose": "between lanes",
-        "softmax-channels": "whole axis", "lrn": "over channels",
+        "concat-n": "batch", "concat-5d": "rank above 4", "reshape": "free in global memory",
+        "transpose": "between lanes", "softmax-channels": "along axis 1; local are axes", "lrn": "over channels",
     }  # fmt: skip
     for name, words in expected.items():
         op = next(o for o in reversed(tpu_ops(_lowered(name, "bm1684x", "int8")[0])) if o.name != "tpu.Cast")

@@ -57,6 +57,10 @@ def report(**changes):
             "cycles": 54_321,
             "milliseconds": 0.054,
             "macs": 10**9,
+            "compulsory_bytes": 2,
+            "mac_cycles": 10_000,
+            "traffic_ratio": 1.5,
+            "cycle_ratio": 5.4321,
         },
     )
     return build_report(**(values | changes))
@@ -147,7 +151,16 @@ def test_page_is_well_formed_and_self_contained(tmp_path):
     assert not names & {"script", "link", "img", "iframe"}
     assert not any({"src", "href"} & set(attributes) for _, attributes in tags.seen)
     assert "url(" not in text and "@import" not in text
-    for part in ("resnet18", "bm1684x", "PASSED", "frontend", "conv1", "h4", "97.7 KiB of 128.0 KiB (76%)", "70.00%"):
+    for part in (
+        "resnet18",
+        "bm1684x",
+        "PASSED",
+        "frontend",
+        "conv1",
+        "1×1×1×4×1",
+        "97.7 KiB of 128.0 KiB (76%)",
+        "70.00%",
+    ):
         assert part in text
 
 

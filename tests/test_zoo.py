@@ -104,7 +104,7 @@ def test_logits_are_neither_saturated_nor_flat(name: str):
     assert np.all((deviation > 1.5) & (deviation < 4.0)), deviation
     probability = np.exp(logits - logits.max(axis=1, keepdims=True))
     top = (probability / probability.sum(axis=1, keepdims=True)).max(axis=1)
-    assert np.all((top > 0.01) & (top < 0.9)), top
+    assert np.all((top > 0.01) & (top < 0.95)), top
     assert logits.std(axis=0).mean() > 0.02, "all images give the same logits"
 
 

@@ -72,10 +72,10 @@ def test_int8(folder: Path, name: str, chip: str):
 
 
 def assert_groups_pay_off(found: Artefacts) -> None:
-    """Some group is sliced and has several ops; together they move less than half of what single ops move."""
+    """Some group has several ops; together they move less than half of what single ops move."""
     assert found.report is not None
     groups = found.report.groups
-    assert any(len(g.ops) > 1 and g.secs["n"] * g.secs["h"] > 1 for g in groups)
+    assert any(len(g.ops) > 1 for g in groups)
     assert all(g.lmem_peak_bytes <= g.lmem_bytes for g in groups)
     out = found.config.out
     table = out / "cali_table"
@@ -105,6 +105,7 @@ def test_f32(folder: Path, name: str):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_networks(folder: Path, name: str):
-    found, _ = verified(replace(config(folder, name, "bm1684x"), data="random:2"))
-    assert_sound(found)
+    for chip in ("bm1684x", "bm1684"):
+        found, _ = verified(config(folder, name, chip))
+        assert_sound(found)
     network(folder, name).unlink()

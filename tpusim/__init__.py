@@ -49,7 +49,7 @@ def compile(
     *,
     chip: str = "bm1684x",
     mode: str = "int8",
-    layer_group: str = "1",
+    layer_group: str = "2",
 ) -> Program:
     """Compile a top module to a program; int8 needs calibration samples (dicts of f32 arrays by input name).
 

@@ -33,5 +33,13 @@ class SimulationError(TpusimError):
     """The machine refused a command stream: bounds, uninitialised bytes, a hazard, a deadlock."""
 
 
+class ModeWarning(UserWarning):
+    """A number format the chip does not have was replaced by the one it has."""
+
+
+class TableWarning(UserWarning):
+    """A value of a calibration table was replaced."""
+
+
 class ConfigError(TpusimError):
     """An option, a chip file, a table or another input of the user is malformed."""

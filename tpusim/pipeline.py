@@ -19,20 +19,21 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table, write_table
 from tpusim.canonicalize import canonicalize
-from tpusim.chips import load as load_chip
 from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
+from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, import_onnx
 from tpusim.inference import Graph, dequantised, float_upstream, input_specs, replay
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import shape_of
+from tpusim.isa.cycles import traffic
 from tpusim.isa.stream import Program, save
-from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
+from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
 from tpusim.memory import assign_addresses
-from tpusim.simulator import Simulator, SimulatorOptions, trace
+from tpusim.simulator import Simulator, SimulatorOptions, Timeline, trace
 from tpusim.verify.compare import Comparison, TensorResult, compare
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import Report, build_report, write_report
@@ -254,7 +255,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     """Run the stages up to `config.to`. Raises TpusimError; artefacts of finished stages stay on disk."""
     if config.to not in STAGES:
         raise ConfigError(f"--to {config.to}: expected one of {', '.join(STAGES)}")
-    load_chip(config.lowering.chip)
+    config = replace(config, lowering=config_for_chip(config.lowering))
     _make_folder(config.out)
     a = Artefacts(config, observer or Silent())
     for name, stage in STAGES.items():
@@ -335,7 +336,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
             found = machine.run(sample).tensors
             hits["local"] += _hits(found, _result_names(tpu), truth)
             local += _batch(sample)
-            identical += _batch(sample) * all(np.array_equal(found[n], flat[n]) for n in exact)
+            identical += _batch(sample) * (bool(exact) and all(np.array_equal(found[n], flat[n]) for n in exact))
         count += _batch(sample)
         a.observer.progress(count, len(wanted))
     if count != len(wanted):
@@ -347,6 +348,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
         "local_top1": hits["local"] / local,
         "local_samples": local,
         "local_bit_exact_samples": identical,
+        "local_exact_tensors": len(exact),
     }
 
 
@@ -382,7 +384,8 @@ def _hits(tensors: Mapping[str, np.ndarray], names: list[str], truth: np.ndarray
 def make_report(a: Artefacts) -> Report:
     """The report of a finished run."""
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
-    timeline = machine.timeline
+    timeline, calibration = machine.timeline, machine.chip.calibration
+    bounds = lower_bounds(need(a.final, "the addressed module"))
     groups: list[dict[str, Any]] = []
     for entry in program.groups:
         cost = timeline.groups[entry.id]
@@ -397,6 +400,7 @@ def make_report(a: Artefacts) -> Report:
                 "store_bytes": cost.store_bytes,
                 "cycles": cost.cycles,
                 "reason": entry.reason,
+                **vars(machine.summary.groups[entry.id]),
             }
         )
     return build_report(
@@ -414,8 +418,37 @@ def make_report(a: Artefacts) -> Report:
             "load_bytes": timeline.load_bytes,
             "store_bytes": timeline.store_bytes,
             "cycles": timeline.cycles,
-            "milliseconds": timeline.milliseconds,
+            "milliseconds": timeline.milliseconds * calibration.factor,
+            "clock_milliseconds": timeline.milliseconds,
+            "time_factor": calibration.factor,
+            "time_residual": calibration.residual,
             "macs": program.header.macs,
+            "compulsory_bytes": bounds.compulsory_bytes,
+            "mac_cycles": bounds.mac_cycles,
+            "traffic_ratio": bounds.traffic_ratio(timeline.load_bytes + timeline.store_bytes),
+            "cycle_ratio": bounds.cycle_ratio(timeline.cycles),
         },
         accuracy=a.accuracy,
+        fidelity=card_of(need(a.tpu, "the tpu module")).to_json(),
+        engines=machine.summary.to_json(),
+        cores=core_figures(program, timeline),
     )
+
+
+def core_figures(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
+    """Per core: commands, bytes moved, busy share of each engine."""
+    found: list[dict[str, Any]] = []
+    for core, busy in timeline.core_busy.items():
+        own = [command for command in program.commands if command.core == core]
+        moved = [traffic(command) for command in own]
+        found.append(
+            {
+                "core": core,
+                "commands": len(own),
+                "load_bytes": sum(load for load, _ in moved),
+                "store_bytes": sum(store for _, store in moved),
+                "tiu_busy": busy["tiu"],
+                "gdma_busy": busy["gdma"],
+            }
+        )
+    return found

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, i64, kernel
-from tpusim_kernels.prim.requant import multiply_shift
+from tpusim_kernels.prim.requant import multiply_shift, requantize
 from tpusim_kernels.prim.rounding import RoundMode, rsr, saturate
 
 Scalars = Sequence[ArrayLike] | Array
@@ -52,20 +52,28 @@ def sub_int(xs: Sequence[Array], ms: Scalars, rs: Scalars, *, do_relu: bool, out
     return saturate(_floor_at(first - sum(rest[1:], start=rest[0]), 0, do_relu), out_dtype)
 
 
-@kernel(static=("do_relu", "out_dtype"))
+@kernel(static=("do_relu", "out_dtype", "requant"))
 def mul_int(
-    xs: Sequence[Array], m: ArrayLike, r: ArrayLike, zs_in: Scalars, z_out: ArrayLike, *, do_relu: bool, out_dtype: str
+    xs: Sequence[Array],
+    m: ArrayLike,
+    r: ArrayLike,
+    zs_in: Scalars,
+    z_out: ArrayLike,
+    *,
+    do_relu: bool,
+    out_dtype: str,
+    requant: str = "multiply_shift",
 ) -> Array:
-    """Compute y = sat(RSR(relu(prod_i (q_i - z_i))*m, r, HALF_UP) + z_out).
+    """Compute y = sat(requant(relu(prod_i (q_i - z_i)), m, r) + z_out), by default RSR(v*m, r, HALF_UP).
 
-    Relu acts on the raw product (numerics 9.0 Mul, 9.5).
+    Relu acts on the raw product (numerics 9.0 Mul, 9.5). requant: as `prim.requant.requantize` ("qdm" on CV18xx).
 
     xs: n tensors int8|uint8 with NumPy broadcasting; m, r integer scalars. Exact for up to 6 byte operands.
     """
     first, *rest = broadcast_all([i64(x) - i64(zs_in[i]) for i, x in enumerate(xs)])
     for x in rest:
         first = first * x
-    return saturate(multiply_shift(_floor_at(first, 0, do_relu), i64(m), i64(r)) + i64(z_out), out_dtype)
+    return saturate(requantize(_floor_at(first, 0, do_relu), i64(m), i64(r), requant) + i64(z_out), out_dtype)
 
 
 @kernel(static=("out_dtype",))

@@ -92,17 +92,25 @@ def _depthwise(x: Array, w: Array, strides: Pair, dilations: Pair) -> Array:
     return acc
 
 
-def _check(x: Array, w: Array, groups: int) -> None:
-    if x.ndim != 4 or w.ndim != 4 or w.shape[0] % groups or x.shape[1] != w.shape[1] * groups:
+def check_operands(x: Array, w: Array, groups: int, rank: int = 4) -> None:
+    """Raise ValueError unless x (n, ic, ...) and w (oc, ic/groups, ...) have `rank` axes and fit."""
+    if x.ndim != rank or w.ndim != rank or w.shape[0] % groups or x.shape[1] != w.shape[1] * groups:
+        axes = "h, w" if rank == 4 else "d, h, w"
         raise ValueError(
-            f"conv2d needs x (n, ic, h, w) and w (oc, ic/groups, kh, kw), got x {x.shape}, w {w.shape}, groups {groups}"
+            f"a convolution needs x (n, ic, {axes}) and w (oc, ic/groups, {axes}), got x {x.shape}, w {w.shape}, "
+            f"groups {groups}"
         )
 
 
 def _accumulate(x: Array, w: Array, z_in: ArrayLike, strides: Pair, pads: Pads, dilations: Pair, groups: int) -> Array:
     """int32 accumulators in NHWC, padding value z_in."""
-    _check(x, w, groups)
+    check_operands(x, w, groups)
     x = _padded_nhwc(x, lax.convert_element_type(z_in, x.dtype), pads)
+    return accumulate_nhwc(x, w, strides, dilations, groups)
+
+
+def accumulate_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
+    """int32 accumulators in NHWC of an NHWC byte image that is padded already; w (oc, ic/groups, kh, kw)."""
     if groups == 1:
         oc, ic, kh, kw = w.shape
         return byte_dot(_windows(x, (kh, kw), strides, dilations), jnp.transpose(w, (2, 3, 1, 0)).reshape(-1, oc))
@@ -148,13 +156,40 @@ def conv2d_int(
     already folded in; m, r integer (oc,) or (1,). acc is int32, the rest int64. Requant: `prim.requant.requantize`
     (multiply_shift and only_shift round HALF_UP; qdm HALF_AWAY). Relu comes after the requant.
     """
-    acc = i64(_accumulate(x, w, z_in, strides, pads, dilations, groups))
+    acc = _accumulate(x, w, z_in, strides, pads, dilations, groups)
+    return finished_int(acc, b, m, r, z_out, do_relu, out_dtype, requant)
+
+
+def finished_int(
+    acc: Array,
+    b: Array | None,
+    m: ArrayLike,
+    r: ArrayLike,
+    z_out: ArrayLike,
+    do_relu: bool,
+    out_dtype: str,
+    requant: str,
+) -> Array:
+    """Bias, requant, relu at z_out and saturation of int32 accumulators (n, oh, ow, oc); the result is NCHW."""
+    wide = i64(acc)
     if b is not None:
-        acc = acc + along_axis(i64(b), 4, 3)
-    v = requantize(acc, along_axis(i64(m), 4, 3), along_axis(i64(r), 4, 3), requant) + i64(z_out)
+        wide = wide + along_axis(i64(b), 4, 3)
+    v = requantize(wide, along_axis(i64(m), 4, 3), along_axis(i64(r), 4, 3), requant) + i64(z_out)
     if do_relu:
         v = jnp.maximum(v, i64(z_out))
     return jnp.transpose(saturate(v, out_dtype), (0, 3, 1, 2))
+
+
+def biased_int32(acc: Array, b: Array | None, do_relu: bool) -> Array:
+    """int32 accumulators (n, ..., oc) plus an int32 bias (oc,), then max(., 0), with the channels moved to axis 1.
+
+    The sum wraps where it leaves int32, which the chip's accumulator may not (DN-03).
+    """
+    if b is not None:
+        acc = acc + along_axis(lax.convert_element_type(b, jnp.int32), acc.ndim, acc.ndim - 1)
+    if do_relu:
+        acc = jnp.maximum(acc, jnp.int32(0))
+    return jnp.moveaxis(acc, -1, 1)
 
 
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
@@ -177,10 +212,22 @@ def conv2d_float(
     f32 accumulation in an unspecified order; relu_limit < 0 means no upper limit. Source: numerics 9.1, ONNX Conv.
     """
     x, w = f32(x), f32(w)
-    _check(x, w, groups)
-    x = _padded_nhwc(x, jnp.float32(0), pads)
+    check_operands(x, w, groups)
+    y = sum_nhwc(_padded_nhwc(x, jnp.float32(0), pads), w, strides, dilations, groups)
+    return finished_float(y, b, do_relu, relu_limit)
+
+
+def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) -> Array:
+    """Bias (oc,), relu and limit of f32 sums (n, ..., oc), with the channels moved to axis 1."""
+    if b is not None:
+        y = y + along_axis(f32(b), y.ndim, y.ndim - 1)
+    return jnp.moveaxis(relu_with_limit(y, do_relu, relu_limit), -1, 1)
+
+
+def sum_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
+    """f32 sums in NHWC of an NHWC f32 image that is padded already; w (oc, ic/groups, kh, kw)."""
     if groups == 1:
-        y = lax.conv_general_dilated(
+        return lax.conv_general_dilated(
             x,
             jnp.transpose(w, (2, 3, 1, 0)),
             strides,
@@ -189,11 +236,7 @@ def conv2d_float(
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
             precision=lax.Precision.HIGHEST,
         )
-    elif w.shape[:2] == (groups, 1):
-        y = _depthwise(x, w, strides, dilations)
-    else:
-        left, right, places = _grouped(x, w, strides, dilations, groups)
-        y = _ungrouped(jnp.matmul(left, right, precision=lax.Precision.HIGHEST), places)
-    if b is not None:
-        y = y + along_axis(f32(b), 4, 3)
-    return jnp.transpose(relu_with_limit(y, do_relu, relu_limit), (0, 3, 1, 2))
+    if w.shape[:2] == (groups, 1):
+        return _depthwise(x, w, strides, dilations)
+    left, right, places = _grouped(x, w, strides, dilations, groups)
+    return _ungrouped(jnp.matmul(left, right, precision=lax.Precision.HIGHEST), places)

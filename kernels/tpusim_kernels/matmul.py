@@ -73,13 +73,19 @@ def matmul_int(
     Relu acts on the accumulator, before the requant.
 
     x (..., M, K), w (..., K, N) int8|uint8; b int32 None, (1,) or (N,), the zero point of x already folded in; m, r
-    integer scalars, (1,) or (N,). acc is int32, the rest int64; requant as in `prim.requant.requantize`.
+    integer scalars, (1,) or (N,). With a row per right matrix: b (..., 1, N), m, r (..., 1, 1), batch axes as w's.
+    acc is int32, the rest int64; requant as in `prim.requant.requantize`.
     """
     acc = i64(byte_dot(*_operands(x, w, left_transpose, right_transpose)))
-    last = acc.ndim - 1
     if b is not None:
-        acc = acc + along_axis(i64(b), acc.ndim, last)
+        acc = acc + _for_columns(b, acc.ndim)
     if do_relu:
         acc = jnp.maximum(acc, jnp.int64(0))
-    v = requantize(acc, along_axis(i64(m), acc.ndim, last), along_axis(i64(r), acc.ndim, last), requant)
+    v = requantize(acc, _for_columns(m, acc.ndim), _for_columns(r, acc.ndim), requant)
     return saturate(v + i64(z_out), out_dtype)
+
+
+def _for_columns(p: ArrayLike, ndim: int) -> Array:
+    """A parameter of all columns, of each, or of each right matrix, at the rank of the accumulator."""
+    p = i64(p)
+    return p.reshape((1,) * (ndim - p.ndim) + p.shape) if p.ndim > 1 else along_axis(p, ndim, ndim - 1)

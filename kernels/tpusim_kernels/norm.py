@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from tpusim_kernels.base import Array, along_axis, divide, f32, kernel
-from tpusim_kernels.prim.smallfloat import to_bf16
+from tpusim_kernels.lut_bf16 import lut_mantissa
+from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
+from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 
 @kernel(static=("size", "alpha", "beta", "bias"))
@@ -27,6 +29,28 @@ def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) ->
         start=lax.slice_in_dim(squares, 0, channels, axis=1),
     )
     return x / jnp.power(jnp.float32(bias) + jnp.float32(alpha / size) * total, jnp.float32(beta))
+
+
+@kernel(static=("size", "alpha", "bias"))
+def lrn_tables(x: Array, table: Array, mantissa: Array, *, size: int, alpha: float, bias: float) -> Array:
+    """Compute the LRN of CV18xx, every step rounded to BF16: y = v^-beta * x, the power by table.
+
+    x f32 (n, c, ...) holding BF16 values; table and mantissa are those of the power -beta; size is odd.
+    e = BF16(alpha/size) * x^2; t = e[c] + e[c+1] + e[c-1] + e[c+2] ... in this order, as far as there are channels;
+    v = t + BF16(bias). Products are bf16_mul, sums bf16_add (numerics 8.2). Source: upstream's interpreter of LRN.
+    """
+    if size % 2 == 0:
+        raise ValueError(f"an odd size is required, got {size}")
+    x, around, channels = f32(x), size // 2, x.shape[1]
+    a, k = (jnp.float32(float(stored_bf16(value))) for value in (alpha / size, bias))
+    pads = [(0, 0, 0)] * x.ndim
+    pads[1] = (around, around, 0)  # adding zero changes nothing
+    e = lax.pad(bf16_mul(a, bf16_mul(x, x)), jnp.float32(0), pads)
+    total = lax.slice_in_dim(e, around, around + channels, axis=1)
+    for step in range(1, around + 1):
+        for start in (around + step, around - step):
+            total = bf16_add(total, lax.slice_in_dim(e, start, start + channels, axis=1))
+    return bf16_mul(lut_mantissa(bf16_add(total, k), table, mantissa, log=False), x)
 
 
 @kernel(static=("epsilon",))
@@ -90,6 +114,33 @@ def layernorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, axis: 
     y = to_bf16(d * rstd)
     y = y if weight is None else to_bf16(y * _leading(f32(weight), x.ndim))
     return y if bias is None else to_bf16(y + _leading(f32(bias), x.ndim))
+
+
+@kernel(static=("axis", "epsilon"))
+def layernorm_tables(
+    x: Array, weight: Array | None, bias: Array | None, table: Array, mantissa: Array, *, axis: int, epsilon: float
+) -> Array:
+    """Compute the layer norm of CV18xx: every step rounded to BF16, x^-0.5 by table (numerics 11.2).
+
+    Operands hold BF16 values as f32; table and mantissa are those of the power -0.5. avg = BF16(1/N);
+    mean = BF16(sum x*avg); d = BF16(x - mean); v = BF16(BF16(sum BF16(BF16(d^2)*avg)) + BF16(epsilon));
+    rstd = v^-0.5 by table; BF16(d*rstd), then the weight's product and the bias's sum, each BF16. Both sums are f32 in
+    index order. Decision: the single steps are bf16_add and bf16_mul, which differ from a plain rounding in subnormals
+    only (they count as zero).
+    """
+    x = f32(x)
+    rows = x.reshape(*x.shape[:axis], -1)
+    average = jnp.float32(float(stored_bf16(1.0 / rows.shape[-1])))
+
+    def total(terms: Array, factor: Array) -> Array:
+        return to_bf16_cv18xx(sum_in_order(jnp.moveaxis(terms, -1, 0), factor)[..., None])
+
+    d = bf16_add(rows, -total(rows, average))
+    squares = bf16_mul(bf16_mul(d, d), average)
+    variance = bf16_add(total(squares, jnp.float32(1)), jnp.float32(float(stored_bf16(epsilon))))
+    y = bf16_mul(d, lut_mantissa(variance, table, mantissa, log=False)).reshape(x.shape)
+    y = y if weight is None else bf16_mul(y, _leading(f32(weight), x.ndim))
+    return y if bias is None else bf16_add(y, _leading(f32(bias), x.ndim))
 
 
 @kernel(static=("groups", "epsilon"))

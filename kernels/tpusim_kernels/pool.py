@@ -1,8 +1,13 @@
-"""Max and average pooling (numerics 9.6). Global pooling is a kernel of the full size; ceil_mode is larger end pads."""
+"""Max and average pooling (numerics 9.6). Global pooling is a kernel of the full size; ceil_mode is larger end pads.
+
+Windows have two axes on NCHW tensors or three on NCDHW; kernel and strides have one entry per axis, pads all befores
+and then all afters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,15 +17,16 @@ from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel, pin
 from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_cv18xx
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 
-Pair = tuple[int, int]
-Pads = tuple[int, int, int, int]
+Extents = tuple[int, ...]
 WINDOW = ("kernel", "strides", "pads")
 
 
-def _slide(x: Array, kernel: Pair, strides: Pair, combine: Callable[[Array, Array], Array], whole: Callable) -> Array:
-    """Reduce every window of padded NCHW `x`, one axis after the other: width, then height."""
-    for axis, size, stride in ((3, kernel[1], strides[1]), (2, kernel[0], strides[0])):
-        length = x.shape[axis]
+def _slide(
+    x: Array, kernel: Extents, strides: Extents, combine: Callable[[Array, Array], Array], whole: Callable
+) -> Array:
+    """Reduce every window of padded `x`, one axis after the other, width first."""
+    for axis in reversed(range(2, x.ndim)):
+        length, size, stride = x.shape[axis], kernel[axis - 2], strides[axis - 2]
         if size > length:
             raise ValueError(f"a pooling window of {size} does not fit the padded axis of {length}")
         if size == length:
@@ -35,9 +41,10 @@ def _slide(x: Array, kernel: Pair, strides: Pair, combine: Callable[[Array, Arra
     return x
 
 
-def _padded(x: Array, value: Array, pads: Pads) -> Array:
-    top, left, bottom, right = pads
-    return lax.pad(x, value, ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
+def _padded(x: Array, value: Array, pads: Extents) -> Array:
+    before, after = pads[: x.ndim - 2], pads[x.ndim - 2 :]
+    sides = ((low, high, 0) for low, high in zip(before, after, strict=True))
+    return lax.pad(x, value, ((0, 0, 0), (0, 0, 0), *sides))
 
 
 def _counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.ndarray:
@@ -46,38 +53,48 @@ def _counts(size: int, kernel: int, stride: int, before: int, after: int) -> np.
     return np.minimum(start + kernel, size) - np.maximum(start, 0)
 
 
-def _divisors(x: Array, kernel: Pair, strides: Pair, pads: Pads, count_include_pad: bool) -> np.ndarray:
-    """The number of averaged elements per output place: (1, 1, oh, ow), or (1, 1, 1, 1) when it is the same for all."""
+def _divisors(x: Array, kernel: Extents, strides: Extents, pads: Extents, count_include_pad: bool) -> np.ndarray:
+    """The number of averaged elements per output place, (1, 1, ...); extents of 1 when it is the same for all."""
     if count_include_pad or not any(pads):
-        return np.full((1, 1, 1, 1), kernel[0] * kernel[1], np.int64)
-    rows = _counts(x.shape[2], kernel[0], strides[0], pads[0], pads[2])
-    columns = _counts(x.shape[3], kernel[1], strides[1], pads[1], pads[3])
-    counts = np.maximum(rows[:, None] * columns[None, :], 1)  # a window wholly inside the padding averages to zero
-    return counts[None, None].astype(np.int64)
+        return np.full((1,) * x.ndim, prod(kernel), np.int64)
+    counts = np.ones((1, 1), np.int64)
+    for i, size in enumerate(x.shape[2:]):
+        inside = _counts(size, kernel[i], strides[i], pads[i], pads[x.ndim - 2 + i])
+        counts = counts[..., None] * np.maximum(inside, 0)
+    return np.maximum(counts, 1)  # a window wholly inside the padding averages to zero
 
 
 @kernel(static=(*WINDOW, "do_relu"))
-def maxpool2d(x: Array, *, kernel: Pair, strides: Pair, pads: Pads, do_relu: bool = False) -> Array:
-    """Compute y = max over each window, any dtype, NCHW; padded elements never win (DN-17).
+def maxpool2d(
+    x: Array,
+    pad_value: ArrayLike | None = None,
+    *,
+    kernel: Extents,
+    strides: Extents,
+    pads: Extents,
+    do_relu: bool = False,
+) -> Array:
+    """Compute y = max over each window, any dtype; with `do_relu`, then max(y, 0).
 
-    With `do_relu`, then max(y, 0).
-
+    Padded elements never win (DN-17); with `pad_value`, the zero point of an asymmetric tensor, they are that value.
     The output has the dtype (and, in INT8, the scale) of the input. Source: numerics 9.6, ONNX MaxPool.
     """
     x = jnp.asarray(x)
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        lowest = jnp.asarray(-jnp.inf, x.dtype)
+    if pad_value is not None:
+        padding = lax.convert_element_type(pad_value, x.dtype)
+    elif jnp.issubdtype(x.dtype, jnp.floating):
+        padding = jnp.asarray(-jnp.inf, x.dtype)
     else:
-        lowest = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)
-    y = _slide(_padded(x, lowest, pads), kernel, strides, jnp.maximum, jnp.max)
+        padding = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)
+    y = _slide(_padded(x, padding, pads), kernel, strides, jnp.maximum, jnp.max)
     return jnp.maximum(y, jnp.asarray(0, y.dtype)) if do_relu else y
 
 
 @kernel(static=(*WINDOW, "count_include_pad", "do_relu"))
 def avgpool2d_float(
-    x: Array, *, kernel: Pair, strides: Pair, pads: Pads, count_include_pad: bool, do_relu: bool
+    x: Array, *, kernel: Extents, strides: Extents, pads: Extents, count_include_pad: bool, do_relu: bool
 ) -> Array:
-    """Compute y = (sum over each window) / count in f32, NCHW; count = kh*kw, or the unpadded elements only.
+    """Compute y = (sum over each window) / count in f32; count = the whole window, or its unpadded elements only.
 
     Source: numerics 9.6, ONNX AveragePool.
     """
@@ -92,9 +109,9 @@ def avgpool2d_int(
     m: ArrayLike,
     r: ArrayLike,
     *,
-    kernel: Pair,
-    strides: Pair,
-    pads: Pads,
+    kernel: Extents,
+    strides: Extents,
+    pads: Extents,
     count_include_pad: bool,
     do_relu: bool,
     out_dtype: str,
@@ -114,7 +131,7 @@ def avgpool2d_int(
     x = jnp.asarray(x, jnp.int32)
     total = i64(_slide(_padded(x, jnp.int32(0), pads), kernel, strides, jnp.add, jnp.sum))
     count = _divisors(x, kernel, strides, pads, count_include_pad)
-    size = kernel[0] * kernel[1]
+    size = prod(kernel)
     v = total if (count == size).all() else _rounded_ratio(total * size, jnp.asarray(count), first_round)
     y = multiply_shift(v, i64(m), i64(r)) if first_round == "half_away" else multiply_shift_cv18xx(v, m, r)
     if do_relu:
@@ -137,9 +154,9 @@ def avgpool2d_asym(
     z_in: ArrayLike,
     z_out: ArrayLike,
     *,
-    kernel: Pair,
-    strides: Pair,
-    pads: Pads,
+    kernel: Extents,
+    strides: Extents,
+    pads: Extents,
     count_include_pad: bool,
     do_relu: bool,
     out_dtype: str,
@@ -152,7 +169,7 @@ def avgpool2d_asym(
     """
     x = jnp.asarray(x)
     padded = _padded(x, lax.convert_element_type(z_in, x.dtype), pads).astype(jnp.int32)
-    total = i64(_slide(padded, kernel, strides, jnp.add, jnp.sum)) * (kernel[0] * kernel[1])
+    total = i64(_slide(padded, kernel, strides, jnp.add, jnp.sum)) * prod(kernel)
     count = _divisors(x, kernel, strides, pads, count_include_pad)
     mean = divide(total.astype(jnp.float64), jnp.asarray(count, jnp.float64))
     product = pin(mean * lax.convert_element_type(scale, jnp.float64))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel
+from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
+from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
+from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
 
 
 @kernel(static=("axis", "log", "beta"))
@@ -44,3 +48,33 @@ def softmax_int(x: Array, table: Array, s_out: ArrayLike, z_out: ArrayLike, *, a
     p = divide(t.astype(wide), (total.astype(wide) * lax.convert_element_type(s_out, wide))[None])
     y = to_int(p.astype(jnp.float32), RoundMode.HALF_AWAY_FROM_ZERO) + i64(z_out)
     return saturate(jnp.moveaxis(y, 0, axis), out_dtype)
+
+
+@kernel(static=("axis", "log", "limit"))
+def softmax_tables(
+    x: Array,
+    table: Array,
+    slope: Array,
+    sum_table: Array,
+    sum_mantissa: Array,
+    *,
+    axis: int,
+    log: bool = False,
+    limit: float,
+) -> Array:
+    """Compute the softmax of CV18xx along `axis`: y = e*(1/S), or d - ln S for `log` (numerics 11.1).
+
+    x f32 holding BF16 values. d = BF16(x - max x); e = slope table of exp over +-limit; S = BF16 of the f32 sum, in
+    index order, of e*K, K = BF16(BF16(n)/n) for n = length of the axis; 1/S or ln S by exponent+mantissa table
+    (sum_table, sum_mantissa); the last product or difference rounded to BF16. All four tables hold BF16 values.
+    Decision: the differences and products are bf16_add and bf16_mul, which differ from a plain rounding in subnormals
+    only (they count as zero).
+    """
+    x = f32(x)
+    d = bf16_add(x, -jnp.max(x, axis=axis, keepdims=True))
+    e = lut_slope(d, table, slope, low=-limit, high=limit)
+    count = np.float32(x.shape[axis])
+    k = jnp.float32(float(stored_bf16(np.float32(stored_bf16(count)) / count)))
+    total = to_bf16_cv18xx(jnp.expand_dims(sum_in_order(jnp.moveaxis(e, axis, 0), k), axis))
+    found = lut_mantissa(total, sum_table, sum_mantissa, log=log)
+    return bf16_add(d, -found) if log else bf16_mul(e, found)

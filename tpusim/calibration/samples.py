@@ -6,28 +6,21 @@ model's.
 """
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tpusim import arrays
 from tpusim.errors import CalibrationError
 
 Tensor = NDArray[Any]
 Sample = dict[str, Tensor]
 InputSpec = tuple[Sequence[int], np.dtype[Any]]
 
-UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, TokenError),
-)
-"""What NumPy and zipfile raise on files that are damaged or something else."""
 MAX_EXACT_F32 = 2**24
 """Integers up to this size are exact in f32."""
 
@@ -91,15 +84,15 @@ def _read(file: Path, inputs: Mapping[str, InputSpec]) -> Sample:
     """The arrays of the model's inputs in a file; other arrays of an `.npz` (labels, say) are not looked at."""
     try:
         with file.open("rb") as opened:
-            loaded = np.load(opened, allow_pickle=False)
+            loaded = arrays.load(opened)
             if isinstance(loaded, np.ndarray):
                 return {_only_input(file, inputs): loaded}
-            missing = [name for name in inputs if name not in loaded.files]
+            missing = [name for name in inputs if name not in loaded]
             if missing:
-                needed, got = ", ".join(missing), ", ".join(loaded.files[:10])
+                needed, got = ", ".join(missing), ", ".join(list(loaded)[:10])
                 raise CalibrationError(f"samples: {file} has no array for input {needed}; it has: {got}")
             return {name: loaded[name] for name in inputs}
-    except UNREADABLE as error:
+    except arrays.UNREADABLE as error:
         reason = str(error).split("\n", 1)[0]
         raise CalibrationError(f"samples: {file} must be a readable .npz or .npy of plain numbers; {reason}") from error
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from warnings import warn
 
 import numpy as np
 
 from tpusim.calibration.statistics import ActivationStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, table_name
 from tpusim.calibration.thresholds import thresholds
-from tpusim.errors import CalibrationError
+from tpusim.errors import CalibrationError, TableWarning
 from tpusim.inference import Graph
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
@@ -57,9 +58,13 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
     """A copy of the module with calibrated types, state TOP_CALIBRATED (numerics.md 3.1).
 
     asymmetric: types carry the measured (min, max) instead of the threshold.
-    Raises CalibrationError that names every tensor the table misses.
+    Raises CalibrationError that names every tensor the table misses, and for a table with blocks that would change the
+    constants of INT8 in a way tpusim does not offer. Thresholds of other modes (INT4, FP8) are not asked for.
     """
     model.require_state("TOP_F32", stage="import-calibration-table")
+    _refuse_blocks(table)
+    for note in table.notes:
+        warn(TableWarning(f"calibration table: {note}"), stacklevel=2)
     work = model.clone()
     ops = [op for op in work.ops if isinstance(op, TopOp)]
     missing = [op_name(op) for op in ops if table_name(op_name(op)) not in table.entries]
@@ -77,6 +82,25 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
     work.set(state="TOP_CALIBRATED")
     verify(work.module, "after import-calibration-table")
     return work
+
+
+def _refuse_blocks(table: CalibrationTable) -> None:
+    """No block may be left out silently whose lines upstream honours in INT8 (numerics.md 3.1)."""
+    blocks = {
+        "#weight_scale (scales of filters)": table.weight_scales,
+        "asym_op (single ops with zero points)": table.asym_ops,
+        "int4_op (ops of 4 bits)": table.int4_ops,
+    }
+    found = [f"{what}: {_some(list(names))}" for what, names in blocks.items() if names]
+    if found:
+        raise CalibrationError(
+            f"calibration table: {'; '.join(found)}: tpusim does not offer it; take these lines out, or calibrate "
+            "without the option that wrote them"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + " ..." * (len(names) > 4)
 
 
 def calibrated_limits(op: TopOp, entry: Entry, *, asymmetric: bool) -> tuple[float, float]:

@@ -9,11 +9,15 @@ from importlib.resources import files
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from tpusim.errors import ConfigError
 
-Family = Literal["bm1684x", "bm1684", "bm1690"]
+Family = Literal["bm1684x", "bm1684", "bm1690", "cv18xx"]
 Mode = Literal["f32", "f16", "bf16", "int8"]
+Requantisation = Literal["multiplier", "shift", "qdm"]
+CycleModel = Literal["bm", "cv18xx"]
+FloatType = Literal["f32", "f16", "bf16"]
 _PACKAGE = "tpusim.chips"
 
 
@@ -24,6 +28,26 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     l2s: float
     s2s: float
     l2l: float
+
+
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What measured times of a chip are to those of the clock (hardware.md DH-08)."""
+
+    factor: float = 1.0
+    """Geometric mean of measured over estimated times; 1: none were measured."""
+    residual: float = 0.0
+    """The largest relative distance of the measured times from factor times clock."""
+
+
+class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a chip differs from an op's own rule of float types (numerics.md 12); what is not given stays the op's."""
+
+    op: str
+    """The op, as in "top.GELU"."""
+    int8: FloatType | None = None
+    """Its type where it has no integer form in INT8 mode."""
+    f16: FloatType | None = None
+    bf16: FloatType | None = None
 
 
 class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,36 +63,116 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Local memory of ONE lane."""
     lmem_banks: int
     ic_parallel_bytes: int
-    """Bytes of input channels one conv step consumes: the packing width of conv filters."""
+    """Bytes of input channels one conv step consumes: the packing width of conv filters; 0: all channels in a row."""
     gmem_base: int
     coeff_start: int
     neuron_start: int
     """Start of the neuron region; 0: on the next `gmem_align_bytes` after the weights."""
+    io_start: int
+    """Start of the first network output's own region, the next output's one `1 << 40` further (hardware.md 3.1);
+    0: outputs are neurons."""
     gmem_align_bytes: int
     batch_packing: bool
     """BM1684's 4N/2N: 4/B batch items interleave in one 4-byte word (hardware.md 2.5)."""
     coeff_merged: bool
     """INT8 conv coefficients are one row per lane, requant | bias | filter (hardware.md 2.3)."""
+    requant: Requantisation
+    """How integer accumulators are scaled (numerics.md 5): a 32-bit "multiplier" and shift, a right "shift" only, or
+    CV18xx's "qdm" for Conv, MatMul and Mul with 8-bit multipliers everywhere else."""
     requant_words: int
-    """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: no multiplier."""
-    float_fallback: Literal["f32", "f16", "bf16"]
+    """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: nothing is merged."""
+    float_fallback: FloatType
     """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
     modes: tuple[Mode, ...]
     asymmetric: bool
     """Whether INT8 may use zero points."""
+    symmetric_ranges: bool
+    """Every calibrated range is (-max, max), so that activations are always int8 (numerics.md 2.2, 3.1)."""
+    bf16_unit: bool
+    """The float unit is BF16 only: casts go through BF16, results are finite (numerics.md 8.1, 8.2, CV18xx)."""
+    float_tables: bool
+    """Functions in BF16, and the reciprocals and roots inside Softmax and LayerNorm, are table lookups (10, 11)."""
     max_stride: int
     max_conv_channels: int
+    max_axis: int
+    """Longest c, h and w of a TIU operand (hardware.md 1.1)."""
     cube_pixels: int
     """Output pixels per lane and cycle of the conv array, for 8-bit elements."""
     half_mac_divisor: int
     """8-bit over 16-bit multiply-accumulates per cycle (hardware.md 1.3, DH-03)."""
     conv_accumulators: bool
     """INT8 convs keep int32 accumulators in a work buffer (layer_group.md 9.3)."""
+    shared_windows: bool
+    """Whether users of one tensor may read different rows of a shared slice (layer_group.md 7.3)."""
+    whole_upsample: bool
+    """Upsample is cut at multiples of its factors only (layer_group.md 7.2)."""
+    cycle_model: CycleModel
+    """"bm": hardware.md 5.1 and 5.2, TIU and DMA run at the same time; "cv18xx": 5.3, their times add up."""
     tiu_mhz: float
     dma_mhz: float
     dma_latency_ns: float
     dma_burst_bytes: int
     bandwidth: Bandwidth
+    calibration: Calibration = Calibration()
+    cores: int = 1
+    """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
+    several_cores_gbs: float = 0.0
+    """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
+    dma_align_bytes: int = 512
+    """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
+    balances_depth: bool = False
+    """A total of d, h and w sections is shared by halo cost; else d is cut first (layer_group.md 5)."""
+    conv_margins_only: bool = False
+    """Only convolutions may share a slice, and no user may be outside the group (layer_group.md 7.3)."""
+    grouped_conv_margins: bool = True
+    """Whether a convolution of several groups may share a slice (layer_group.md 7.3)."""
+    repeats_windows: bool = True
+    """Whether a window along h or w may start or end where the one before it does (layer_group.md 7.1)."""
+    cuts_depth_and_width: bool = True
+    """Whether tensors are cut along d and w (layer_group.md 4)."""
+    group_cost: Literal["replay", "stages"] = "replay"
+    """Cost of a group: its loop replayed, or the sum of filling, kernel and draining (layer_group.md 11)."""
+    group_search: Literal["1", "2"] = "2"
+    """The strongest search for groups: greedy, or dynamic programming (layer_group.md DL-08)."""
+    results_in_place: bool = True
+    """Whether results may take the bytes of operands in local memory (layer_group.md 10.1, rule 6: not CV18xx)."""
+    has_group_types: bool = True
+    """Whether SMALL_C and MM groups exist beside NORMAL and 3D ones (layer_group.md 3)."""
+    volumes_local: Literal["all", "float", "none"] = "all"
+    """Which Conv3D and Pool3D have local forms (layer_group.md 2): BM1684 float ones only, CV18xx none."""
+    group_norm_local: bool = True
+    """Whether GroupNorm has a local form (layer_group.md 2: not in the 1690 family)."""
+    whole_axes_local: bool = True
+    """Whether MatMul, Softmax and LayerNorm have local forms (layer_group.md 2: not on CV18xx)."""
+    f16_bias_rounded: bool = True
+    """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
+    int16_outputs: bool = False
+    """Whether integer products in front of an op in float have 16-bit results (numerics.md 2.2, 3.4)."""
+    column_multipliers: bool = False
+    """Whether an integer matrix product may have a multiplier per column (numerics.md 5.1)."""
+    float_exceptions: tuple[FloatException, ...] = ()
+    """Ops whose float types are not those of their own rule (numerics.md 12.1 to 12.3)."""
+
+    def float_exception(self, op: str) -> FloatException | None:
+        """What differs for an op on this chip."""
+        return next((e for e in self.float_exceptions if e.op == op), None)
+
+    @property
+    def engines_overlap(self) -> bool:
+        """Whether TIU and DMA work at the same time; the model of CV18xx adds their times (hardware.md 5.3)."""
+        return self.cycle_model == "bm"
+
+    def beside_others(self) -> "ChipSpec":
+        """The chip as one core has it while other cores move data too."""
+        rates = replace(
+            self.bandwidth, s2l=self.bandwidth.s2l * self.shared_rate, l2s=self.bandwidth.l2s * self.shared_rate
+        )
+        return replace(self, bandwidth=rates)
+
+    @property
+    def shared_rate(self) -> float:
+        """Share of its DMA rate that a core has while other cores move data too."""
+        return self.several_cores_gbs / self.bandwidth.s2l if self.several_cores_gbs else 1.0
 
     @property
     def lmem_bank_bytes(self) -> int:
@@ -79,9 +183,15 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """EU(t): elements per vector step; on a 4N chip every type occupies 4-byte words."""
         return self.eu_bytes // (4 if self.batch_packing else itemsize)
 
-    def filter_packing(self, itemsize: int) -> int:
-        """P: input channels interleaved in a conv filter of elements of `itemsize` bytes (f32: 1)."""
-        return 1 if itemsize == 4 else self.ic_parallel_bytes // itemsize
+    def filter_packing(self, itemsize: int, channels: int, groups: int = 1) -> int:
+        """P: input channels interleaved in a conv filter of elements of `itemsize` bytes (f32: 1; hardware.md 2.3).
+
+        channels: input channels of one group. Without a packing width all of them lie in a row; a chip like that reads
+        two bytes at once, so an odd number above 1 of an ungrouped INT8 filter is made even.
+        """
+        if self.ic_parallel_bytes:
+            return 1 if itemsize == 4 else self.ic_parallel_bytes // itemsize
+        return channels + 1 if itemsize == groups == 1 < channels and channels % 2 else channels
 
     def batch_factor(self, itemsize: int) -> int:
         """Batch items per 4-byte word: 4/B on a chip with batch packing, else 1 (hardware.md 2.5)."""
@@ -104,3 +214,11 @@ def load(name: str) -> ChipSpec:
         return msgspec.toml.decode(text, type=ChipSpec)
     except msgspec.ValidationError as error:
         raise ConfigError(f"chip file {name}.toml: {error}; compare with tpusim/chips/bm1684x.toml") from error
+
+
+def require_cores(chip: ChipSpec, cores: int) -> int:
+    """The number of cores, if the chip has so many. Raises ConfigError."""
+    if 1 <= cores <= chip.cores:
+        return cores
+    have = "1 core" if chip.cores == 1 else f"{chip.cores} cores"
+    raise ConfigError(f"--cores {cores}: {chip.name} has {have}; give 1{f' to {chip.cores}' * (chip.cores > 1)}")

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,14 +11,20 @@ import numpy as np
 import tyro
 from rich.console import Console
 
+from tpusim.cli.debugger import Debug
+from tpusim.cli.fidelity import Support
+from tpusim.cli.stream import Assemble, Disassemble
 from tpusim.errors import ConfigError
 from tpusim.verify.npz import load_tensors, save_tensors
 
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
+    from tpusim.layer_group import LayerGroupConfig
 
 Mode = Literal["int8", "f32", "f16", "bf16"]
-Opt = Literal["1", "off"]
+Opt = Literal["1", "2", "off"]
+Shapes = Literal["0", "1"]
+Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None
 
@@ -40,6 +46,32 @@ def _beside(path: Path, name: str, out: OptionalPath) -> Path:
     return out or path.parent / name
 
 
+@dataclass(frozen=True)
+class GroupSteps:
+    """What is done to layer groups once they are chosen; see docs/layer_group.md."""
+
+    timestep_moves: bool = True
+    """Move loads to earlier rows and stores to later ones where the DMA is slower than the ops beside it."""
+    in_place: bool = False
+    """Let results take the bytes of operands that die there, where a group would not fit otherwise."""
+    group_overlap: bool = True
+    """Load a group's first step beside the last ops of the group before, store its last beside the first ops after."""
+    timestep_combine: bool = True
+    """Make one row of two, and exchange a load and a store, where that is quicker (groups of up to 100 ops)."""
+
+
+Steps = Annotated[GroupSteps, tyro.conf.arg(name="")]
+
+
+def _grouping(command: "Run | Group") -> "LayerGroupConfig":
+    """What the options of a command say about layer groups."""
+    from tpusim.layer_group import LayerGroupConfig, read_groups
+
+    forced = read_groups(command.force) if command.force else ()
+    shapes, cores = command.shape_secs_search_strategy, command.cores
+    return LayerGroupConfig(command.layer_group, forced, shapes, cores, **asdict(command.steps))
+
+
 @dataclass
 class Run:
     """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
@@ -53,6 +85,10 @@ class Run:
     """Quantise with zero points."""
     qtable: str | None = None
     """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
+    quirks_off: tuple[str, ...] = ()
+    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
+    matmul_perchannel: bool = False
+    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
     data: str = "random:8"
     """Calibration samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
     samples: int = 0
@@ -69,10 +105,19 @@ class Run:
     """How many labelled samples the local-memory machine runs; 0: all."""
     input_shapes: tuple[str, ...] = ()
     """Static input shapes, NAME=1x3x224x224 each."""
-    layer_group: Opt = "1"
-    """1: group greedily from the tail; off: every op alone."""
-    dma: Literal["early", "late"] = "early"
-    """When the simulated DMA delivers."""
+    layer_group: Opt = "2"
+    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
+    shape_secs_search_strategy: Shapes = "0"
+    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
+    cores: int = 1
+    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
+    force: OptionalPath = None
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    steps: Steps = GroupSteps()
+    dma: Timing = "early"
+    """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
+    seed: int = 0
+    """With --dma random: which order."""
     out: OptionalPath = None
     """Folder for the artefacts; default out/MODEL_CHIP_MODE."""
     to: str = "verify"
@@ -82,17 +127,18 @@ class Run:
         """Run all stages; True if every comparison passed."""
         from tpusim.calibration.stage import CalibrationConfig
         from tpusim.cli.show import LiveProgress, show_run
-        from tpusim.layer_group import LayerGroupConfig
         from tpusim.lowering import LoweringConfig
         from tpusim.pipeline import RunConfig, run
         from tpusim.simulator import SimulatorOptions
 
         config = RunConfig(
             model=self.model,
-            lowering=LoweringConfig(self.chip, self.mode, self.asymmetric, self.qtable),
+            lowering=LoweringConfig(
+                self.chip, self.mode, self.asymmetric, self.qtable, self.quirks_off, self.matmul_perchannel
+            ),
             calibration=CalibrationConfig(self.method, max_samples=self.samples),
-            layer_group=LayerGroupConfig(self.layer_group),
-            simulator=SimulatorOptions(dma=self.dma),
+            layer_group=_grouping(self),
+            simulator=SimulatorOptions(dma=self.dma, seed=self.seed),
             data=self.data,
             test_data=self.test_data,
             labels=self.labels,
@@ -203,40 +249,118 @@ class Lower:
     """Quantise with zero points."""
     qtable: str | None = None
     """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
+    quirks_off: tuple[str, ...] = ()
+    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
+    matmul_perchannel: bool = False
+    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
     out: OptionalPath = None
     """Module to write; default 4_tpu.mlir beside the input."""
 
     def execute(self, console: Console) -> bool:
         """Lower one module."""
-        from tpusim.cli.show import fallback_table
+        from tpusim.cli.show import fidelity_table
+        from tpusim.fidelity import card_of
         from tpusim.lowering import LoweringConfig, lower
 
-        model, fallbacks = lower(_load(self.module), LoweringConfig(self.chip, self.mode, self.asymmetric, self.qtable))
-        if fallbacks:
-            console.print(fallback_table(fallbacks))
+        config = LoweringConfig(
+            self.chip, self.mode, self.asymmetric, self.qtable, self.quirks_off, self.matmul_perchannel
+        )
+        model, _ = lower(_load(self.module), config)
+        console.print(fidelity_table(card_of(model)))
         return _save(console, model, _beside(self.module, "4_tpu.mlir", self.out))
 
 
 @dataclass
 class Group:
-    """4_tpu.mlir -> 5_grouped.mlir: weights into chip layout, then layer groups."""
+    """4_tpu.mlir -> 5_grouped.mlir: weights into chip layout, then layer groups.
+
+    With --show, --plot or --write-groups a module that is grouped already (5_grouped.mlir, 6_final.mlir) is only read.
+    """
 
     module: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir")]
-    layer_group: Opt = "1"
-    """1: group greedily from the tail; off: every op alone."""
+    layer_group: Opt = "2"
+    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
+    shape_secs_search_strategy: Shapes = "0"
+    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
+    cores: int = 1
+    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
+    force: OptionalPath = None
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    steps: Steps = GroupSteps()
+    show: bool = False
+    """Print every group: ops, sections, rows of the pipeline, local memory by row."""
+    group: int | None = None
+    """With --show or --plot: this group only, however large."""
+    plot: OptionalPath = None
+    """Folder for pictures of local memory and pipeline, two per group (extra `plot`)."""
+    write_groups: OptionalPath = None
+    """Write the groups as a file that --force takes."""
     out: OptionalPath = None
     """Module to write; default 5_grouped.mlir beside the input."""
 
     def execute(self, console: Console) -> bool:
-        """Group one module."""
-        from tpusim.layer_group import LayerGroupConfig, group_layers
+        """Group one module, or read a grouped one; show what was asked for."""
+        model = _load(self.module)
+        reads = self.show or self.plot is not None or self.write_groups is not None
+        if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
+            model = self._grouped(model)
+            _save(console, model, _beside(self.module, "5_grouped.mlir", self.out))
+        elif self.force is not None or self.out is not None:
+            raise ConfigError(
+                f"{self.module}: the module is grouped already, so --force and --out do nothing; give 4_tpu.mlir"
+            )
+        self._show(console, model)
+        return True
+
+    def _grouped(self, model: "Model") -> "Model":
+        from tpusim.layer_group import group_layers
         from tpusim.lowering import reorder_weights
 
-        model = _load(self.module)
+        config = _grouping(self)
         if model.state != "TPU_REORDERED":
             model = reorder_weights(model)
-        grouped = group_layers(model, LayerGroupConfig(self.layer_group))
-        return _save(console, grouped, _beside(self.module, "5_grouped.mlir", self.out))
+        return group_layers(model, config)
+
+    def _show(self, console: Console, model: "Model") -> None:
+        from tpusim.cli.grouping import show
+        from tpusim.layer_group import groups_text, views
+        from tpusim.verify.npz import write_atomically
+
+        if self.group is not None and not self.show and self.plot is None:
+            raise ConfigError(f"--group {self.group}: needs --show or --plot")
+        found = list(views(model)) if self.show or self.plot is not None else []
+        if self.show:
+            for line in show(found, self.group):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            if self.group is None:
+                console.print(_against_bounds(model), markup=False, highlight=False, soft_wrap=True)
+        if self.plot is not None:
+            from tpusim.cli.plot import plot
+
+            for path in plot(found, self.plot, self.group):
+                console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        if self.write_groups is not None:
+            content = groups_text(model).encode()
+            write_atomically(self.write_groups, lambda file: file.write(content))
+            console.print(f"wrote {self.write_groups}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _against_bounds(model: "Model") -> str:
+    """A grouped module's traffic and cycles against its lower bounds, from the commands it becomes."""
+    from tpusim.chips import load
+    from tpusim.cli.show import bounds_line
+    from tpusim.codegen import generate
+    from tpusim.errors import TpusimError
+    from tpusim.layer_group import lower_bounds
+    from tpusim.memory import assign_addresses
+    from tpusim.simulator import timeline
+
+    try:
+        program = generate(assign_addresses(model) if model.state == "TPU_DIVIDED" else model)
+    except TpusimError as error:  # a module that a hand wrote is still shown
+        return f"Whole module: traffic and cycles unknown, for it does not compile: {error}"
+    found = timeline(program, load(program.header.chip))
+    return f"Whole module: {bounds_line(found.load_bytes + found.store_bytes, found.cycles, lower_bounds(model))}"
 
 
 @dataclass
@@ -259,6 +383,8 @@ class Codegen:
     """6_final.mlir -> 7_model.tpusim: TIU and GDMA commands."""
 
     module: Annotated[In, tyro.conf.arg(metavar="6_final.mlir")]
+    cores: int = 0
+    """How many cores share the steps of every group; 0: as many as the module was grouped for."""
     out: OptionalPath = None
     """Program to write; default 7_model.tpusim beside the input."""
 
@@ -267,7 +393,7 @@ class Codegen:
         from tpusim.codegen import generate
         from tpusim.isa.stream import save
 
-        program = generate(_load(self.module))
+        program = generate(_load(self.module), self.cores)
         path = _beside(self.module, "7_model.tpusim", self.out)
         save(program, path)
         console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)
@@ -323,30 +449,52 @@ class Simulate:
     """Tensors to write; default local_outputs.npz beside the program."""
     trace: OptionalPath = None
     """Chrome trace to write; default trace.json beside the program."""
-    dma: Literal["early", "late"] = "early"
-    """When the DMA delivers."""
+    dma: Timing = "early"
+    """When the DMA delivers; random: any order of the queues that dependencies allow."""
+    seed: int = 0
+    """With --dma random: which order."""
     no_sanitize: bool = False
     """Skip the checks that make the machine trustworthy (bounds stay)."""
+    chip: str = ""
+    """Refuse a program that is for another chip."""
+    check: OptionalPath = None
+    """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
+    collect: bool = False
+    """With --check: go on and list all commands that produced wrong values."""
+    ulps: int = 256
+    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
 
     def execute(self, console: Console) -> bool:
-        """Simulate one sample."""
+        """Simulate one sample; True if nothing was found wrong."""
+        from tpusim.cli.show import engines_line, estimate, ops_table
+        from tpusim.cli.stream import show_check
         from tpusim.isa.stream import load
-        from tpusim.simulator import SimulatorOptions, simulate, trace
+        from tpusim.simulator import Checker, Simulator, SimulatorOptions, trace
         from tpusim.verify.npz import write_atomically
 
-        program = load(self.program)
-        options = SimulatorOptions(dma=self.dma, sanitize=not self.no_sanitize)
-        result = simulate(program, load_tensors(self.input), options)
+        program = load(self.program, self.chip)
+        options = SimulatorOptions(dma=self.dma, seed=self.seed, sanitize=not self.no_sanitize)
+        machine = Simulator(program, options=options)
+        checker = None
+        if self.check is not None:
+            reference = load_tensors(self.check)
+            checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
+        elif self.collect:
+            raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
+        result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
         path = _beside(self.program, "local_outputs.npz", self.out)
         save_tensors(path, result.tensors)
         content = json.dumps(trace(program, result.timeline)).encode()
         write_atomically(_beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
         console.print(
             f"wrote {path}: {len(result.tensors)} tensors; {result.timeline.cycles:,} cycles = "
-            f"{result.timeline.milliseconds:.3f} ms (estimate)",
+            f"{estimate(result.timeline.milliseconds, known.factor, known.residual)}",
             highlight=False,
         )
-        return True
+        engines = machine.summary.to_json()
+        console.print(ops_table(engines))
+        console.print(engines_line(engines), highlight=False)
+        return checker is None or show_check(console, checker)
 
 
 @dataclass
@@ -413,7 +561,8 @@ class Chips:
         for name in available():
             chip = load(name)
             console.print(
-                f"{name}: {chip.lanes} lanes x {chip.lmem_bytes // 1024} KiB, modes {', '.join(chip.modes)}",
+                f"{name}: {f'{chip.cores} cores of ' if chip.cores > 1 else ''}{chip.lanes} lanes x "
+                f"{chip.lmem_bytes // 1024} KiB, modes {', '.join(chip.modes)}",
                 highlight=False,
             )
         return True
@@ -445,9 +594,13 @@ COMMANDS: dict[str, type] = {
     "codegen": Codegen,
     "infer": Infer,
     "simulate": Simulate,
+    "debug": Debug,
+    "dis": Disassemble,
+    "asm": Assemble,
     "compare": Compare,
     "zoo": Zoo,
     "chips": Chips,
+    "support": Support,
 }
 """Subcommand -> its class. `opt` is xDSL's own driver and handled in `main`."""
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.commands import COMMANDS, stderr_console
-from tpusim.errors import TpusimError
+from tpusim.errors import ModeWarning, TableWarning, TpusimError
 from tpusim.version import __version__
 
 DESCRIPTION = (
@@ -36,11 +37,28 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=120)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning of tpusim as one line; any other as Python shows it."""
+    if issubclass(category, (ModeWarning, TableWarning)):
+        stderr_console().print(f"tpusim: warning: {message}", markup=False)
+    else:
+        _PYTHONS(message, category, *where, **more)
+
+
+_PYTHONS = warnings.showwarning
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; the exit status is 0 for success, 1 for a failed comparison or a TpusimError."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        return _run(words, debug=debug)
+
+
+def _run(words: list[str], *, debug: bool) -> int:
     try:
         if words[:1] == ["--version"]:
             _console().print(f"tpusim {__version__}", highlight=False)

@@ -1,7 +1,7 @@
 """`tpusim opt IN.mlir -p 'pass{option=..},pass'`: named passes through xDSL's driver and registry."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.weights import WeightStore
-from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.layer_group import LayerGroupConfig, Refinements, group_layers, read_groups
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, Tpu, context
@@ -75,10 +75,17 @@ class ConvertTopToTpu(ModulePass):
     chip: str = "bm1684x"
     mode: str = "int8"
     asymmetric: bool = False
+    qtable: str = ""
+    """A quantisation table: a file, or name:MODE,..."""
+    quirks_off: tuple[str, ...] = ()
+    """Quirks of upstream that are not to be reproduced."""
+    matmul_perchannel: bool = False
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         """In place."""
-        config = LoweringConfig(self.chip, self.mode, self.asymmetric)  # type: ignore[arg-type]
+        config = LoweringConfig(
+            self.chip, self.mode, self.asymmetric, self.qtable or None, self.quirks_off, self.matmul_perchannel  # type: ignore[arg-type]
+        )  # fmt: skip
         _replace(ctx, op, lambda m: lower(m, config)[0])
 
 
@@ -98,11 +105,24 @@ class LayerGroup(ModulePass):
     """Layer groups."""
 
     name = "layer-group"
-    opt: str | int = "1"  # xDSL reads {opt=1} as a number
+    opt: str | int = "2"  # xDSL reads {opt=1} as a number
+    force: str = ""
+    """File of pinned groups."""
+    shape_secs_search_strategy: str | int = "0"
+    cores: int = 1
+    timestep_moves: bool = True
+    in_place: bool = False
+    group_overlap: bool = True
+    timestep_combine: bool = True
+    """As the fields of LayerGroupConfig."""
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         """In place."""
-        _replace(ctx, op, lambda m: group_layers(m, LayerGroupConfig(str(self.opt))))  # type: ignore[arg-type]
+        forced = read_groups(Path(self.force)) if self.force else ()
+        switches = {f.name: getattr(self, f.name) for f in fields(Refinements)}
+        shapes = str(self.shape_secs_search_strategy)
+        config = LayerGroupConfig(str(self.opt), forced, shapes, self.cores, **switches)  # type: ignore[arg-type]
+        _replace(ctx, op, lambda m: group_layers(m, config))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,17 @@
 """What a person sees while stages run and when they are done."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tpusim.lowering.lower import Fallback
+from tpusim.fidelity import DECISIONS, Card, card_of
+from tpusim.layer_group import LowerBounds
+from tpusim.ops.logical import AXES
 from tpusim.pipeline import STAGES, Artefacts
 from tpusim.verify.render import summary_table
 from tpusim.verify.report import Group, Report
@@ -76,42 +80,70 @@ def _kib(count: int) -> str:
 
 def group_table(groups: Iterable[Group]) -> Table:
     """Ops, sections, local-memory peak, traffic and cycles per group; global layers with their reason."""
-    table = Table(title="Layer groups (n, h: sections; KiB)", title_justify="left")
+    table = Table(title="Layer groups (n×c×d×h×w: sections; KiB)", title_justify="left")
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("ops", overflow="fold")
-    table.add_column("n×h", justify="right", no_wrap=True)
+    table.add_column("n×c×d×h×w", justify="right", no_wrap=True)
     table.add_column("LMEM peak / lane", justify="right")
     for name in ("load", "store", "cycles"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
     for group in groups:
         if group.reason or not group.lmem_peak_bytes:
             sections, peak = "global", group.reason or "-"
         else:
-            sections = f"{group.secs['n']}×{group.secs['h']}"
+            sections = "×".join(str(group.secs[axis]) for axis in AXES)
             share = group.lmem_peak_bytes / group.lmem_bytes
             peak = f"{_kib(group.lmem_peak_bytes)} of {group.lmem_bytes // 1024} ({share:.0%})"
         table.add_row(
             str(group.id), _ops_text(group.ops), sections, peak, _kib(group.load_bytes), _kib(group.store_bytes),
-            f"{group.cycles:,}",
+            f"{group.cycles:,}", group.bound,
         )  # fmt: skip
     return table
 
 
-def fallback_table(fallbacks: Iterable[Fallback]) -> Table:
-    """Ops that were asked for integers and run in float."""
-    table = Table(title="Float fallbacks", title_justify="left")
-    for name in ("op", "kind", "why"):
-        table.add_column(name, overflow="fold")
-    for item in fallbacks:
-        table.add_row(item.op, item.kind, item.why)
+def engines_line(engines: Mapping[str, Any]) -> str:
+    """Busy shares, overlap and bound in one line; `engines` as in `report.json`."""
+    return (
+        f"TIU busy {engines['tiu_busy']:.0%}, GDMA {engines['gdma_busy']:.0%}, both at once "
+        f"{engines['both_busy']:.0%}; parallelism {engines['parallelism']:.2f}; bound by {engines['bound']}"
+    )
+
+
+def ops_table(engines: Mapping[str, Any], count: int = 8) -> Table:
+    """The ops that take longest."""
+    table = Table(title="Ops that take longest (cycles)", title_justify="left")
+    table.add_column("op", overflow="fold")
+    for name in ("group", "TIU", "GDMA", "dependency", "sync"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
+    ops = sorted(engines["ops"], key=lambda op: -max(op["tiu_cycles"], op["gdma_cycles"]))
+    for op in ops[:count]:
+        cells = (op[f"{name}_cycles"] for name in ("tiu", "gdma", "dependency", "sync"))
+        table.add_row(escape(op["op"]), str(op["group"]), *(f"{cell:,}" for cell in cells), op["bound"])
+    return table
+
+
+def fidelity_table(card: Card) -> Table:
+    """How many ops of each class, and why the others are not exact to the specification."""
+    table = Table(title=f"Fidelity ({len(card.ops)} ops, {card.casts} casts)", title_justify="left")
+    table.add_column("class", no_wrap=True)
+    table.add_column("ops", justify="right", no_wrap=True)
+    table.add_column("which", overflow="fold")
+    table.add_row("exact to spec", str(card.count("exact")), "")
+    for decision, names in sorted(card.by_decision().items()):
+        says = DECISIONS.get(decision, "see the specification")
+        table.add_row(escape(decision), str(len(names)), escape(f"{says}: {_ops_text(names)}"))
+    for (number, reason), names in card.by_reason().items():
+        table.add_row(f"float: {number}", str(len(names)), escape(f"{reason}: {_ops_text(names)}"))
     return table
 
 
 def show_run(console: Console, a: Artefacts) -> None:
     """Everything at the end of `tpusim run`."""
     console.print(stage_table(a.stages))
-    if a.fallbacks:
-        console.print(fallback_table(a.fallbacks))
+    if a.tpu is not None:
+        console.print(fidelity_table(card_of(a.tpu)))
     if a.report is None:
         console.print(f"Stopped after '{a.config.to}'; artefacts are in {a.config.out}")
         return
@@ -119,6 +151,7 @@ def show_run(console: Console, a: Artefacts) -> None:
     console.print(summary_table(a.report.compare.values()))
     _show_failures(console, a.report)
     _show_totals(console, a.report)
+    _show_cores(console, a.report)
     _show_accuracy(console, a.report)
     verdict = "[bold green]PASSED[/]" if a.report.passed else "[bold red]FAILED[/]"
     console.print(f"{verdict}  {a.report.model} on {a.report.chip} in {a.report.mode}; artefacts in {a.config.out}")
@@ -140,12 +173,46 @@ def _show_failures(console: Console, report: Report) -> None:
 
 def _show_totals(console: Console, report: Report) -> None:
     t = report.totals
+    time = estimate(t.clock_milliseconds, t.time_factor, t.time_residual)
     console.print(
         f"{t.commands:,} commands, {t.load_bytes / 2**20:.2f} MiB loaded, {t.store_bytes / 2**20:.2f} MiB stored, "
-        f"{t.macs / 1e6:,.1f} M MAC, {t.cycles:,} cycles = {t.milliseconds:.3f} ms (estimate); "
+        f"{t.macs / 1e6:,.1f} M MAC, {t.cycles:,} cycles = {time}; "
         f"weights {report.memory.coeff_bytes / 2**20:.2f} MiB, neurons {report.memory.neuron_bytes / 2**20:.2f} MiB",
         highlight=False,
     )
+    console.print(
+        bounds_line(t.load_bytes + t.store_bytes, t.cycles, LowerBounds(t.compulsory_bytes, t.mac_cycles)),
+        highlight=False,
+    )
+    if report.engines is not None:
+        console.print(engines_line(report.engines), highlight=False)
+
+
+def estimate(clock_milliseconds: float, factor: float, residual: float) -> str:
+    """What the clock says of a program's time, and what measured times of the chip make of it."""
+    if factor == 1:
+        return f"{clock_milliseconds:.3f} ms (estimate)"
+    return (
+        f"{clock_milliseconds:.3f} ms on the clock, {clock_milliseconds * factor:.3f} ms estimated (x {factor:.2f}, "
+        f"fitted to measured times within {residual:.0%})"
+    )
+
+
+def _show_cores(console: Console, report: Report) -> None:
+    for core in report.cores if len(report.cores) > 1 else ():
+        console.print(
+            f"core {core.core}: {core.commands:,} commands, {core.load_bytes / 2**20:.2f} MiB loaded, "
+            f"{core.store_bytes / 2**20:.2f} MiB stored; TIU busy {core.tiu_busy:.0%}, GDMA {core.gdma_busy:.0%}",
+            highlight=False,
+        )
+
+
+def bounds_line(moved_bytes: int, cycles: int, bounds: LowerBounds) -> str:
+    """How far a program is above its lower bounds."""
+    moved = f"{moved_bytes / 2**20:.2f} MiB moved = {bounds.traffic_ratio(moved_bytes):.2f} x what must move once"
+    if not bounds.mac_cycles:
+        return moved
+    return f"{moved}, {cycles:,} cycles = {bounds.cycle_ratio(cycles):.2f} x the MAC-bound {bounds.mac_cycles:,}"
 
 
 def _show_accuracy(console: Console, report: Report) -> None:
@@ -160,7 +227,8 @@ def _show_accuracy(console: Console, report: Report) -> None:
     table.add_row(f"{mode} (flat)", str(found.samples), f"{found.int8_top1:.2%}")
     table.add_row(f"{mode} (local-memory machine)", str(found.local_samples), f"{found.local_top1:.2%}")
     console.print(table)
-    console.print(
-        f"local machine bit-exact with flat on every stored tensor: "
-        f"{found.local_bit_exact_samples} of {found.local_samples} samples"
-    )
+    if found.local_exact_tensors:
+        console.print(
+            f"local machine bit-exact with flat on every stored tensor before which no float op stands "
+            f"({found.local_exact_tensors}): {found.local_bit_exact_samples} of {found.local_samples} samples"
+        )

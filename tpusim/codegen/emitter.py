@@ -1,27 +1,42 @@
-"""Ids and dependencies of commands (spec/codegen.md 2, DC-03, DC-08)."""
+"""Ids, dependencies and barriers of commands (spec/codegen.md 2, DC-03, DC-08)."""
 
+from collections.abc import Callable
 from typing import Any, cast
+
+from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.check import check
-from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move
+from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move, SendMessage, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 
 MAX_ID = (1 << 20) - 1
+MESSAGES = 512
+"""Message numbers of a chip; barriers take them in turn, and all cores have left a barrier when the next is over."""
 
 
 class Emitter:
-    """Collects commands; knows the last id of each engine and where the current row started."""
+    """Collects commands; knows the last id of each engine of each core and where the current row started."""
 
-    def __init__(self, chip: ChipSpec) -> None:
+    def __init__(self, chip: ChipSpec, cores: int = 1) -> None:
         self.chip = chip
+        self.cores = cores
+        self.core = 0
+        """The core that commands are for."""
         self.commands: list[AnyCommand] = []
         self.locations: list[Location] = []
         self.group = 0
-        self._last: dict[Engine, int] = {"tiu": 0, "gdma": 0}
+        self._ids: list[dict[Engine, int]] = [{"tiu": 0, "gdma": 0} for _ in range(cores)]
         self._row: dict[Engine, int] | None = None
+        self.first_step = ""
+        """First step of the loop of a group on this core: tensors that stay were loaded then."""
+        self._barriers = 0
+
+    @property
+    def _last(self) -> dict[Engine, int]:
+        return self._ids[self.core]
 
     def begin_row(self) -> None:
         """Both engines may now run side by side; they wait only for what came before the row."""
@@ -31,21 +46,42 @@ class Emitter:
         """Back to serial order."""
         self._row = None
 
-    def add(self, cls: type[Command], **fields: Any) -> None:
-        """Append one command with its id and dependency, after checking that the chip can execute it."""
+    def barrier(self) -> None:
+        """All cores wait for each other, with both engines; nothing where there is one core.
+
+        The messages stand in the TIU queues: a send waits for the core's last transfer by its `dep`, and the transfers
+        that follow wait for the wait by theirs.
+        """
+        if self.cores == 1:
+            return
+        message, self._barriers = self._barriers % MESSAGES, self._barriers + 1
+        for kind in (SendMessage, WaitMessage):
+            for core in range(self.cores):
+                self.core = core
+                self.add(kind, op="barrier", message=message, count=self.cores)
+        self.core = 0
+
+    def add(self, cls: type[Command], *, name_of: Callable[[View], str] | None = None, **fields: Any) -> None:
+        """Append one command with its id and dependency, after checking that the chip can execute it.
+
+        name_of: what a view that the command reads is meant to hold.
+        """
         engine = cls.engine
         other: Engine = "gdma" if engine == "tiu" else "tiu"
         self._last[engine] += 1
         if self._last[engine] > MAX_ID:
             raise CommandError(f"{engine}: more than {MAX_ID:,} commands; ids are 20 bits (codegen.md DC-03)")
         dep = (self._row or self._last)[other]
-        command = cast("AnyCommand", cls(id=self._last[engine], dep=dep, group=self.group, **fields))
+        command = cast("AnyCommand", cls(id=self._last[engine], dep=dep, core=self.core, group=self.group, **fields))
         check(command, self.chip)
+        if name_of is not None:
+            command = replace(command, sources=tuple(name_of(view) for view in command.reads()))
         self.commands.append(command)
 
-    def move(self, source: View, target: View, *, op: str, step: str = "", tensor: str = "") -> None:
-        """Append a GDMA copy."""
-        self.add(Move, input=source, output=target, op=op, step=step, tensor=tensor)
+    def move(self, source: View, target: View, *, holds: str = "", op: str, step: str = "", tensor: str = "") -> None:
+        """Append a GDMA copy; holds: what `source` is meant to hold."""
+        sources = (holds,) if holds else ()
+        self.add(Move, input=source, output=target, op=op, step=step, tensor=tensor, sources=sources)
 
     def global_kernel(self, **fields: Any) -> None:
         """Append a global kernel."""

@@ -2,23 +2,33 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from xdsl.ir import Operation, SSAValue
 
+from tpusim.chips import ChipSpec
 from tpusim.codegen.emitter import Emitter
-from tpusim.codegen.views import gmem_slice, gmem_view, inside, lmem_view, lmem_window
+from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import LayerGroupInfo, ints, op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import Command
+from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
-from tpusim.ops.base import Axis, TensorSlice, TpuOp, Window, logical_shape
-from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, TpuYield, group_info
-
-STAGES = 3
+from tpusim.ops.base import GroupType, TensorSlice, TpuOp, Window
+from tpusim.ops.emission import Placed, SliceContext
+from tpusim.ops.logical import AXES, PIPELINE_STAGES, Extents, logical_axes, loop_steps
+from tpusim.ops.structure import (
+    TopWeight,
+    TpuGroup,
+    TpuLoad,
+    TpuStore,
+    TpuYield,
+    group_info,
+)
+from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
 
 
 @dataclass(frozen=True)
@@ -39,14 +49,7 @@ class Step:
 
 def steps_of(sections: dict[str, int]) -> list[Step]:
     """All steps in loop order: c fastest, then w, h, d, n."""
-    return [
-        Step(n, c, h, d, w)
-        for n in range(sections["n"])
-        for d in range(sections["d"])
-        for h in range(sections["h"])
-        for w in range(sections["w"])
-        for c in range(sections["c"])
-    ]
+    return [Step(**at) for at in loop_steps(sections)]
 
 
 def info_of(op: Operation) -> LayerGroupInfo:
@@ -69,77 +72,56 @@ def slice_at(info: LayerGroupInfo, step: Step) -> TensorSlice:
         entry(info.c_idx, info.c_slice, step.c),
         entry(info.h_idx, info.h_slice, step.h),
         entry(info.w_idx, info.w_slice, step.w),
+        entry(info.d_idx, info.d_slice, step.d),
     )
 
 
 def overstepped(info: LayerGroupInfo, step: Step) -> bool:
     """Whether the step lies outside the tensor's tables, i.e. the tensor is resident."""
-    return any(getattr(step, a) >= len(getattr(info, f"{a}_idx")) for a in "ncdhw")
+    return any(getattr(step, a) >= len(getattr(info, f"{a}_idx")) for a in AXES)
 
 
-class LocalContext:
+def extents(value: SSAValue, info: LayerGroupInfo, chip: ChipSpec) -> Extents:
+    """(n, c, d, h, w) of the whole tensor as its group sees it."""
+    return logical_axes(shape_of(value), GroupType(info.group_type), chip)
+
+
+class LocalContext(SliceContext):
     """The EmitContext of one op at one step of a group."""
 
-    local = True
-
     def __init__(self, emitter: Emitter, op: TpuOp, step: Step) -> None:
-        self.chip = emitter.chip
-        self._emitter = emitter
-        self._op = op
-        self._step = step
         self._info = info_of(op)
-        self._out = slice_at(self._info, step)
+        super().__init__(op, emitter.chip, GroupType(self._info.group_type), slice_at(self._info, step))
+        self._emitter = emitter
+        self._step = step
+        operands = [self._held(i) for i, value in enumerate(op.operands) if is_tensor(value)]
+        self._name_of = namer(operands, f"{op_name(op)}@{step.text()}", emitter.chip)
 
-    def _operand(self, index: int) -> tuple[Operation, LayerGroupInfo, TensorSlice]:
-        owner = self._op.operands[index].owner
+    def _held(self, index: int) -> tuple[str, View]:
+        """The operand's slice in local memory, and the name of what put it there."""
+        value, at = self.op.operands[index], self.placed(index)
+        owner = value.owner
+        assert isinstance(owner, Operation)
+        held = overstepped(info_of(owner), self._step)
+        step = self._emitter.first_step if held else self._step.text()
+        view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
+        return f"{op_name(owner)}@{step}", view
+
+    def placed(self, index: int) -> Placed:
+        """The operand as its Load or its op put it."""
+        owner = self.op.operands[index].owner
         assert isinstance(owner, Operation)
         info = info_of(owner)
-        return owner, info, slice_at(info, self._step)
-
-    def input_slice(self, index: int) -> TensorSlice:
-        """The slice of the operand that is in local memory."""
-        return self._operand(index)[2]
-
-    def input(self, index: int, *, h: Window | None = None, w: Window | None = None) -> View:
-        """The part of the operand's slice that this op's output slice needs."""
-        owner, info, have = self._operand(index)
         constant = isinstance(owner, TpuLoad) and isinstance(owner.input.owner, TopWeight)
-        value = self._op.operands[index]
-        view = lmem_view(value, info.out_addr, have.shape, self.chip, constant=constant, aligned=info.eu_align)
-        if constant and index in self._op.COMPACT_OPERANDS:
-            return view
-        want = TensorSlice(
-            self._need("n", index, have.n),
-            self._need("c", index, have.c),
-            h or self._need("h", index, have.h),
-            w or self._need("w", index, have.w),
-        )
-        if not (inside(want.h, have.h) and inside(want.w, have.w) and inside(want.n, have.n)):
-            raise ImportModelError(
-                f"{self._op.name} '{op_name(self._op)}' at {self._step.text()}: the slice of '{value_name(value)}' "
-                f"{have} does not contain what is needed, {want}; the group's slices are inconsistent"
-            )
-        return lmem_window(view, have, want, self.chip)
+        return Placed(slice_at(info, self._step), info.out_addr, constant, info.eu_align)
 
-    def _need(self, axis: Axis, index: int, have: Window) -> Window:
-        """The window of an operand that the output slice needs, clipped to the tensor."""
-        length = logical_shape(shape_of(self._op.operands[index]))["nchw".index(axis)]
-        if length == 1:
-            return 0, 1
-        need = self._op.backward_slice(axis, getattr(self._out, axis), index)
-        if need is None:
-            return have
-        start = max(need[0], 0)
-        return start, min(need[0] + need[1], length) - start
+    def output_address(self) -> int:
+        """Where the result is."""
+        return self._info.out_addr
 
-    def output_slice(self) -> TensorSlice:
-        """The result slice of this step."""
-        return self._out
-
-    def output(self) -> View:
-        """Where the result slice goes."""
-        value = self._op.results[0]
-        return lmem_view(value, self._info.out_addr, self._out.shape, self.chip, constant=False, aligned=True)
+    def where(self) -> str:
+        """The step, for messages."""
+        return self._step.text()
 
     def buffer(self) -> int:
         """LMEM byte offset of the work buffer."""
@@ -147,31 +129,82 @@ class LocalContext:
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Append a TIU command."""
-        self._emitter.add(cls, op=op_name(self._op), step=self._step.text(), **fields)
-
-    def move(self, source: View, target: View) -> None:
-        """Not available inside a group: data movement between tensors of a group is TIU work."""
-        raise NotImplementedError(f"{self._op.name}: no GDMA copies inside a layer group")
-
-    def fill(self, target: View, value: float) -> None:
-        """Not available inside a group, as `move`."""
-        raise NotImplementedError(f"{self._op.name}: no GDMA fills inside a layer group")
+        self._emitter.add(cls, name_of=self._name_of, op=op_name(self.op), step=self._step.text(), **fields)
 
 
 def emit_group(group: TpuGroup, emitter: Emitter) -> None:
-    """All commands of one group."""
+    """All commands of one group: consecutive steps on each core, between two barriers; idle cores have these only."""
     items = {info_of(op).id: op for op in group.body.block.ops if not isinstance(op, TpuYield)}
     rows = _rows(group, items)
     steps = steps_of(group.sections())
-    ring: deque[Step] = deque(maxlen=STAGES)
-    for iteration in range(len(steps) + STAGES - 1):
+    if emitter.cores > 1 and any(group.given(way) or group.taken(way) for way in ("up", "down")):
+        raise ImportModelError(
+            f"tpu.Group {', '.join(op_names(group)[:3])}: overlaps its neighbours, between which {emitter.cores} cores "
+            f"meet; run `tpusim group --cores {emitter.cores}`"
+        )
+    share = ceil_div(len(steps), emitter.cores)
+    emitter.barrier()
+    for core in range(emitter.cores):
+        emitter.core, part = core, steps[core * share : (core + 1) * share]
+        if part:
+            _replay(rows, part, _Visits(group, len(part)), emitter)
+    emitter.core = 0
+    emitter.barrier()
+
+
+def _replay(rows: list[list[Operation]], steps: list[Step], visits: "_Visits", emitter: Emitter) -> None:
+    """The loop over the steps of one core; tensors that stay are loaded in its first iterations."""
+    ring: deque[Step] = deque(maxlen=PIPELINE_STAGES)
+    emitter.first_step = steps[0].text()
+    for iteration in range(len(steps) + PIPELINE_STAGES - 1):
         draining = iteration - len(steps) + 1
         ring.appendleft(steps[iteration] if draining <= 0 else steps[-1])
-        for row in rows:
+        for number, row in enumerate(rows):
             emitter.begin_row()
             for op in row:
-                _emit_item(op, emitter, ring, min(iteration, STAGES - 1), max(draining, 0), iteration)
+                if not visits.skips(op, iteration):
+                    _emit_item(op, emitter, ring, min(iteration, PIPELINE_STAGES - 1), max(draining, 0), iteration)
+            visits.emit(number, iteration, emitter)
     emitter.end_rows()
+
+
+class _Visits:
+    """Transfers that a group and its neighbours do for each other (layer_group.md 13, 15)."""
+
+    def __init__(self, group: TpuGroup, steps: int) -> None:
+        self._skipped = {0: group.given("up"), steps + PIPELINE_STAGES - 2: group.given("down")}
+        self._guests = [(1, *_guests(group, "up")), (steps, *_guests(group, "down"))]
+
+    def skips(self, op: Operation, iteration: int) -> bool:
+        """Whether a neighbour does this item of the first or last iteration."""
+        return iteration in self._skipped and info_of(op).id in self._skipped[iteration]
+
+    def emit(self, row: int, iteration: int, emitter: Emitter) -> None:
+        """The neighbours' items of a row: stores of a last step beside the first ops, loads of a first step the last.
+
+        A group of one step has both in one iteration.
+        """
+        for when, rows, step in self._guests:
+            for op in rows.get(row, ()) if when == iteration else ():
+                (_load if isinstance(op, TpuLoad) else _store)(op, emitter, info_of(op), step)  # type: ignore[arg-type]
+
+
+def _guests(group: TpuGroup, way: Literal["up", "down"]) -> tuple[dict[int, list[Operation]], Step]:
+    """(row -> transfers of the neighbour that run in it, the step of the neighbour that they belong to)."""
+    codes, other = group.taken(way), group.neighbour(way)
+    if not codes:
+        return {}, Step()
+    wanted = TpuStore if way == "up" else TpuLoad
+    moved = [op for op in other.body.block.ops if isinstance(op, wanted)] if other is not None else []
+    items: dict[int, Operation] = {info_of(op).id: op for op in moved}
+    lost = [code for row in codes.values() for code in row if code not in items]
+    if other is None or lost:
+        raise ImportModelError(
+            f"tpu.Group: other_{way}_overlap_op names {lost or list(codes)}, which are no transfers of the group "
+            f"{'before' if way == 'up' else 'after'} it; run `tpusim group`"
+        )
+    step = steps_of(other.sections())[-1] if way == "up" else steps_of(other.sections())[0]
+    return {row: [items[code] for code in found] for row, found in codes.items()}, step
 
 
 def _rows(group: TpuGroup, items: dict[int, Operation]) -> list[list[Operation]]:
@@ -214,31 +247,58 @@ def _location(op: TpuOp, context: LocalContext, command: int) -> Location:
         command=command,
         tensor=op_name(op),
         view=context.output(),
-        start=(part.n[0], part.c[0], part.h[0], part.w[0]),
-        whole=logical_shape(shape),
+        start=(part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]),
+        whole=extents(op.results[0], info_of(op), context.chip),
         shape=shape,
+        depth=part.d[1],
     )
 
 
 def _load(op: TpuLoad, emitter: Emitter, info: LayerGroupInfo, step: Step) -> None:
     constant = isinstance(op.input.owner, TopWeight)
-    part = slice_at(info, step)
-    source = gmem_slice(gmem_view(op.input, _address(op.input), emitter.chip, constant=constant), part)
-    target = lmem_view(op.output, info.out_addr, part.shape, emitter.chip, constant=constant, aligned=info.eu_align)
-    emitter.move(source, target, op=op_name(op), step=step.text())
+    part, chip = slice_at(info, step), emitter.chip
+    whole = gmem_view(op.input, _address(op.input), chip, constant=constant)
+    local = lmem_view(op.output, info.out_addr, part.shape, chip, constant=constant, aligned=info.eu_align)
+    for source, target in transfers(whole, extents(op.input, info, chip), part, local, chip):
+        emitter.move(source, target, holds=source_name(op.input), op=op_name(op), step=step.text())
 
 
 def _store(op: TpuStore, emitter: Emitter, info: LayerGroupInfo, step: Step) -> None:
-    part = slice_at(info, step)
+    have, chip = slice_at(info, step), emitter.chip
+    part = have if emitter.cores == 1 else slice_at(unshared(info), step)
+    if 0 in part.shape:
+        return
     group = op.parent_op()
     assert isinstance(group, TpuGroup)
     last = group.body.block.last_op
     assert isinstance(last, TpuYield)
     result = group.results[list(last.operands).index(op.output)]
     name = value_name(op.input)
-    source = lmem_view(op.input, info.out_addr, part.shape, emitter.chip, constant=False, aligned=True)
-    target = gmem_slice(gmem_view(result, _address(result), emitter.chip, constant=False), part)
-    emitter.move(source, target, op=op_name(op), step=step.text(), tensor=name)
+    local = lmem_view(op.input, info.out_addr, have.shape, chip, constant=False, aligned=True)
+    whole = gmem_view(result, _address(result), chip, constant=False)
+    local = lmem_window(local, have, part, chip)
+    owner = op.input.owner
+    assert isinstance(owner, Operation)
+    holds = f"{op_name(owner)}@{step.text()}"
+    for target, source in transfers(whole, extents(result, info, chip), part, local, chip):
+        emitter.move(source, target, holds=holds, op=op_name(op), step=step.text(), tensor=name)
+
+
+def unshared(info: LayerGroupInfo) -> LayerGroupInfo:
+    """The windows of a stored tensor without what an earlier window along the axis has, so that no two steps store the
+    same element: steps of different cores are not ordered. A tensor that has users in its group may have halos.
+    """
+    fields: dict[str, tuple[int, ...]] = {}
+    for axis in AXES:
+        starts: list[int] = []
+        sizes: list[int] = []
+        end = 0
+        for start, size in zip(getattr(info, f"{axis}_idx"), getattr(info, f"{axis}_slice"), strict=True):
+            starts.append(max(start, end))
+            sizes.append(max(start + size - starts[-1], 0))
+            end = max(end, start + size)
+        fields |= {f"{axis}_idx": tuple(starts), f"{axis}_slice": tuple(sizes)}
+    return replace(info, **fields)  # type: ignore[arg-type]
 
 
 def _address(value: SSAValue) -> int:

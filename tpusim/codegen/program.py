@@ -6,26 +6,32 @@ import numpy as np
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.chips import ChipSpec, load
+from tpusim.chips import ChipSpec, load, require_cores
 from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.group import emit_group, lmem_peak, op_names
+from tpusim.codegen.holds import source_name
 from tpusim.codegen.layer import emit_layer
-from tpusim.codegen.views import gmem_view
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import address_of, result_of, shape_of, uniform_of
+from tpusim.ir.types import address_of, element_of, shape_of, storage_dtype, uniform_of
+from tpusim.isa.layout import align, gmem_bytes
+from tpusim.isa.region import dtype_of
 from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
-from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuStore, TpuYield
+from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
+from tpusim.ops.views import gmem_view
 from tpusim.version import __version__
 
 
-def generate(model: Model) -> Program:
-    """The program of an addressed module. Raises ImportModelError or CommandError."""
+def generate(model: Model, cores: int = 0) -> Program:
+    """The program of an addressed module. Raises ImportModelError, ConfigError or CommandError.
+
+    cores: how many share the steps of every group; 0: as many as the module says. Global layers run on core 0.
+    """
     model.require_state("TPU_ADDRESSED", stage="codegen")
     chip = load(model.attribute("module.chip"))
-    emitter = Emitter(chip)
+    emitter = Emitter(chip, require_cores(chip, cores or model.number("module.cores") or 1))
     groups: list[GroupEntry] = []
     for op in model.ops:
         entry = _emit(op, emitter, len(groups))
@@ -71,7 +77,20 @@ def _header(model: Model) -> Header:
         neuron_bytes=model.number("module.neuron_size"),
         macs=sum(op.macs() for op in ops if isinstance(op, TpuOp)),
         checksums={},
+        io_regions=_io_regions(model),
     )
+
+
+def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
+    """(address, bytes) of every network output outside the neuron region."""
+    chip = load(model.attribute("module.chip"))
+    found: dict[int, int] = {}
+    for value in model.results:
+        address = address_of(value)
+        if chip.io_start and address is not None and address >= chip.io_start:
+            size = gmem_bytes(shape_of(value), dtype_of(storage_dtype(element_of(value))), chip)
+            found[address] = align(size, chip.gmem_align_bytes)
+    return tuple(sorted(found.items()))
 
 
 def _coefficients(model: Model) -> np.ndarray:
@@ -114,20 +133,6 @@ def _stored(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
     elif isinstance(op, TpuOp):
         name = op_name(op)
         yield name, op.results[0], source_name(op.operands[0]) if op.in_place() else name
-
-
-def source_name(value: SSAValue) -> str:
-    """The name under which the bytes of a value were stored, in-place ops and groups looked through."""
-    owner = value.owner
-    if isinstance(owner, TpuGroup):
-        last = owner.body.block.last_op
-        assert isinstance(last, TpuYield)
-        store = last.operands[list(owner.results).index(result_of(value))].owner
-        assert isinstance(store, TpuStore)
-        return value_name(store.input)
-    if isinstance(owner, TpuOp) and owner.in_place():
-        return source_name(owner.operands[0])
-    return value_name(value)
 
 
 def _entry(value: SSAValue, name: str, role: str, chip: ChipSpec, source: str = "") -> TensorEntry:

@@ -14,7 +14,9 @@ is run once, node by node, on a few seeded images, and each layer gets parameter
   the standard deviation `BIAS_STD`. On a residual branch that joins an identity both are half of that, so that the sum
   stays bounded over many blocks.
 * In a network without batch norm a filter is scaled by one factor per layer so that the output's mean square around the
-  mean that is taken away is 1, and the bias takes away the same share of the channel mean.
+  mean that is taken away is 1. The bias takes away the same share of the channel mean and has the standard deviation
+  `BARE_BIAS_STD` besides: without a batch norm trained biases are small beside the activations, and BM1684 keeps a bias
+  in 16 bits at the filter's shift, so that large ones would cost the filters their lower bits.
 * The last layer is scaled so that the logits of an image have a standard deviation of about `LOGITS_STD` over the
   classes.
 
@@ -67,6 +69,7 @@ IMAGE_SHAPE = (3, 224, 224)
 IR_VERSION = 4  # the first that lets an initializer stand without a graph input; the files say 3
 LOGITS_STD = 2.5
 BIAS_STD = 0.7  # in units of a layer's standard deviation, as in trained batch norms
+BARE_BIAS_STD = 0.35  # the same without batch norm, where trained biases are small beside the activations
 MEASURED_BITS = 9
 MEASURED_IMAGES = 8
 IDENTITY_BRANCH_SCALE = 0.5
@@ -215,9 +218,9 @@ class _Filler:
         self._set(node.input[1], filter_)
         if len(node.input) < 3:
             return self._run(node)
-        bias = self._normal(node.input[2]) * np.float32(BIAS_STD)
+        bias = self._normal(node.input[2])
         if self._has_norm:
-            self._set(node.input[2], bias)
+            self._set(node.input[2], bias * np.float32(BIAS_STD))
             return self._run(node)
         without_bias = [
             value.astype(np.float32, copy=False) for value in self._run(node)
@@ -225,7 +228,7 @@ class _Filler:
         samples = _by_channel(without_bias)
         mean = _rounded(samples.mean(axis=1)) * np.float32(1 - KEPT_MEAN)
         deviation = _rounded(np.sqrt(np.square(samples - mean[:, None]).mean()))
-        bias -= mean / deviation
+        bias = (bias * np.float32(BARE_BIAS_STD) - mean / deviation).astype(np.float32)
         self._set(node.input[1], filter_ / deviation)
         self._set(node.input[2], bias)
         return [value / deviation + bias.reshape(-1, *[1] * (value.ndim - 2)) for value in without_bias]

@@ -1,20 +1,11 @@
-"""Write a file whole or not at all, and what damaged files make their readers raise."""
+"""Write a file whole or not at all."""
 
 import os
-import zipfile
-import zlib
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tokenize import TokenError
 
 from tpusim.errors import ConfigError
-
-UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, TokenError),
-)
-"""What NumPy and zipfile raise on archives that are damaged or something else."""
 
 
 @contextmanager

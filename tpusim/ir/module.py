@@ -1,8 +1,8 @@
 """`Model`: a module and its weights, the artefact the compiler stages hand on, as text plus npz on disk.
 
 Module attributes (as upstream writes them): `module.name`, `module.state`, `module.chip`, `module.mode`,
-`module.asymmetric`, `module.weight_file`, later `module.coeff_addr`, `module.coeff_size`, `module.neuron_addr`,
-`module.neuron_size`.
+`module.asymmetric`, `module.weight_file`, later `module.cores` (if there are several), `module.coeff_addr`,
+`module.coeff_size`, `module.neuron_addr`, `module.neuron_size`.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.files import replacing
-from tpusim.ir.types import storage_dtype, tensor_of
+from tpusim.ir.types import calibrated_range, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
 
@@ -131,12 +131,23 @@ def load_model(path: Path, ctx: Context) -> Model:
     """Read a module and its weights. Raises ImportModelError."""
     module = text.parse_module(text.read_text(path), ctx, str(path))
     model = Model(module, WeightStore())
+    if not model.state and (state := _state_of(module)):
+        model.set(state=state)
     weight_file = model.attribute("module.weight_file")
     if Path(weight_file).name != weight_file:
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
     weights = load_weights(path.parent / weight_file) if weight_file else model.weights
-    _check_weights(module, weights, path, weight_file or "(none)")
+    _check_weights(module, weights, path, weight_file)
     return Model(module, weights)
+
+
+def _state_of(module: ModuleOp) -> str:
+    """The state of a module that does not say it, as a person types one: top ops, calibrated types or not; else ""."""
+    ops = [op for op in module.walk() if op.name.startswith(("top.", "tpu."))]
+    if any(op.name.startswith("tpu.") for op in ops):
+        return ""
+    calibrated = any(is_tensor(v) and calibrated_range(v) is not None for op in ops for v in op.results)
+    return "TOP_CALIBRATED" if calibrated else "TOP_F32"
 
 
 def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_file: str) -> None:
@@ -144,9 +155,12 @@ def _check_weights(module: ModuleOp, weights: WeightStore, path: Path, weight_fi
     problems = [why for op in module.walk() if op.has_trait(NamesWeight) and (why := _mismatch(op, weights))]
     if problems:
         shown = "; ".join(problems[:8]) + (" ..." if len(problems) > 8 else "")
+        advice = "take module and weights of the same stage"
+        if not weight_file:
+            advice = 'name an npz beside the module, `module attributes {module.weight_file = "weights.npz"}`'
         raise ImportModelError(
-            f"module '{path}': weight file '{weight_file}' must hold the data of every weight, {shown}; "
-            "take module and weights of the same stage"
+            f"module '{path}': weight file '{weight_file or '(none)'}' must hold the data of every weight, {shown}; "
+            f"{advice}"
         )
 
 
@@ -154,7 +168,7 @@ def _mismatch(op: Operation, weights: WeightStore) -> str:
     """How the data of a weight op differs from its type, "" if it does not."""
     name, wanted = op_name(op), tensor_of(op.results[0])
     if name not in weights:
-        return f"'{name}' is not there"
+        return f"'{name}' is not there" if name else "a weight without a name is not there"
     found = weights[name]
     try:
         dtype = storage_dtype(wanted.element_type)

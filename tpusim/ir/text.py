@@ -6,23 +6,23 @@ xDSL's own parser wants an alias defined before it is used; MLIR prints `#loc1 =
 
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, LocationAttr, ModuleOp
 from xdsl.dialects.func import Func
-from xdsl.ir import Dialect
+from xdsl.ir import Dialect, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.lexer import Input
+from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import op_name
-from tpusim.ir.types import Quant
+from tpusim.ir.attrs import op_name, set_op_name
+from tpusim.ir.types import Quant, is_tensor
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
 
@@ -42,13 +42,14 @@ class _Lexer(MLIRLexer):
 
 
 class ModuleParser(Parser):
-    """xDSL's parser with location aliases that may be defined after their use."""
+    """xDSL's parser with location aliases that may be defined after their use, which remembers the names of values."""
 
     def __init__(self, ctx: Context, text: str, name: str = "<text>") -> None:
         super().__init__(ctx, "", name)
         self._parser_state = ParserState(_Lexer(Input(text, name)))
         self._late: dict[str, int] = {}
         self._resolving: set[str] = set()
+        self._typed: list[tuple[Operation, str]] = []
         for match in _LOCATION_ALIAS.finditer(text):
             if match.group(1) in self._late:
                 self.raise_error(f"location alias {match.group(1)} is defined twice", match.start(), match.end())
@@ -58,6 +59,21 @@ class ModuleParser(Parser):
         """A string literal; escaped bytes are UTF-8, which is how the printer writes a name that is not ASCII."""
         escaped = self.parse_optional_bytes_literal()
         return super().parse_optional_str_literal() if escaped is None else escaped.decode("utf-8")
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
+        super()._register_ssa_definition(name, values, span)
+        if len(values) == 1 and isinstance(values[0].owner, Operation) and SSAValue.is_valid_name(name):
+            self._typed.append((values[0].owner, name))
+
+    def name_ops(self) -> None:
+        """Name every op without a location after its value: `%conv1 = "top.Conv"...` is called conv1.
+
+        That is how a person writes a module: the names of tensors and weights without a `loc("...")` per line. A value
+        that is only numbered (%0) names nothing.
+        """
+        for op, name in self._typed:
+            if not op_name(op) and is_tensor(op.results[0]):
+                set_op_name(op, name)
 
     def _parse_location(self) -> LocationAttr:
         if self._current_token.kind == MLIRTokenKind.HASH_IDENT and self._current_token.text in self._late:
@@ -97,6 +113,7 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     except Exception as error:  # noqa: BLE001  xDSL's parser meets broken text with exceptions of every kind
         reached = "" if parser is None or isinstance(error, ParseError) else f"line {_line_at(text, parser.pos)}: "
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_first_words(error)}") from error
+    parser.name_ops()
     _read_properties_as_attributes(module)
     try:
         verify(module, name)
@@ -129,8 +146,9 @@ def _culprit(module: ModuleOp) -> str:
         try:
             op.verify(verify_nested_ops=False)
         except VerifyException as error:
-            named = op_name(op) and f"'{op_name(op)}'" not in _first_words(error)
-            return f"{op.name} '{op_name(op)}': " if named else ""
+            message = _first_words(error)
+            known = f"'{op_name(op)}'" in message if op_name(op) else op.name in message
+            return "" if known else f"{op.name} '{op_name(op)}': " if op_name(op) else f"{op.name}: "
     return ""
 
 

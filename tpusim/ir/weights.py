@@ -4,10 +4,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
+from tpusim import arrays
 from tpusim.errors import ImportModelError
-from tpusim.ir.files import UNREADABLE, replacing
+from tpusim.ir.files import replacing
 
 
 class WeightStore(Mapping[str, np.ndarray]):
@@ -63,13 +65,20 @@ def save_weights(store: Mapping[str, np.ndarray], path: Path) -> None:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
+def _named_type(array: np.ndarray) -> np.ndarray:
+    """An array as it was stored: the npy format has no name for bfloat16 and calls it two bytes of anything (V2)."""
+    return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
+
+
 def load_weights(path: Path) -> WeightStore:
     """Read an npz of weights; nothing is unpickled. Raises ImportModelError naming the file and the reason."""
     try:
         with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            return WeightStore({name: archive[name] for name in archive.files})
-    except (*UNREADABLE, AttributeError) as error:  # AttributeError: an .npy is one array without files
+            archive = arrays.load(file)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("a single array")
+            return WeightStore({name: _named_type(array) for name, array in archive.items()})
+    except arrays.UNREADABLE as error:
         raise ImportModelError(
             f"weight file '{path}': a readable npz without pickled objects is required, got {error}; "
             "write it again with the stage that made it"

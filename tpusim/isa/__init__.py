@@ -2,8 +2,8 @@
 
 `region` says which bytes a command touches (views of LMEM and GMEM), `layout` has the stride formulas of every layout,
 `commands` the TIU, GDMA and global-kernel commands, `check` and `shapes` the legality rules of a chip (one function is
-one rule) and `stream` the program: command streams with ids and dependencies, coefficients and the tensor table, with
-its file form.
+one rule), `cycles` how long a command takes (`blocks`: the contiguous runs of a view), and `stream` the program:
+command streams with ids and dependencies, coefficients and the tensor table, with its file form.
 
 Invariants: a command is frozen data; its reads() and writes() name every byte it touches; nothing else connects codegen
 and simulator. This package knows no op of the IR. Sources: spec/codegen.md 2 to 4, spec/hardware.md 2 and 4.

@@ -11,11 +11,15 @@ from tpusim.errors import CommandError
 from tpusim.isa.commands import (
     AnyCommand,
     Arith,
+    ChannelRescale,
     ChannelScale,
+    Compare,
     Conv,
     Depthwise,
     Dequantize,
     Fill,
+    FloatLut,
+    Fn,
     GlobalKernel,
     Lut,
     MatMul,
@@ -25,13 +29,19 @@ from tpusim.isa.commands import (
     Requant,
     Rescale,
     Select,
+    SendMessage,
+    WaitMessage,
+    Where,
 )
 from tpusim.isa.finding import Finding, first
-from tpusim.isa.layout import extent
+from tpusim.isa.layout import extent, lmem_strides
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import SHAPE_RULES
 
 _ID_LIMIT = 1 << 20
+_LONGEST = 65535
+_MESSAGES = 512
+_MOST_SENDS = 127
 _COEFFICIENTS = ("filter", "bias", "requant_table")
 
 
@@ -40,6 +50,8 @@ def _local(command: AnyCommand) -> list[tuple[str, View]]:
 
 
 def _requant(command: AnyCommand) -> Requant | None:
+    if isinstance(command, MatMul) and command.requants:
+        return max(command.requants, key=lambda r: r.rshift)  # multipliers of one derivation, positive and below 2**31
     return command.requant if isinstance(command, Conv | Depthwise | Pool | MatMul | Rescale) else None
 
 
@@ -50,6 +62,25 @@ def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(
         f"1 <= id < {_ID_LIMIT:,}, 0 <= dep < {_ID_LIMIT:,}", f"id {command.id}, dep {command.dep}", "renumber"
     )
+
+
+def cores(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """The core exists on the chip."""
+    if 0 <= command.core < chip.cores:
+        return None
+    return Finding(f"a core within 0-{chip.cores - 1}", str(command.core), "compile with fewer --cores")
+
+
+def messages(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Only a chip with several cores has messages: numbers 0-511, counts 1-127 (Decision: 9 and 7 bits)."""
+    if not isinstance(command, SendMessage | WaitMessage):
+        return None
+    if chip.cores == 1:
+        return Finding("several cores for a message", "one core", "leave it out")
+    if 0 <= command.message < _MESSAGES and 1 <= command.count <= _MOST_SENDS:
+        return None
+    wanted = f"message within 0-{_MESSAGES - 1}, count within 1-{_MOST_SENDS}"
+    return Finding(wanted, f"message {command.message}, count {command.count}", "use a number again")
 
 
 def memories(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -121,10 +152,14 @@ def addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def coefficient_addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """The bias of a convolution is 4-byte aligned, its requant table 8-byte aligned (2-byte biases: by element)."""
-    if not isinstance(command, Conv | Depthwise):
+    """A bias of a convolution is 4-byte aligned, a requant table 8-byte aligned (2-byte biases: by element)."""
+    if isinstance(command, ChannelRescale):
+        operands: tuple[tuple[str, View | None, int], ...] = (("table", command.table, 8),)
+    elif isinstance(command, Conv | Depthwise):
+        operands = (("bias", command.bias, 4), ("requant_table", command.requant_table, 8))
+    else:
         return None
-    for name, view, step in (("bias", command.bias, 4), ("requant_table", command.requant_table, 8)):
+    for name, view, step in operands:
         if view is not None and view.address % min(step, 2 * itemsize(view.dtype)):
             return Finding(f"{name} at a multiple of {step} bytes", f"{view.address:,}", "align it")
     return None
@@ -151,23 +186,36 @@ def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Operands and result of AR share the start lane; so do those of RQ/DQ, PorD and SG, which cross no lanes either.
 
-    The table of SG is the same in every lane and has none.
+    The tables of SG are the same in every lane and have none.
     """
     if not isinstance(
-        command, Arith | ChannelScale | Select | Lut | Rescale | Quantize | Dequantize | Pool | Depthwise
+        command,
+        Arith
+        | Compare
+        | Where
+        | ChannelScale
+        | Select
+        | Lut
+        | FloatLut
+        | Rescale
+        | ChannelRescale
+        | Quantize
+        | Dequantize
+        | Pool
+        | Depthwise,
     ):
         return None
     lane = command.output.lane
     return first(
         Finding(f"{name} at the output's lane {lane}", f"lane {view.lane}", "move it with LaneCopy first")
         for name, view in _local(command)
-        if view.lane != lane and not (isinstance(command, Lut) and name == "table")
+        if view.lane != lane and not (isinstance(command, Lut | FloatLut) and name in ("table", "mantissa"))
     )
 
 
 def arith_strides(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Explicit strides of AR operands are below 2**18."""
-    if not isinstance(command, Arith):
+    if not isinstance(command, Arith | Compare | Where):
         return None
     return first(
         Finding(f"strides of {name} < 262,144", str(view.strides), "use a smaller slice")
@@ -177,23 +225,56 @@ def arith_strides(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def dimensions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Every axis of an operand is 1 to 65535 long."""
+    """Every axis of an operand is 1 to 65535 long; c, h, w of a TIU operand end at the chip's limit (CV18xx 4063)."""
+    limit = _LONGEST if isinstance(command, Move | Fill) else chip.max_axis
     return first(
-        Finding(f"axes of {name} within 1-65535", str(view.shape), "split the command, or reshape the view")
+        Finding(f"axes of {name} within 1-{limit}", str(view.shape), "split the command, or reshape the view")
         for name, view in command.operands()
-        if not all(1 <= size <= 65535 for size in view.shape)
+        if not all(1 <= size <= (limit if axis else _LONGEST) for axis, size in enumerate(view.shape))
     )
 
 
+_ELEMENTWISE = (
+    Arith, Compare, Where, ChannelScale, Select, Lut, FloatLut, Rescale, ChannelRescale, Quantize, Dequantize,
+    Fn,
+)  # fmt: skip
+
+
+def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A TIU command whose result shares bytes with an operand works element by element, on the very same bytes.
+
+    Such are AR, RQ, DQ and SG; result and operand then have one place of every element, of one size. Decision: the
+    others read elements that they have overwritten; the library's FN may work in place of an operand.
+    """
+    if isinstance(command, Move | Fill | GlobalKernel | SendMessage | WaitMessage):
+        return None
+    out = command.output
+    reach = extent(out, chip)
+    for name, view in _local(command):
+        if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
+            continue
+        same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
+        if not same or not isinstance(command, _ELEMENTWISE):
+            got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
+            return Finding("a result apart from its operands, or element by element in place of one", got, "move it")
+    return None
+
+
+def _places(view: View, chip: ChipSpec) -> tuple[object, ...]:
+    """Where the elements of a view lie, from its address: sizes and strides."""
+    return view.shape, lmem_strides(view, chip), itemsize(view.dtype), view.interleave
+
+
 def window_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Strides are 1 to the chip's limit (15), pads 0-15, dilations 1-15."""
+    """Strides are 1 to the chip's limit (15), pads 0-15, dilations 1-15, inserted elements 0-14."""
     if not isinstance(command, Conv | Depthwise | Pool):
         return None
-    dilations = (1, 1) if isinstance(command, Pool) else command.dilations
+    dilations, inserts = ((1,), (0,)) if isinstance(command, Pool) else (command.dilations, command.inserts)
     for name, values, low, high in (
         ("strides", command.strides, 1, chip.max_stride),
         ("pads", command.pads, 0, 15),
         ("dilations", dilations, 1, 15),
+        ("inserts", inserts, 0, 14),
     ):
         if not all(low <= value <= high for value in values):
             return Finding(f"{name} within {low}-{high}", str(values), "run the layer as a global kernel")
@@ -226,7 +307,7 @@ def requant_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 def fused_multiplier(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Convolution and matrix product of a chip without requant multiplier only shift right (hardware.md 1.4)."""
-    if chip.requant_words or not isinstance(command, Conv | Depthwise | MatMul):
+    if chip.requant != "shift" or not isinstance(command, Conv | Depthwise | MatMul):
         return None
     requant = _requant(command)
     if not isinstance(command, MatMul) and command.requant_table is not None:
@@ -240,6 +321,8 @@ Rule = Callable[[AnyCommand, ChipSpec], Finding | None]
 
 RULES: tuple[Rule, ...] = (
     sequence_ids,
+    cores,
+    messages,
     memories,
     layouts,
     start_lanes,
@@ -257,6 +340,7 @@ RULES: tuple[Rule, ...] = (
     requant_ranges,
     fused_multiplier,
     *SHAPE_RULES,
+    in_place,
 )
 """Every rule, in the order they are tried."""
 
@@ -267,7 +351,7 @@ BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, requant_range
 def check(command: AnyCommand, chip: ChipSpec) -> None:
     """Raise CommandError if `command` breaks a rule of `chip`."""
     if isinstance(command, GlobalKernel):
-        _apply((sequence_ids, memories), command, command, chip)
+        _apply((sequence_ids, cores, memories), command, command, chip)
         _apply(BODY_RULES, command.body, command, chip)
     else:
         _apply(RULES, command, command, chip)

@@ -1,7 +1,8 @@
 """TIU, GDMA and global-kernel commands (spec/codegen.md 3 and 4, mapping DC-04).
 
-A command is frozen data. `id` counts per engine from 1; `dep` is the id of the *other* engine's command that must have
-finished before this one starts, 0 for none (DC-03, DC-08). `op`, `step` and `group` say where it came from.
+A command is frozen data. `id` counts per engine of a core from 1; `dep` is the id of the command of the same core's
+*other* engine that must have finished before this one starts, 0 for none (DC-03, DC-08). Cores wait for each other by
+messages. `op`, `step` and `group` say where a command came from.
 Semantics are stated in each docstring with the rounding of spec/numerics.md; the machine implements them in NumPy.
 """
 
@@ -12,6 +13,7 @@ import msgspec
 from tpusim.isa.region import View
 
 Engine = Literal["tiu", "gdma"]
+Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -26,6 +28,8 @@ class Command(
 
     id: int
     dep: int
+    core: int = 0
+    """The core that executes this command; its local operands are in the local memory of that core."""
     op: str
     """Name of the op this command computes for."""
     step: str = ""
@@ -34,12 +38,21 @@ class Command(
     """Index of the group in the program, in processing order (global layers count as groups of one op)."""
     tensor: str = ""
     """Name of the GMEM tensor this command stores a part of; empty if it stores none."""
+    sources: tuple[str, ...] = ()
+    """What every view of `reads()` is meant to hold, in order: the name of a tensor in global memory, or the op or load
+    and the step, "conv1@n0h2", that put it into local memory. Empty: not said."""
+
+    @property
+    def owner(self) -> str:
+        """Whose bytes this command writes, as `sources` of later commands name them."""
+        return self.tensor or (f"{self.op}@{self.step}" if self.step else self.op)
 
     @property
     def label(self) -> str:
         """How an error names this command."""
         step = f" step '{self.step}'" if self.step else ""
-        return f"{type(self).__name__} {self.id} ({self.engine}) of op '{self.op}'{step}"
+        place = f"{self.engine} of core {self.core}" if self.core else self.engine
+        return f"{type(self).__name__} {self.id} ({place}) of op '{self.op}'{step}"
 
     def _named(self, names: tuple[str, ...]) -> tuple[tuple[str, View], ...]:
         found: list[tuple[str, View]] = []
@@ -63,26 +76,42 @@ class Command(
 
 
 class Requant(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Constant requant: sat(RSR(v * multiplier, rshift, rounding) + zero_point) (numerics.md 4.3, 4.4)."""
+    """Constant requant: sat(RSR(v * multiplier, rshift, rounding) + zero_point) (numerics.md 4.3, 4.4).
+
+    mode "qdm" (5.2, 5.5): v * multiplier / 2**31 half up, inside int32, then / 2**rshift half away; "f32" (4.4,
+    CV18xx): f32(v) * multiplier rounded to f32, / 2**rshift, half up. Both have no use for `rounding`.
+    """
 
     multiplier: int = 1
     rshift: int = 0
     zero_point: int = 0
     rounding: Rounding = "half_up"
+    mode: Literal["shift", "qdm", "f32"] = "shift"
 
 
 # --------------------------------------------------------------------------------------------------------------- TIU
 
 
 class Conv(Command, frozen=True, tag="conv"):
-    """2-D convolution (CONV), optional bias, requant and relu in one command.
+    """2-D convolution (CONV), optional bias, requant and relu in one command; 3-D as the body of a global kernel.
 
-    input: (n, ic, h, w) int8/uint8/f32; padded by pads (top, left, bottom, right) with `pad_value`.
+    input: (n, ic, h, w) int8/uint8/f32; padded by pads (top, left, bottom, right) with `pad_value`, after `inserts`
+        values `pad_value` were inserted between its rows and columns (a transposed convolution, hardware.md 4).
     filter: (1, oc, 1, K) with K = AL(ic/groups, P)*kh*kw; element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P,
         k = kh_i*kw + kw_i, P the chip's filter packing for the element size (hardware.md 2.3).
+    rotate: the kernel is turned by 180 degrees, position k of the window meets entry (last k) - k.
+    3-D: (n, ic, d, h, w), three entries in kernel, strides, dilations and inserts, six pads (befores, then afters),
+        k = (kd_i*kh + kh_i)*kw + kw_i. The library runs one 2-D CONV per output depth and kd_i and accumulates them in
+        32 bits: in the result itself if that is int32 or f32, else in the work buffer of layer_group.md 9.3. In local
+        memory these are commands of their own; the filter of one depth may then be a window of the whole, read as
+        (1, oc, AL(ic/groups, P)/P, kh*kw*P).
+    accumulate: what the output holds, int32 or f32, is added to the accumulator; then there is no requant.
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
     requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
-        the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all.
+        the last two as (-rshift & 0xff) | zero point << 16; or `requant`, one for all. On CV18xx (1, oc, 1, 9) bytes:
+        int32 bias, int32 multiplier, int8 shift, a QDM requant; (1, oc, 1, 5) without bias.
+    On CV18xx the filter is (1, oc, kh*kw, P) and an f32 bias two planes of 16 bits, (2, oc, 1, 1): the upper halves,
+        then the lower ones (hardware.md 2.3).
     Integers: sat(relu(RSR(acc + bias))) with relu at the zero point, after the requant (numerics.md 9.1).
     Without any requant the accumulator itself is written (int32, or f32 with relu).
     """
@@ -92,10 +121,12 @@ class Conv(Command, frozen=True, tag="conv"):
     input: View
     filter: View
     output: View
-    kernel: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilations: tuple[int, int] = (1, 1)
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
+    dilations: tuple[int, ...] = (1, 1)
+    inserts: tuple[int, ...] = (0, 0)
+    rotate: bool = False
     groups: int = 1
     bias: View | None = None
     requant_table: View | None = None
@@ -103,6 +134,13 @@ class Conv(Command, frozen=True, tag="conv"):
     pad_value: int = 0
     relu: bool = False
     relu_limit: float = -1.0
+    packing: int = 0
+    """P of this filter where it is not the chip's (a computed filter); 0: the chip's."""
+    accumulate: bool = False
+
+    def reads(self) -> tuple[View, ...]:
+        """The operands, and the output where the sum goes on."""
+        return (*super().reads(), self.output) if self.accumulate else super().reads()
 
 
 class Depthwise(Command, frozen=True, tag="depthwise"):
@@ -117,6 +155,8 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
+    inserts: tuple[int, int] = (0, 0)
+    rotate: bool = False
     bias: View | None = None
     requant_table: View | None = None
     requant: Requant | None = None
@@ -128,9 +168,13 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
 class Pool(Command, frozen=True, tag="pool"):
     """Max or average pooling (PorD).
 
-    max: padding never wins (DN-17). avg: f32: sum/count; integers: v = round-half-away(sum*kh*kw/count), then requant
-    (numerics.md 9.6); count excludes padding unless count_include_pad. With scale > 0 (zero points):
+    max: padding never wins (DN-17); of integers with a zero point it is `pad_value`, when that is not 0.
+    avg: f32: sum/count; integers: v = round-half-away(sum*kh*kw/count), then requant (numerics.md 9.6); count excludes
+    padding unless count_include_pad. With scale > 0 (zero points):
     sat(round-half-away(sum*kh*kw/count * scale + offset)) in double, padded with `pad_value`, relu at `zero_point`.
+    3-D as the body of a global kernel, as Conv; kh*kw is kd*kh*kw then.
+    first_rounding: of sum*kh*kw/count; half up on CV18xx.
+    summed: (elements, counted) of windows whose sums the input holds already: kh*kw and count are multiplied by them.
     """
 
     inputs_ = ("input",)
@@ -138,9 +182,9 @@ class Pool(Command, frozen=True, tag="pool"):
     mode: Literal["max", "avg"]
     input: View
     output: View
-    kernel: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...] = (1, 1)
+    pads: tuple[int, ...] = (0, 0, 0, 0)
     count_include_pad: bool = False
     requant: Requant | None = None
     scale: float = 0.0
@@ -148,6 +192,8 @@ class Pool(Command, frozen=True, tag="pool"):
     pad_value: int = 0
     zero_point: int = 0
     relu: bool = False
+    first_rounding: Literal["half_away", "half_up"] = "half_away"
+    summed: tuple[int, int] = (1, 1)
 
 
 class MatMul(Command, frozen=True, tag="matmul"):
@@ -155,9 +201,11 @@ class MatMul(Command, frozen=True, tag="matmul"):
 
     GMEM operands have their own rank; an LMEM operand is (n, c, h, w) with batch n, and (c, h) = (rows, columns).
     Integers: sat(RSR(relu(acc + bias), requant)): relu BEFORE the requant (numerics.md 9.2). bias: N elements.
+    requants: one requant per right matrix, in order, and N bias elements for each (CV18xx).
+    multipliers: N int32, one per column, instead of the requant's (numerics.md 5.1).
     """
 
-    inputs_ = ("left", "right", "bias")
+    inputs_ = ("left", "right", "bias", "multipliers")
 
     left: View
     right: View
@@ -166,6 +214,8 @@ class MatMul(Command, frozen=True, tag="matmul"):
     left_transpose: bool = False
     right_transpose: bool = False
     requant: Requant | None = None
+    requants: tuple[Requant, ...] = ()
+    multipliers: View | None = None
     relu: bool = False
 
 
@@ -173,17 +223,46 @@ class Arith(Command, frozen=True, tag="arith"):
     """Element-wise arithmetic of two operands (AR); numpy broadcasting of axes of length 1.
 
     b may be a constant. Integers: exact, saturated to the output type; f32: one IEEE operation. relu: max(0, .), then
-    min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only, "copy" ignores b.
+    min(., relu_limit) if relu_limit >= 0. kind "div" is for floats only, "copy" ignores b; so does "truncate", which
+    keeps the upper 16 bits of an f32 (CV18xx casts to BF16 so).
     """
 
     inputs_ = ("a", "b")
 
-    kind: Literal["add", "sub", "mul", "div", "max", "min", "copy"]
+    kind: Literal["add", "sub", "mul", "div", "max", "min", "copy", "truncate"]
     a: View
     output: View
     b: View | float = 0.0
     relu: bool = False
     relu_limit: float = -1.0
+
+
+class Compare(Command, frozen=True, tag="compare"):
+    """1 where a `kind` b holds, else 0 (AR select of two constants); numpy broadcasting of axes of length 1.
+
+    a and b, which may be a constant, are both integers or both floats; And, Or and Xor take what is not 0 as true.
+    """
+
+    inputs_ = ("a", "b")
+
+    kind: Relation
+    a: View
+    output: View
+    b: View | float = 0.0
+
+
+class Where(Command, frozen=True, tag="where"):
+    """on_true where the condition is not 0, else on_false (AR select); numpy broadcasting of axes of length 1.
+
+    A branch may be a constant; branches and output are of one type, the condition of any.
+    """
+
+    inputs_ = ("condition", "on_true", "on_false")
+
+    condition: View
+    output: View
+    on_true: View | float = 0.0
+    on_false: View | float = 0.0
 
 
 class Rescale(Command, frozen=True, tag="rescale"):
@@ -198,8 +277,27 @@ class Rescale(Command, frozen=True, tag="rescale"):
     relu: bool = False
 
 
+class ChannelRescale(Command, frozen=True, tag="channel_rescale"):
+    """Integer requant per channel (RQ rq1 with a table): sat(RSR(q*m[c], r[c], rounding) + z[c]).
+
+    table: (1, c, 1, 3) int32, or 2 words on chips that pack the last two, as the requant_table of Conv. The output may
+    have any number of axes after the channels in a global kernel.
+    """
+
+    inputs_ = ("input", "table")
+
+    input: View
+    table: View
+    output: View
+    rounding: Rounding = "half_away"
+
+
 class Quantize(Command, frozen=True, tag="quantize"):
-    """Float to integer (RQ rq0): sat(round-half-away(x * f32(scale)) + zero_point); scale is the reciprocal, f32."""
+    """Float to integer (RQ rq0): sat(round-half-away(x * f32(scale)) + zero_point); scale is the reciprocal, f32.
+
+    The product is in f32; of a bf16 input it is rounded to bf16 once more (numerics.md 8.1).
+    bf16: sat(RNE(BF16(x * scale)) + zero_point), the scale a BF16 number (CV18xx, numerics.md 8.1).
+    """
 
     inputs_ = ("input",)
 
@@ -207,6 +305,7 @@ class Quantize(Command, frozen=True, tag="quantize"):
     output: View
     scale: float
     zero_point: int = 0
+    bf16: bool = False
 
 
 class Dequantize(Command, frozen=True, tag="dequantize"):
@@ -243,7 +342,7 @@ class Select(Command, frozen=True, tag="select"):
     """Slope for negative values (AR select of two products): x if x > 0, else x times the slope of its channel.
 
     slope: (1, c, 1, 1), or one number for all. Integers: sat(RSR(q*slope, rshift, half_up)) (numerics.md 9.0 LeakyRelu,
-    PRelu); f32: one product, no shift.
+    PRelu); f32: one product, no shift. positive: the requant of values that are not negative (CV18xx, 9.7).
     """
 
     inputs_ = ("input", "slope")
@@ -252,6 +351,7 @@ class Select(Command, frozen=True, tag="select"):
     output: View
     slope: View | float
     rshift: int = 0
+    positive: Requant | None = None
 
 
 class Lut(Command, frozen=True, tag="lut"):
@@ -267,6 +367,25 @@ class Lut(Command, frozen=True, tag="lut"):
     input: View
     table: View
     output: View
+
+
+class FloatLut(Command, frozen=True, tag="float_lut"):
+    """A function by two BF16 tables (two SG and AR): CV18xx (numerics.md 10); every step rounded to BF16.
+
+    slope: t = (x - (low + high)/2)*256/(high - low), j = its whole part as int8, table[j] + (t - j)*mantissa[j].
+    mantissa: table[exponent of x] * mantissa[low byte of x]; log: their sum. low and high are read by slope only.
+    input and output: bf16 of one shape; table and mantissa: bf16, 256 entries, one copy for all lanes as for Lut.
+    """
+
+    inputs_ = ("input", "table", "mantissa")
+
+    mode: Literal["slope", "mantissa", "log"]
+    input: View
+    table: View
+    mantissa: View
+    output: View
+    low: float = 0.0
+    high: float = 0.0
 
 
 class LaneCopy(Command, frozen=True, tag="lane_copy"):
@@ -292,20 +411,57 @@ class Fn(Command, frozen=True, tag="fn"):
     params: dict[str, float | int | str | bool] = {}
 
 
+class SendMessage(Command, frozen=True, tag="send_msg"):
+    """Send a message to the other cores (SYS send_msg), when the commands before it have finished.
+
+    A message number is met by some sends and some waits, on any queues of any cores. Every wait says how many sends it
+    waits for, every send how many waits take it; when the last has taken it, the number is free for the next meeting.
+    Decision: nothing may send it for the next meeting before (hardware mixes up the two), and all counts must be right,
+    so that it does not depend on timing which sends a wait takes.
+
+    message: its number.
+    count: waits that take it.
+    """
+
+    outputs_ = ()
+
+    message: int
+    count: int
+
+
+class WaitMessage(Command, frozen=True, tag="wait_msg"):
+    """Wait until a message was sent `count` times (SYS wait_msg); the commands behind it in its queue wait with it.
+
+    message: its number.
+    count: sends it waits for.
+    """
+
+    outputs_ = ()
+
+    message: int
+    count: int
+
+
 TiuCommand = (
     Conv
     | Depthwise
     | Pool
     | MatMul
     | Arith
+    | Compare
+    | Where
     | Rescale
+    | ChannelRescale
     | Quantize
     | Dequantize
     | ChannelScale
     | Select
     | Lut
+    | FloatLut
     | LaneCopy
     | Fn
+    | SendMessage
+    | WaitMessage
 )
 
 # -------------------------------------------------------------------------------------------------------------- GDMA
@@ -337,6 +493,26 @@ class Fill(Command, frozen=True, tag="fill"):
     value: float
 
 
+class DmaSendMessage(SendMessage, frozen=True, tag="dma_send_msg"):
+    """Send a message from the DMA queue (SYS of GDMA), when the transfers before it have finished; see send_msg.
+
+    message: its number.
+    count: waits that take it.
+    """
+
+    engine = "gdma"
+
+
+class DmaWaitMessage(WaitMessage, frozen=True, tag="dma_wait_msg"):
+    """Wait for a message in the DMA queue (SYS of GDMA); see wait_msg.
+
+    message: its number.
+    count: sends it waits for.
+    """
+
+    engine = "gdma"
+
+
 # ------------------------------------------------------------------------------------------------------------ global
 
 
@@ -366,4 +542,6 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         return self.body.writes()
 
 
-AnyCommand = TiuCommand | Move | Fill | GlobalKernel
+GdmaCommand = Move | Fill | DmaSendMessage | DmaWaitMessage
+
+AnyCommand = TiuCommand | GdmaCommand | GlobalKernel

@@ -4,7 +4,8 @@ A view is an address, a shape, an element type and a layout; `tpusim.isa.layout`
 Source: spec/hardware.md 2.1, 2.2 and 2.5.
 """
 
-from typing import Literal
+from math import prod
+from typing import Annotated, Literal
 
 import ml_dtypes
 import msgspec
@@ -13,6 +14,10 @@ import numpy as np
 Memory = Literal["lmem", "gmem"]
 DType = Literal["i8", "u8", "i16", "u16", "i32", "f32", "f16", "bf16"]
 Layout = Literal["aligned", "compact", "dense", "strided"]
+Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""Length of an axis; checked when a view is read from a file."""
+Address = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""A byte address, or a distance; checked when a view is read from a file."""
 
 _NUMPY: dict[str, np.dtype] = {
     "i8": np.dtype(np.int8),
@@ -56,15 +61,15 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """
 
     memory: Memory
-    address: int
-    shape: tuple[int, ...]
+    address: Address
+    shape: tuple[Length, ...]
     dtype: DType
     layout: Layout
-    strides: tuple[int, ...] | None = None
-    interleave: int = 1
-    lane: int = 0
-    lane_pitch: int = 0
-    batch_axis: int = 0
+    strides: tuple[Address, ...] | None = None
+    interleave: Annotated[int, msgspec.Meta(ge=1, le=4)] = 1
+    lane: Annotated[int, msgspec.Meta(ge=0, lt=1 << 16)] = 0
+    lane_pitch: Address = 0
+    batch_axis: Annotated[int, msgspec.Meta(ge=0, lt=64)] = 0
 
     @property
     def laned(self) -> bool:
@@ -74,7 +79,7 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     @property
     def elements(self) -> int:
         """Number of elements of the tensor, padding not counted."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:

@@ -1,25 +1,28 @@
 """The program: one command stream per engine in one issue order, coefficients, and the table of tensors in GMEM.
 
-File form (`.tpusim`, DC-01): one zip archive with JSON tables, one command per line, the coefficient image as an npy
-member, a format version and SHA-256 checksums. It is written to a temporary name and then renamed.
+File form (`.tpusim`, DC-01): one zip archive (`isa.archive`) with JSON tables that have bmodel's names where it has the
+field, one command per line of text (`isa.text`), the coefficient image as an npy member, a format version and SHA-256
+checksums. It is written to a temporary name and then renamed.
 """
 
-import hashlib
-import io
-import zipfile
-import zlib
 from pathlib import Path
-from typing import Literal
+from tokenize import TokenError
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
 
+from tpusim import chips
 from tpusim.errors import ImportModelError
-from tpusim.ir.files import replacing
+from tpusim.isa.archive import checksum, npy_array, npy_bytes, read_members, refusal, write_members
 from tpusim.isa.commands import AnyCommand
-from tpusim.isa.region import View
+from tpusim.isa.region import Address, DType, Layout, Length, View
+from tpusim.isa.text import command_line, parse_command
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 4
+
+Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""A size; checked when it is read from a file."""
 
 
 class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,25 +33,27 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     role: Literal["input", "output", "interior"]
     scale: float = 0.0
     zero_point: int = 0
-    shape: tuple[int, ...] | None = None
+    shape: tuple[Length, ...] | None = None
     """Shape in the network if it differs from the view's."""
     parts: tuple[str, ...] = ()
     """Tensors whose bytes this one is made of in place (reshape, concat): complete when all of them are."""
 
 
-class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where one slice of a tensor is in local memory, and from when on (upstream's tensor_location.json).
 
-    command: index in the program's commands after which the slice is complete. start: (n, c, h, w) of its first
-    element in the tensor's logical shape `whole`; shape: of the tensor in the network.
+    command: index in the program's commands after which the slice is complete. start: (n, c, d, h, w) of its first
+    element in the tensor's logical shape `whole`; shape: of the tensor in the network. depth: how many d the slice
+    has; axis 0 of the view counts d*n, d outside (hardware.md 2.1, GROUP_3D).
     """
 
     command: int
     tensor: str
     view: View
-    start: tuple[int, int, int, int]
-    whole: tuple[int, int, int, int]
-    shape: tuple[int, ...]
+    start: tuple[Length, Length, Length, Length, Length]
+    whole: tuple[Length, Length, Length, Length, Length]
+    shape: tuple[Length, ...]
+    depth: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class GroupEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -62,20 +67,31 @@ class GroupEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """For a global layer: why it is not in local memory."""
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Identity of a program file."""
+_BMODEL_NAMES = {
+    "model": "name",
+    "coeff_address": "coeff_addr",
+    "coeff_bytes": "coeff_size",
+    "neuron_address": "ctx_addr",
+    "neuron_bytes": "ctx_size",
+}
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_BMODEL_NAMES):
+    """Identity of a program file; in files the fields have bmodel's names where it has them."""
 
     format_version: int
     tpusim: str
     chip: str
     model: str
     mode: str
-    coeff_address: int
-    coeff_bytes: int
-    neuron_address: int
-    neuron_bytes: int
+    coeff_address: Address
+    coeff_bytes: Bytes
+    neuron_address: Address
+    neuron_bytes: Bytes
     macs: int
     checksums: dict[str, str]
+    io_regions: tuple[tuple[Address, Bytes], ...] = ()
+    """(address, bytes) of outputs that lie outside the neurons."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -108,61 +124,140 @@ class Program(msgspec.Struct, frozen=True):
         return tuple(t for t in self.tensors if t.role == "output")
 
 
-_MEMBERS = ("tensors.json", "groups.json", "commands.jsonl", "locations.jsonl", "coefficients.npy")
+_MEMBERS = ("tensors.json", "groups.json", "commands.txt", "slices.jsonl", "coefficients.npy")
+_LARGEST_REGION = 1 << 34
+"""Most bytes of a region of global memory: what the largest boards have."""
 
 
-def _encode(program: Program) -> dict[str, bytes]:
-    coefficients = io.BytesIO()
-    np.save(coefficients, program.coefficients, allow_pickle=False)
-    return {
-        "tensors.json": msgspec.json.encode(program.tensors),
-        "groups.json": msgspec.json.encode(program.groups),
-        "commands.jsonl": msgspec.json.Encoder().encode_lines(program.commands),
-        "locations.jsonl": msgspec.json.Encoder().encode_lines(program.locations),
-        "coefficients.npy": coefficients.getvalue(),
-    }
+class _TensorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `TensorEntry` as tensors.json has it, with the names of bmodel's table Tensor where it has the field.
+
+    stmode: 0, 1, 2 for 1N, 2N, 4N. shape: in the network; view_shape: in memory, if the entry tells the two apart.
+    """
+
+    name: str
+    role: Literal["input", "output", "interior"]
+    dtype: DType
+    device_addr: Address
+    size: int
+    shape: tuple[Length, ...]
+    stmode: Literal[0, 1, 2] = 0
+    scale: float = 0.0
+    zero_point: int = 0
+    layout: Layout = "dense"
+    strides: tuple[Address, ...] | None = None
+    batch_axis: int = 0
+    view_shape: tuple[Length, ...] | None = None
+    parts: tuple[str, ...] = ()
+
+
+def _record(entry: TensorEntry) -> _TensorRecord:
+    view = entry.view
+    if view.memory != "gmem" or view.laned:
+        raise ImportModelError(f"tensor '{entry.name}': plain global memory is required, got {view}")
+    return _TensorRecord(
+        name=entry.name,
+        role=entry.role,
+        dtype=view.dtype,
+        device_addr=view.address,
+        size=view.nbytes,
+        shape=view.shape if entry.shape is None else entry.shape,
+        stmode=_STORE_MODES[view.interleave],
+        scale=entry.scale,
+        zero_point=entry.zero_point,
+        layout=view.layout,
+        strides=view.strides,
+        batch_axis=view.batch_axis,
+        view_shape=None if entry.shape is None else view.shape,
+        parts=entry.parts,
+    )
+
+
+def _entry(record: _TensorRecord) -> TensorEntry:
+    view = View(
+        memory="gmem",
+        address=record.device_addr,
+        shape=record.shape if record.view_shape is None else record.view_shape,
+        dtype=record.dtype,
+        layout=record.layout,
+        strides=record.strides,
+        interleave=1 << record.stmode,
+        batch_axis=record.batch_axis,
+    )
+    if view.nbytes != record.size:
+        raise ValueError(f"tensor '{record.name}' has {view.nbytes:,} bytes, its record says {record.size:,}")
+    return TensorEntry(
+        name=record.name,
+        view=view,
+        role=record.role,
+        scale=record.scale,
+        zero_point=record.zero_point,
+        shape=None if record.view_shape is None else record.shape,
+        parts=record.parts,
+    )
+
+
+_STORE_MODES: dict[int, Literal[0, 1, 2]] = {1: 0, 2: 1, 4: 2}
 
 
 def save(program: Program, path: Path) -> None:
     """Write `program` to `path` atomically."""
-    members = _encode(program)
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    members = {
+        "tensors.json": msgspec.json.encode([_record(entry) for entry in program.tensors]),
+        "groups.json": msgspec.json.encode(program.groups),
+        "commands.txt": "".join(f"{command_line(c)}\n" for c in program.commands).encode(),
+        "slices.jsonl": msgspec.json.Encoder().encode_lines(program.locations),
+        "coefficients.npy": npy_bytes(program.coefficients),
+    }
+    sums = {name: checksum(data) for name, data in members.items()}
     header = msgspec.structs.replace(program.header, format_version=FORMAT_VERSION, checksums=sums)
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("header.json", msgspec.json.format(msgspec.json.encode(header)))
-        for name, data in members.items():
-            archive.writestr(name, data)
+    write_members(path, msgspec.json.format(msgspec.json.encode(header)), members)
 
 
-def load(path: Path) -> Program:
-    """Read a program file. Raises ImportModelError if it is truncated, altered, newer or no program at all."""
+def load(path: Path, chip: str = "") -> Program:
+    """Read a program file; `chip`: it must be for this one.
 
-    def refuse(why: str, cause: Exception | None = None) -> ImportModelError:
-        error = ImportModelError(f"program file '{path}': {why}; write it again with `tpusim codegen`")
-        error.__cause__ = cause
-        return error
-
+    Raises ImportModelError if it is truncated, altered, of another format version, for another chip or no program.
+    """
+    header_data, members = read_members(path, FORMAT_VERSION, _MEMBERS)
     try:
-        with zipfile.ZipFile(path) as archive:
-            header = msgspec.json.decode(archive.read("header.json"), type=Header)
-            if header.format_version != FORMAT_VERSION:
-                raise refuse(f"format version {FORMAT_VERSION} is read here, the file has {header.format_version}")
-            members = {name: archive.read(name) for name in _MEMBERS}
-    except OSError as error:
-        raise refuse(f"cannot be opened ({error.strerror or error})", error) from error
-    except (zipfile.BadZipFile, zlib.error, KeyError, msgspec.DecodeError, RuntimeError, EOFError) as error:
-        raise refuse(f"is not a complete program archive ({error})", error) from error
-    for name, data in members.items():
-        if hashlib.sha256(data).hexdigest() != header.checksums.get(name):
-            raise refuse(f"member {name} does not match its checksum")
-    try:
-        return Program(
+        header = msgspec.json.decode(header_data, type=Header)
+        program = Program(
             header=header,
-            tensors=msgspec.json.decode(members["tensors.json"], type=tuple[TensorEntry, ...]),
+            tensors=tuple(_entry(r) for r in msgspec.json.decode(members["tensors.json"], type=list[_TensorRecord])),
             groups=msgspec.json.decode(members["groups.json"], type=tuple[GroupEntry, ...]),
-            commands=tuple(msgspec.json.Decoder(AnyCommand).decode_lines(members["commands.jsonl"])),
-            locations=tuple(msgspec.json.Decoder(Location).decode_lines(members["locations.jsonl"])),
-            coefficients=np.load(io.BytesIO(members["coefficients.npy"]), allow_pickle=False),
+            commands=_commands(members["commands.txt"].decode()),
+            locations=tuple(msgspec.json.Decoder(Location).decode_lines(members["slices.jsonl"])),
+            coefficients=npy_array(members["coefficients.npy"]),
         )
-    except (msgspec.DecodeError, ValueError) as error:
-        raise refuse(f"is malformed ({error})", error) from error
+    except (ValueError, OverflowError, RecursionError, TokenError) as error:  # msgspec's errors are ValueErrors
+        raise refusal(path, f"is malformed ({error})") from error
+    why = _misfit(program, chip)
+    if why:
+        raise refusal(path, why)
+    return program
+
+
+def _commands(text: str) -> tuple[AnyCommand, ...]:
+    found: list[AnyCommand] = []
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            found.append(parse_command(line))
+        except ValueError as error:
+            raise ValueError(f"line {number} of commands.txt: {error}") from error
+    return tuple(found)
+
+
+def _misfit(program: Program, chip: str) -> str:
+    """Why this program cannot be run as it says; empty if it can."""
+    header = program.header
+    if header.chip not in chips.available():
+        return f"is for chip '{header.chip[:40]}', chips are {', '.join(chips.available())}"
+    if chip and header.chip != chip:
+        return f"is for chip {header.chip}, {chip} is asked for"
+    if program.coefficients.nbytes != header.coeff_bytes:
+        return f"has {program.coefficients.nbytes:,} bytes of coefficients, its header says {header.coeff_bytes:,}"
+    sizes = (header.coeff_bytes, header.neuron_bytes, *(size for _, size in header.io_regions))
+    if max(sizes) > _LARGEST_REGION:
+        return f"asks for {max(sizes):,} bytes of global memory in one region, {_LARGEST_REGION:,} is the most"
+    return ""

@@ -38,43 +38,48 @@ class Buffer:
 
 def tensor_bytes(value: SSAValue, slices: ValueSlices, graph: Subgraph, chip: ChipSpec) -> int:
     """Bytes per lane of a tensor's largest slice."""
-    return lmem_bytes(
-        slices.largest,
-        command_dtype(element_of(value)),
-        chip,
-        aligned=value not in graph.compact,
-        packed=value not in graph.constants,
+    aligned, packed = value not in graph.compact, value not in graph.constants
+    return graph.memo.get(
+        ("bytes", value, slices.largest, aligned),
+        lambda: lmem_bytes(slices.largest, command_dtype(element_of(value)), chip, aligned=aligned, packed=packed),
     )
 
 
 def largest_slice(slices: ValueSlices) -> TensorSlice:
     """A slice of the largest extent in every axis."""
-    n, c, h, w = slices.largest
-    return TensorSlice((0, n), (0, c), (0, h), (0, w))
+    n, c, d, h, w = slices.sizes
+    return TensorSlice((0, n), (0, c), (0, h), (0, w), (0, d))
 
 
-def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec) -> int:
+def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgraph, chip: ChipSpec) -> int:
     """Bytes per lane of an op's work area for its largest slices."""
-    inputs = [largest_slice(slices[v]) if is_tensor(v) else None for v in op.operands]
-    return align(op.buffer_bytes(chip, largest_slice(slices[op.results[0]]), inputs), chip.eu_bytes)
+    used = [slices[v] if is_tensor(v) else None for v in op.operands]
+    result = slices[op.results[0]]
+
+    def asked() -> int:
+        inputs = [None if s is None else largest_slice(s) for s in used]
+        return align(op.buffer_bytes(chip, largest_slice(result), inputs), chip.eu_bytes)
+
+    sizes = tuple(None if s is None else s.sizes for s in (result, *used))
+    return graph.memo.get(("work", op, graph.kind, sizes), asked)
 
 
 def buffers(
     graph: Subgraph, rows: Sequence[Row], slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec, *, steps: int
 ) -> list[Buffer]:
-    """Every buffer of the group. Constants are held while more than one step runs (layer_group.md 8.5)."""
+    """Every buffer of the group. What is loaded once is held while more than one step runs (layer_group.md 8.5)."""
     start: dict[SSAValue, int] = {}
     end: dict[SSAValue, int] = {}
     for stage in (0, 1, 2):
         for index, row in enumerate(rows):
             _date(row, index, stage, start, end)
     found = [
-        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start[v], end[v], held=v in graph.constants and steps > 1)
+        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start[v], end[v], held=steps > 1 and slices[v].resident)
         for v in start
     ]
     for index, row in enumerate(rows):
         for op in row.layers:
-            size = work_bytes(op, slices, chip)
+            size = work_bytes(op, slices, graph, chip)
             if size:
                 found.append(Buffer(op, size, index, index))
     return found

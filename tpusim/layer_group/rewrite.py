@@ -9,9 +9,9 @@ from tpusim.layer_group.plan import GroupPlan
 from tpusim.layer_group.slicing import ValueSlices
 from tpusim.layer_group.timestep import Transferred
 from tpusim.ops.base import TpuOp
+from tpusim.ops.logical import AXES, PIPELINE_STAGES
 from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, group_info, make_group
 
-STAGES = 3
 Item = Transferred | TpuOp
 
 
@@ -27,7 +27,7 @@ class Flow:
 def number(plan: GroupPlan) -> Flow:
     """Ids by stage, then row, transfers before layers."""
     ids: dict[int, int] = {}
-    for stage in range(STAGES):
+    for stage in range(PIPELINE_STAGES):
         for row in plan.rows:
             items: list[Item] = [t for t in row.transfers if t.stage == stage]
             items += row.layers if stage == 1 else []
@@ -43,8 +43,8 @@ def number(plan: GroupPlan) -> Flow:
 def slice_info(slices: ValueSlices) -> LayerGroupInfo:
     """The idx/slice arrays of `#tpu.lg`."""
     fields: dict[str, tuple[int, ...]] = {}
-    for axis in "nchw":
-        windows = getattr(slices, axis)
+    for axis in AXES:
+        windows = slices.along(axis)
         fields[f"{axis}_idx"] = tuple(w[0] for w in windows)
         fields[f"{axis}_slice"] = tuple(w[1] for w in windows)
     return LayerGroupInfo(**fields)  # type: ignore[arg-type]
@@ -83,10 +83,29 @@ def write_group(plan: GroupPlan) -> None:
             use.operation.operands[use.index] = result
     group.regions[0].detach_block(0)
     group.regions[0].add_block(block)
-    sections = {"nsecs": plan.sections.n, "csecs": 1, "dsecs": 1, "hsecs": plan.sections.h, "wsecs": 1}
-    for key, value in {**sections, "swpipl_stage_num": STAGES, "group_type": 0}.items():
+    sections = {f"{axis}secs": plan.sections.count(axis) for axis in AXES}
+    for key, value in {**sections, "swpipl_stage_num": PIPELINE_STAGES, "group_type": int(graph.kind)}.items():
         group.attributes[key] = int_attr(value)
     group.attributes["flow"] = ints_attr(flow.encoded)
+    for key, codes in _overlap(plan, flow).items():
+        if codes:
+            group.attributes[f"{key}_overlap_op"] = ints_attr(codes)
+
+
+def _overlap(plan: GroupPlan, flow: Flow) -> dict[str, list[int]]:
+    """The four lists of section 14: own ids, and those of neighbours behind their rows."""
+    overlap = plan.overlap
+    found = {
+        "self_up": [flow.ids[id(t)] for t in overlap.self_up],
+        "self_down": [flow.ids[id(t)] for t in overlap.self_down],
+    }
+    for key, guests in (("other_up", overlap.other_up), ("other_down", overlap.other_down)):
+        codes: list[int] = []
+        for row in sorted({guest.row for guest in guests}):
+            codes.append(-(row + 1))
+            codes.extend(number(g.home).ids[id(g.transfer)] for g in guests if g.row == row)
+        found[key] = codes
+    return found
 
 
 def _loads(plan: GroupPlan, flow: Flow, block: Block) -> dict[SSAValue, SSAValue]:
@@ -125,5 +144,6 @@ def _annotate(op: Operation, value: SSAValue, plan: GroupPlan, identity: int, st
         eu_align=value not in plan.graph.compact,
         id=identity,
         stage=stage,
+        group_type=int(plan.graph.kind),
     )
     op.attributes["group_info"] = LayerGroupAttr(info)

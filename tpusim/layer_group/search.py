@@ -1,125 +1,132 @@
-"""Group search: opt 1, greedy from the end of each run of local ops, then cuts slid to where few bytes cross."""
+"""Group search: which runs of ops become groups, by strategy (layer_group.md 12)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Literal, Protocol
 
-from tpusim.chips import ChipSpec, load
+from tpusim.chips import ChipSpec, load, require_cores
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import text
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
-from tpusim.ir.types import uniform_of
-from tpusim.layer_group.graph import base_groups
-from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.layer_group.capacity import explained
+from tpusim.layer_group.cost import CostModel
+from tpusim.layer_group.dynamic import dynamic
+from tpusim.layer_group.force import ForcedGroup, pinned
+from tpusim.layer_group.graph import Memo, base_groups
+from tpusim.layer_group.greedy import Decided, alone, greedy
+from tpusim.layer_group.plan import GroupPlan
+from tpusim.layer_group.refine import Refinements, Refiner
 from tpusim.layer_group.rewrite import write_group
+from tpusim.layer_group.spread import spread
 from tpusim.ops.base import TpuOp
-
-SLIDE = 8
-"""How many ops a cut may move when it is slid."""
-
-Decided: TypeAlias = GroupPlan | tuple[TpuOp, str]
-"""A group, or an op that stays global with the reason."""
 
 
 @dataclass(frozen=True)
-class LayerGroupConfig:
+class LayerGroupConfig(Refinements):
     """Options of the layer-group stage.
 
-    opt: "1" groups greedily from the tail; "off" gives every op its own group.
+    opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
+    on a chip whose `group_search` says so (DL-08); "off" gives every op its own group.
+    force: groups that are pinned; what is not pinned is searched.
+    shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
+    time where the program cuts (layer_group.md 10.2).
+    cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
     """
 
-    opt: Literal["1", "off"] = "1"
+    opt: Literal["1", "2", "off"] = "2"
+    force: tuple[ForcedGroup, ...] = ()
+    shape_secs_search_strategy: Literal["0", "1"] = "0"
+    cores: int = 1
 
 
-def _greedy(ops: list[TpuOp], chip: ChipSpec) -> list[Decided]:
-    """From the end: the longest run that works, cut, repeat (layer_group.md 12); then slide the cuts."""
-    found: list[Decided] = []
-    end = len(ops)
-    while end:
-        for start in range(end):
-            if _splits_cast(ops, start):
-                continue
-            result = plan(ops[start:end], chip)
-            if isinstance(result, GroupPlan):
-                found.append(result)
-                end = start
-                break
-        else:
-            found.append(_alone(ops[end - 1], chip))
-            end -= 1
-    return _slid(found[::-1], chip)
-
-
-def _alone(op: TpuOp, chip: ChipSpec) -> Decided:
-    result = plan([op], chip)
-    return result if isinstance(result, GroupPlan) else (op, result)
-
-
-def _splits_cast(ops: list[TpuOp], start: int) -> bool:
-    """Whether a cut before `start` would send a tensor to global memory right after its type was converted.
-
-    Decision: a conversion alone is not worth a round trip; it stays with its user.
-    """
-    if start == 0:
-        return False
-    before = ops[start - 1]
-    if len(before.operands) != 1 or (uniform_of(before.operands[0]) is None) == (uniform_of(before.results[0]) is None):
-        return False
-    return any(u.operation is ops[start] for u in before.results[0].uses)
-
-
-def _slid(groups: list[Decided], chip: ChipSpec) -> list[Decided]:
-    """Move each cut between two groups by up to SLIDE ops to where the two move the fewest bytes."""
-    slid = list(groups)
-    for i in range(len(slid) - 1):
-        left, right = slid[i], slid[i + 1]
-        if isinstance(left, GroupPlan) and isinstance(right, GroupPlan):
-            slid[i], slid[i + 1] = _best_cut(left, right, chip)
-    return slid
-
-
-def _best_cut(left: GroupPlan, right: GroupPlan, chip: ChipSpec) -> tuple[GroupPlan, GroupPlan]:
-    ops = [*left.graph.ops, *right.graph.ops]
-    cut = len(left.graph.ops)
-    best = left, right
-    for other in range(max(cut - SLIDE, 1), min(cut + SLIDE + 1, len(ops))):
-        if other == cut or _splits_cast(ops, other):
-            continue
-        first = plan(ops[:other], chip)
-        second = plan(ops[other:], chip) if isinstance(first, GroupPlan) else first
-        if isinstance(first, GroupPlan) and isinstance(second, GroupPlan) and _cost(first, second) < _cost(*best):
-            best = first, second
-    return best
-
-
-def _cost(*plans: GroupPlan) -> int:
-    return sum(p.transfer_bytes for p in plans)
-
-
-def _single(ops: list[TpuOp], chip: ChipSpec) -> list[Decided]:
+def _single(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
     """Every op alone."""
-    return [_alone(op, chip) for op in ops]
+    return _spread([alone(op, chip, memo) for op in ops], chip, cores)
 
 
-STRATEGIES: dict[str, Callable[[list[TpuOp], ChipSpec], list[Decided]]] = {"1": _greedy, "off": _single}
+def _greedy(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+    """Greedily, as for one core; then sections that suit the cores."""
+    return _spread(greedy(ops, chip, memo), chip, cores)
+
+
+def _spread(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
+    model = CostModel(chip, cores)
+    return [spread(item, model) if isinstance(item, GroupPlan) else item for item in found]
+
+
+class Strategy(Protocol):
+    """Which runs of ops become groups."""
+
+    def __call__(self, ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+        """The groups and global layers of a run of local ops, in order, for some cores of the chip."""
+        ...
+
+
+STRATEGIES: dict[str, Strategy] = {"1": _greedy, "2": dynamic, "off": _single}
+
+
+def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...]:
+    """What the options ask for; refined, the best of them counts. Raises UnsupportedError for an unknown value."""
+    for flag, value, known in (
+        ("layer-group", config.opt, tuple(STRATEGIES)),
+        ("shape-secs-search-strategy", config.shape_secs_search_strategy, ("0", "1")),
+    ):
+        if value not in known:
+            raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(known)}")
+    if config.opt != "2":
+        return (STRATEGIES[config.opt],)
+    if chip.group_search != "2":
+        return (_greedy,)
+    return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"), _greedy
+
+
+def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
+    """Groups and global layers in program order; a pinned group may need to be in place to fit."""
+    pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place))
+    decided: list[Decided] = []
+    for ops, why in list(base_groups(model, chip)):
+        if why is not None:
+            decided.append((ops[0], why))
+            continue
+        for part in pins.parts(ops):
+            decided.extend([part] if isinstance(part, GroupPlan) else strategy(part, chip, config.cores, memo))
+    return decided
+
+
+def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[Decided]:
+    """The groups that cost least once they are refined.
+
+    What is cheapest before need not be so after it; nor are groups that only fit in place always worth it.
+    """
+    refiner = Refiner(chip, config, config.cores)
+    found: list[list[Decided]] = []
+    for strategy in _strategies(config, chip):
+        memo = Memo(in_place=config.in_place and chip.results_in_place)
+        found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
+        if memo.reused:
+            found.append(refiner.refined(_decided(model, chip, config, strategy, Memo())))
+    return min(found, key=refiner.cost_ns)
 
 
 def group_layers(model: Model, config: LayerGroupConfig) -> Model:
-    """A copy of the module with its layer groups. Raises UnsupportedError for an unknown strategy."""
+    """A copy of the module with its layer groups.
+
+    Raises UnsupportedError for an unknown strategy, ConfigError for more cores than the chip has, ConfigError or
+    CapacityError for a pinned group that is illegal.
+    """
     model.require_state("TPU_REORDERED", stage="layer-group")
-    if config.opt not in STRATEGIES:
-        raise UnsupportedError(f"--layer-group {config.opt}: expected one of {', '.join(STRATEGIES)}")
     work = model.clone()
     chip = load(work.attribute("module.chip"))
-    decided: list[Decided] = []
-    for ops, why in list(base_groups(work, chip)):
-        decided.extend([(ops[0], why)] if why is not None else STRATEGIES[config.opt](ops, chip))
+    require_cores(chip, config.cores)
+    decided = _cheapest(work, chip, config)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
         if isinstance(item, GroupPlan):
             write_group(item)
         else:
-            item[0].attributes["global_reason"] = text(item[1])
+            item[0].attributes["global_reason"] = text(explained(*item, chip))
     work.set(state="TPU_DIVIDED")
+    if config.cores > 1:
+        work.set(cores=config.cores)
     verify(work.module, "after layer-group")
     return work

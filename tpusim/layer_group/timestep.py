@@ -43,6 +43,7 @@ def nearest_rows(graph: Subgraph) -> list[Row]:
     """Row 0 loads op 0's operands; row i+1 computes op i, loads for op i+1, stores op i-1; the last row stores."""
     count = len(graph.ops)
     rows = [Row() for _ in range(count + 2)]
+    outputs = frozenset(graph.outputs)
     resident: set[SSAValue] = {op.results[0] for op in graph.ops}
     for i, op in enumerate(graph.ops):
         rows[i + 1].layers.append(op)
@@ -50,7 +51,7 @@ def nearest_rows(graph: Subgraph) -> list[Row]:
             if is_tensor(value) and value not in resident:
                 resident.add(value)
                 rows[i].transfers.append(Transferred(value, "load", 0 if i == 0 else 1))
-        if op.results[0] in graph.outputs:
+        if op.results[0] in outputs:
             rows[i + 2].transfers.append(Transferred(op.results[0], "store", 2 if i == count - 1 else 1))
     return rows
 

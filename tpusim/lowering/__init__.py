@@ -7,7 +7,7 @@ program order through its own `lower` (`lower`). `reorder` puts weights into the
 The stage names no op: what an op does to ranges is its RangeRule, what it becomes is its `lower`.
 """
 
-from tpusim.lowering.lower import LoweringConfig, lower
+from tpusim.lowering.lower import LoweringConfig, config_for_chip, lower
 from tpusim.lowering.reorder import reorder_weights
 
-__all__ = ["LoweringConfig", "lower", "reorder_weights"]
+__all__ = ["LoweringConfig", "config_for_chip", "lower", "reorder_weights"]

@@ -1,19 +1,21 @@
 """The lowering driver: walk the top module, let each op build its tpu form, insert casts where types differ."""
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
+from warnings import warn
 
 import numpy as np
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed
-from xdsl.dialects.builtin import ModuleOp, bf16, f16, f32
+from xdsl.dialects.builtin import ArrayAttr, IntegerType, ModuleOp, StringAttr, bf16, f16, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec, available, load
-from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.ir.attrs import op_name, set_op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
@@ -29,11 +31,14 @@ from tpusim.ir.types import (
 )
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.marks import float_marks
-from tpusim.lowering.propagate import propagate
-from tpusim.lowering.qtable import for_chip, read_qtable
-from tpusim.ops.base import FloatMode, NumberMode, QuantInfo, Shape, TopOp
+from tpusim.lowering.propagate import make_symmetric, propagate
+from tpusim.lowering.qtable import read_qtable, table_for_chip
+from tpusim.lowering.quirks import QUIRKS, checked
+from tpusim.ops.base import FloatMode, NumberMode, QuantInfo, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,22 +46,44 @@ class LoweringConfig:
     """Options of the lowering stage.
 
     chip: a name of tpusim.chips. mode: "int8", "f32", "f16" or "bf16". asymmetric: quantise with zero points.
-    qtable: a quantisation table (file, or name:MODE,...) with the modes of single ops.
+    qtable: a quantisation table (file, or name:MODE,...) with the modes of single ops. quirks_off: names of upstream's
+    quirks that are not to be reproduced (`tpusim.lowering.quirks.QUIRKS`). matmul_perchannel: quantise the constant
+    matrix of an integer MatMul by columns (numerics.md 5.1).
     """
 
     chip: str = "bm1684x"
     mode: NumberMode = "int8"
     asymmetric: bool = False
     qtable: str | None = None
+    quirks_off: tuple[str, ...] = ()
+    matmul_perchannel: bool = False
 
 
+BOOL = QuantInfo(1.0, 0, signed=False)
+"""How a bool is stored in integers (numerics.md 2.2)."""
 FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
 
 
-def _in_type(array: np.ndarray, mode: FloatMode) -> np.ndarray:
-    """A float constant rounded to a float type (numerics.md 8.2)."""
+def config_for_chip(config: LoweringConfig) -> LoweringConfig:
+    """The options with a float mode the chip has: F32 and F16 become BF16 on CV18xx, with a ModeWarning (2.1, 12.1).
+
+    Raises ConfigError for an unknown chip, UnsupportedError for a mode that has no such replacement.
+    """
+    chip = load(config.chip)
+    if config.mode in chip.modes:
+        return config
+    if config.mode not in ("f32", "f16") or not chip.bf16_unit:
+        raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
+    warn(ModeWarning(f"mode {config.mode} on {chip.name}: its float type is bf16, which is used"), stacklevel=3)
+    return replace(config, mode="bf16")
+
+
+def _in_type(array: np.ndarray, mode: FloatMode, chip: ChipSpec) -> np.ndarray:
+    """A float constant rounded to a float type as the chip rounds (numerics.md 8.2)."""
     wide = np.asarray(array, np.float32)
-    return wide if mode == "f32" else np.asarray(narrowed(cast("Any", wide), storage_dtype(FLOAT_TYPES[mode])))
+    if mode == "f32":
+        return wide
+    return np.asarray(narrowed(cast("Any", wide), storage_dtype(FLOAT_TYPES[mode]), finite=chip.bf16_unit))
 
 
 @dataclass(frozen=True)
@@ -81,8 +108,13 @@ class Lowering:
     ) -> None:
         self.chip = chip
         self.asymmetric = config.asymmetric
+        self.column_multipliers = config.matmul_perchannel
         self.weights = WeightStore()
         self.fallbacks: list[Fallback] = []
+        self._decisions: dict[Operation, list[str]] = {}
+        self._quirks_off = checked(config.quirks_off)
+        self._reasons: dict[Operation, str] = {}
+        self._standing: set[Operation] = set()
         self._top = model
         self._config = config
         self._modes = modes
@@ -103,15 +135,23 @@ class Lowering:
             return self.float_mode(op)
         return self._modes[op]
 
+    def asks_for_float(self, op: Operation) -> bool:
+        """A mark, or a float mode of its own."""
+        return op in self._marks or self._modes.get(op, "int8") != "int8"
+
     def float_mode(self, op: Operation) -> FloatMode:
-        """By the op's FloatRule and the requested mode; the chip's one float type if it has no other."""
+        """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
-        requested = self._modes[op]
+        requested, rule = self._modes[op], op.float_rule(self)
         if requested == "int8":
-            wanted = op.FLOAT.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
+            wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
         else:
-            wanted = {"f32": "f32", "f16": op.FLOAT.f16, "bf16": op.FLOAT.bf16}[requested]
-        return wanted if wanted in self.chip.modes else "f32"  # type: ignore[return-value]
+            wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}[requested]
+        if wanted != "f32" and op.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
+            wanted = "f32"
+            if reads_indices(op):  # exact on every chip: CV18xx takes them, and what becomes of them, on its CPU
+                return "f32"
+        return cast("FloatMode", wanted) if wanted in self.chip.modes else self.chip.float_fallback
 
     def _calibrated(self, op: Operation) -> bool:
         """Whether every tensor of the op has a scale (DN-05)."""
@@ -124,6 +164,8 @@ class Lowering:
 
     def quant(self, value: SSAValue) -> QuantInfo | None:
         """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate."""
+        if holds(value) == "bool":
+            return BOOL
         found = calibrated_range(value)
         if found is None or found == (0.0, 0.0):
             return None
@@ -145,11 +187,18 @@ class Lowering:
         """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
         constant = self.array(value)
         if constant is not None:
-            return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode))
+            return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode, self.chip))
         lowered = self._lowered[value]
+        if mode == "int8" and self.stored_indices(value) is not None:
+            lowered = self._cast(lowered, f32, op_name(user))
         if mode == "int8":
             return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), op_name(user))
         return self._cast(lowered, FLOAT_TYPES[mode], op_name(user))
+
+    def stored_indices(self, value: SSAValue) -> SSAValue | None:
+        """The lowered value if it is stored as plain integers."""
+        lowered = self._lowered.get(value)
+        return lowered if lowered is not None and isinstance(element_of(lowered), IntegerType) else None
 
     def _cast(self, value: SSAValue, element: Attribute, user: str) -> SSAValue:
         if element_of(value) == element:
@@ -168,7 +217,7 @@ class Lowering:
 
     def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
         """A new top.Weight in the op's float type."""
-        return self.weight(name, _in_type(array, self.float_mode(op)))
+        return self.weight(name, _in_type(array, self.float_mode(op), self.chip))
 
     def none(self) -> SSAValue:
         """The module's top.None."""
@@ -194,8 +243,29 @@ class Lowering:
         return op.results[0]
 
     def fallback(self, op: Operation, why: str) -> None:
-        """Record a float fallback."""
+        """Record a float fallback; for want of a scale it follows a decision."""
         self.fallbacks.append(Fallback(op_name(op), op.name, why))
+        self._reasons.setdefault(op, why)
+        if op not in self._marks and not self._calibrated(op):
+            self.decision(op, "DN-05")
+
+    def decision(self, op: Operation, *identities: str) -> None:
+        """Record the decisions an op's lowered form follows."""
+        known = self._decisions.setdefault(op, [])
+        known.extend(i for i in identities if i not in known)
+
+    def reproduces(self, quirk: str) -> bool:
+        """Whether a quirk of upstream is reproduced."""
+        return quirk not in self._quirks_off
+
+    def quirked(self, op: Operation, quirk: str, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+        """Upstream's constants, or the corrected ones with the quirk off; a difference is noted and warned of."""
+        if not self.reproduces(quirk):
+            return ours
+        if not np.array_equal(theirs, ours):
+            self.decision(op, f"DN-02 {quirk}")
+            LOG.warning("%s '%s': %s; quirks_off=%s corrects it", op.name, op_name(op), QUIRKS[quirk], quirk)
+        return theirs
 
     # the walk
 
@@ -205,18 +275,45 @@ class Lowering:
             if isinstance(op, TopInput):
                 self._input(op)
             elif isinstance(op, TopOp):
-                self._lowered[op.results[0]] = op.lower(self)
+                self._lowered[op.results[0]] = self._noted(op, op.lower(self))
             elif not isinstance(op, TopWeight | TopNone | ReturnOp):
                 raise UnsupportedError(f"{op.name} '{op_name(op)}': lowering requires top ops, got this one")
         results = [self._result(v) for v in self._top.results]
         self._block.add_op(ReturnOp(*results))
         return self._finish(results)
 
+    def _noted(self, op: TopOp, value: SSAValue) -> SSAValue:
+        """How far to trust the op, as attributes of the tpu op that stands for it: text and later stages see them.
+
+        `decisions`: the decisions it follows; `fallback`: why it runs in another float type than its mode asks for.
+        """
+        stands = value.owner
+        if not isinstance(stands, Operation) or stands in self._standing:
+            return value  # the operand handed on: nothing was computed
+        self._standing.add(stands)
+        if op in self._decisions:
+            stands.attributes["decisions"] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
+        reason = self._reasons.get(op) or self._other_float_type(op, value)
+        if reason is not None:
+            stands.attributes["fallback"] = StringAttr(reason)
+        return value
+
+    def _other_float_type(self, op: TopOp, value: SSAValue) -> str | None:
+        """Why a 16-bit mode gives the op another float type (numerics.md 12.2, 12.3), None if it does not."""
+        asked, element = self._modes[op], element_of(value)
+        if isinstance(element, IntegerType) and isinstance(value.owner, Operation):
+            element = element_of(value.owner.operands[0])  # indices: what they are the indices of
+        if asked not in ("f16", "bf16") or element == FLOAT_TYPES[asked] or element not in FLOAT_TYPES.values():
+            return None
+        section = "12.2" if asked == "f16" else "12.3"
+        return f"mode {asked} computes and stores it in {element} (numerics.md {section})"
+
     def _input(self, op: TopInput) -> None:
         argument = self._lowered[op.input]
         lowered = TopInput.create(operands=[argument], result_types=[argument.type], attributes=dict(op.attributes))
         lowered.location = op.location
         self._block.add_op(lowered)
+        self._standing.add(lowered)
         self._lowered[op.output] = lowered.output
 
     def _result(self, value: SSAValue) -> SSAValue:
@@ -248,22 +345,26 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
 
     Raises UnsupportedError for a mode the chip does not have, ImportModelError for a module in the wrong state.
     """
+    config = config_for_chip(config)
     chip = load(config.chip)
-    if config.mode not in chip.modes:
-        raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
+    if config.matmul_perchannel and not chip.column_multipliers:
+        able = ", ".join(name for name in available() if load(name).column_multipliers)
+        raise UnsupportedError(f"matmul_perchannel on {chip.name}: a multiplier per column is required; {able} have it")
     if config.asymmetric and not chip.asymmetric:
         able = ", ".join(name for name in available() if load(name).asymmetric)
         raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
     table = {} if config.qtable is None else read_qtable(config.qtable)
-    modes = op_modes(work, config.mode, for_chip(table, chip))
+    modes = op_modes(work, config.mode, table_for_chip(table, chip))
     integers = "int8" in modes.values()
     states = ("TOP_CALIBRATED",) if integers else ("TOP_F32", "TOP_CALIBRATED")
     model.require_state(*states, stage="lower")
     marks: dict[Operation, str] = {}
+    if integers and chip.symmetric_ranges:
+        make_symmetric(work)
     if integers:
         marks = {op: why for op, why in float_marks(work).items() if op_name(op) not in table and modes[op] == "int8"}
-        propagate(work, chip)
+        propagate(work, chip, {op for op, mode in modes.items() if op_name(op) in table and mode in ("f32", "f16")})
     stage = Lowering(work, config, chip, modes, marks)
     lowered = stage.run()
     verify(lowered.module, "after lowering")

@@ -37,7 +37,9 @@ def _cancels(op: TopOp, model: Model) -> str | None:
     largest = max((f for f in found if f is not None), default=0.0)
     threshold = max(abs(out[0]), abs(out[1]))
     return (
-        f"the result's threshold {threshold:.6g} is below an operand's {largest:.6g}" if threshold < largest else None
+        f"the result's threshold {threshold:.6g} is below an operand's {largest:.6g} (numerics.md 3.4)"
+        if threshold < largest
+        else None
     )
 
 
@@ -57,4 +59,6 @@ def _unbalanced(op: TopOp) -> str | None:
     if min(first, second) < MIN_THRESHOLD:
         return None
     ratio = max(first / second, second / first)
-    return f"operand thresholds differ {ratio:.0f} times, more than 64" if ratio > MAX_THRESHOLD_RATIO else None
+    if ratio <= MAX_THRESHOLD_RATIO:
+        return None
+    return f"operand thresholds differ {ratio:.0f} times, more than 64 (numerics.md 3.4)"

@@ -3,10 +3,10 @@
 Inside one step ops are visited in program order and whole passes repeat until nothing changes (DN-06).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import prod
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CalibrationError
@@ -23,8 +23,11 @@ MAX_PASSES = 100
 class Propagation:
     """Ranges of all calibrated values of one module while the steps run."""
 
-    def __init__(self, model: Model, chip: ChipSpec) -> None:
+    def __init__(self, model: Model, chip: ChipSpec, in_float: Collection[Operation] = ()) -> None:
         self.chip = chip
+        self._in_float = in_float
+        self._given: dict[SSAValue, TopOp] = {}
+        self._by_constant: set[TopOp] = set()
         self.weights = model.weights
         self.ops = [op for op in model.ops if isinstance(op, TopOp)]
         self.ranges: dict[SSAValue, Range] = {}
@@ -38,14 +41,18 @@ class Propagation:
         """All steps in the specified order."""
         self.step(lambda op: op.RANGE.forward_first and self.forward(op))
         self.step(self.signs)
-        self.step(self.product_sign)
-        self.step(self.difference_sign)
+        if not self.chip.symmetric_ranges:
+            self.step(self.product_sign)
+            self.step(self.difference_sign)
         self.step(self.unify)
         self.step(self.backward)
-        if self.chip.requant_words > 0:
+        if self.chip.requant == "multiplier":
             self.step(self.products_of_sum)
-        self.step(lambda op: self._forwards(op) and self.forward(op))
+        self.step(self.compared)
+        self.step(self.selected)
+        self.step(lambda op: op.range_rule(self.chip).forward and self.forward(op))
         self.step(self.signs)
+        self.step(self.selected)
 
     def step(self, visit: Callable[[TopOp], bool]) -> None:
         """One step to its fix point."""
@@ -57,14 +64,11 @@ class Propagation:
             f"threshold propagation does not settle within {MAX_PASSES} passes; check the table for conflicting ranges"
         )
 
-    def _forwards(self, op: TopOp) -> bool:
-        rule = op.RANGE
-        return rule.forward or (rule.forward_without_multiplier and self.chip.requant_words == 0)
-
     # elementary moves (numerics.md 3.2)
 
     def assign(self, value: SSAValue, new: Range) -> bool:
         """Give `value` a range; False if it has it already or is not calibrated."""
+        new = symmetric(new) if self.chip.symmetric_ranges else new
         if self.ranges.get(value, new) == new:
             return False
         self.ranges[value] = new
@@ -90,9 +94,10 @@ class Propagation:
 
         A layout op that makes the input passes the range on.
         """
-        if op.RANGE.backward:
+        rule = op.range_rule(self.chip)
+        if rule.backward:
             return self.push_back(op.operands[0], self.ranges.get(op.results[0]))
-        given = self.ranges.get(op.operands[0]) if op.RANGE.backward_keep_min else None
+        given = self.ranges.get(op.operands[0]) if rule.backward_keep_min else None
         found = self.ranges.get(op.results[0])
         if given is None or found is None or given[1] == found[1]:
             return False
@@ -215,10 +220,64 @@ class Propagation:
         changed = [self.assign(v, new) for v in op.operands]
         return any(changed)
 
+    def compared(self, op: TopOp) -> bool:
+        """Step 7: both sides of a comparison take their joint range."""
+        if not op.RANGE.compare:
+            return False
+        ranges = [self.ranges.get(v) for v in op.operands]
+        known = [r for r in ranges if r is not None]
+        if len(known) != len(ranges):
+            return False
+        joint = min(r[0] for r in known), max(r[1] for r in known)
+        changed = [self.assign(v, joint) for v in op.operands]
+        return any(changed)
 
-def propagate(model: Model, chip: ChipSpec) -> None:
-    """Run the propagation and write the new ranges into the module's types."""
-    state = Propagation(model, chip)
+    def selected(self, op: TopOp) -> bool:
+        """Step 8: a constant above the output's range widens it; else the computed branches take the output's range.
+
+        An output that a constant has widened leaves the branches alone. Of several Wheres that share a branch the first
+        one gives it its range, so that the step comes to an end.
+        """
+        out = self.ranges.get(op.results[0]) if op.RANGE.select else None
+        if out is None or op in self._by_constant:
+            return False
+        branches = [v for v in op.operands[1:] if is_tensor(v)]
+        ends = [self._range_of(v) for v in branches if isinstance(v.owner, TopWeight)]
+        numbers = [*op.constant_branches(), *(end for pair in ends if pair is not None for end in pair)]
+        largest = max((abs(n) for n in numbers), default=0.0)
+        if numbers and out[1] < largest:
+            self._by_constant.add(op)
+            signed = out[0] < 0 or min(numbers) < 0
+            return self.assign(op.results[0], (-0.1 * largest if signed else 0.0, largest))
+        if op in self._in_float:
+            return False
+        mine = [v for v in branches if v in self.ranges and self._given.setdefault(v, op) is op]
+        changed = [self.assign(v, out) for v in mine]
+        return any(changed)
+
+
+def symmetric(found: Range) -> Range:
+    """(-th, th): what CV18xx makes of every range (numerics.md 3.1)."""
+    threshold = max(abs(found[0]), abs(found[1]))
+    return -threshold, threshold
+
+
+def make_symmetric(model: Model) -> None:
+    """Every calibrated range as (-th, th), before the marks and the propagation."""
+    for op in model.ops:
+        for result in op.results if isinstance(op, TopOp) else ():
+            found = calibrated_range(result)
+            if found is not None:
+                set_type(result, retyped(result, CalibratedType.of(*symmetric(found))))
+    update_function_type(model)
+
+
+def propagate(model: Model, chip: ChipSpec, in_float: Collection[Operation] = ()) -> None:
+    """Run the propagation and write the new ranges into the module's types.
+
+    in_float: ops that the quantisation table puts into F32 or F16 (step 8 asks).
+    """
+    state = Propagation(model, chip, in_float)
     state.run()
     for value, (low, high) in state.ranges.items():
         set_type(value, retyped(value, CalibratedType.of(low, high)))

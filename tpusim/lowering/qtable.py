@@ -6,9 +6,10 @@ Text, one `name MODE` per line (F32, F16, BF16, INT8), `#` comments and blank li
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from warnings import warn
 
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, ModeWarning
 from tpusim.ops.base import NumberMode
 
 MODES: dict[str, NumberMode] = {"F32": "f32", "F16": "f16", "BF16": "bf16", "INT8": "int8"}
@@ -45,6 +46,13 @@ def _entries(lines: Iterator[tuple[int, str]], where: str) -> Iterator[tuple[str
         yield words[0], MODES[words[1].upper()]
 
 
-def for_chip(table: Mapping[str, NumberMode], chip: ChipSpec) -> dict[str, NumberMode]:
-    """The table with modes the chip does not have replaced by f32 (numerics.md 13: BM1684)."""
-    return {name: mode if mode in chip.modes else "f32" for name, mode in table.items()}
+def table_for_chip(table: Mapping[str, NumberMode], chip: ChipSpec) -> dict[str, NumberMode]:
+    """The table with float modes the chip does not have replaced by its float type (numerics.md 13).
+
+    BM1684: f32. CV18xx: bf16, with a ModeWarning.
+    """
+    missing = [name for name, mode in table.items() if mode not in chip.modes]
+    if missing and chip.bf16_unit:
+        shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
+        warn(ModeWarning(f"quantisation table: {shown}: {chip.name} has bf16 only, which is used"), stacklevel=3)
+    return {name: mode if mode in chip.modes else chip.float_fallback for name, mode in table.items()}

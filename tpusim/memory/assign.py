@@ -1,6 +1,6 @@
 """Address assignment: constants in walk order, neurons by liveness with the smaller of two placements."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.func import ReturnOp
@@ -14,6 +14,9 @@ from tpusim.isa.layout import align, gmem_bytes
 from tpusim.isa.region import dtype_of
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
+
+IO_REGION_BITS = 40
+"""The tag bits of a region begin here (hardware.md 3.1)."""
 
 
 @dataclass
@@ -38,8 +41,9 @@ def assign_addresses(model: Model) -> Model:
     coeff_end = _constants(work, chip)
     neuron_start = chip.neuron_start or align(coeff_end, chip.gmem_align_bytes)
     neurons, aliases = live_ranges(work, chip)
-    addresses, neuron_bytes = place(neurons)
-    roots = {value: neuron_start + offset for value, offset in addresses.items()}
+    outputs = output_addresses(work, aliases, chip)
+    addresses, neuron_bytes = place([n for n in neurons if n.value not in outputs])
+    roots = {value: neuron_start + offset for value, offset in addresses.items()} | outputs
     everywhere = {**roots, **{value: roots[root] for value, root in aliases.items()}}
     for value, address in everywhere.items():
         set_type(value, tensor(shape_of(value), element_of(value), address))
@@ -53,6 +57,18 @@ def assign_addresses(model: Model) -> Model:
     )
     verify(work.module, "after address-assign")
     return work
+
+
+def output_addresses(model: Model, aliases: Mapping[SSAValue, SSAValue], chip: ChipSpec) -> dict[SSAValue, int]:
+    """Network outputs with a region of their own, on a chip that gives them one; an input stays a neuron."""
+    if not chip.io_start:
+        return {}
+    found: dict[SSAValue, int] = {}
+    for value in model.results:
+        root = aliases.get(value, value)
+        if root not in found and not isinstance(root.owner, TopInput):
+            found[root] = chip.io_start + (len(found) << IO_REGION_BITS)
+    return found
 
 
 def _constants(model: Model, chip: ChipSpec) -> int:

@@ -12,14 +12,19 @@ from xdsl.dialects.builtin import UnregisteredOp
 from xdsl.ir import Dialect, Operation
 
 from tpusim.ir.attrs import LayerGroupAttr
+from tpusim.ir.modes import MODE_ATTRIBUTES
 from tpusim.ir.text import context as ir_context
 from tpusim.ops import (
     activation,
     add,
+    arg,
     cast,
+    compare,
     concat,
     const_binary,
     conv,
+    deconv,
+    groupnorm,
     layernorm,
     lrn,
     matmul,
@@ -31,6 +36,7 @@ from tpusim.ops import (
     pool,
     reduce,
     relu,
+    requant_axis,
     rescale,
     resize,
     slice,
@@ -39,13 +45,14 @@ from tpusim.ops import (
     sub,
     tile,
     view,
+    where,
 )
 from tpusim.ops.base import TopOp
 
 MODULES: tuple[ModuleType, ...] = (
-    structure, cast, rescale, conv, matmul, pool, add, mul, concat, view, permute, softmax, lrn, norm,
-    relu, activation, layernorm, reduce,
-    sub, minmax, const_binary, pad, slice, tile, resize,
+    structure, cast, rescale, requant_axis, conv, deconv, matmul, pool, add, mul, concat, view, permute, softmax, lrn,
+    norm, relu, activation, layernorm, groupnorm, reduce,
+    sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg,
 )  # fmt: skip
 
 
@@ -60,7 +67,7 @@ def _classes() -> list[type[Operation]]:
 
 _ALL = [c for c in _classes() if c is not UnregisteredOp]
 Top = Dialect("top", [c for c in _ALL if c.name.startswith("top.")], [])
-Tpu = Dialect("tpu", [c for c in _ALL if c.name.startswith("tpu.")], [LayerGroupAttr])
+Tpu = Dialect("tpu", [c for c in _ALL if c.name.startswith("tpu.")], [LayerGroupAttr, *MODE_ATTRIBUTES])
 
 ONNX_OPS: dict[str, type[TopOp]] = {
     onnx_type: c for c in _ALL if issubclass(c, TopOp) for onnx_type in c.ONNX

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit_positive, bm1684_right_shift
+from tpusim_kernels.cv18xx import sum_int
+from tpusim_kernels.prim.multiplier import bm1684_right_shift
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -21,6 +22,7 @@ from tpusim.ops.base import (
     ImportContext,
     LoweringContext,
     OnnxNode,
+    QuantInfo,
     RangeRule,
     TensorSlice,
 )
@@ -35,6 +37,9 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.logical import EVERY_TYPE, GroupType
+from tpusim.ops.rescale import positive_fit
+from tpusim.ops.small_multiplier import binary_why_global, common_shift, why_no_small_multipliers
 
 
 @irdl_op_definition
@@ -42,6 +47,7 @@ class TopAdd(NaryTop):
     """`top.Add`: sum of two or more tensors, numpy broadcasting, optional relu."""
 
     name = "top.Add"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
     ONNX: ClassVar[tuple[str, ...]] = ("Add", "Sum")
     RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
 
@@ -73,6 +79,8 @@ class TopAdd(NaryTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
+        if ctx.chip.requant == "qdm":
+            return self._lower_common_shift(ctx, out)
         operands: list[SSAValue] = []
         multipliers: list[int] = []
         shifts: list[int] = []
@@ -81,7 +89,7 @@ class TopAdd(NaryTop):
             scale = _operand_scale(ctx, value)
             if scale is None:
                 return f"operand '{value_name(value)}' is not calibrated"
-            fit = multiplier_and_shift(scale, out.scale, ctx.chip)
+            fit = multiplier_and_shift(ctx, self, scale, out.scale)
             if fit is None:
                 return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
             multipliers.append(fit[0])
@@ -98,6 +106,19 @@ class TopAdd(NaryTop):
             TpuAdd, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
         )
 
+    def _lower_common_shift(self, ctx: LoweringContext, out: QuantInfo) -> SSAValue | str:
+        """CV18xx: 8-bit multipliers and one shift for all operands."""
+        why = why_no_small_multipliers(ctx, self.inputs)
+        if why is not None:
+            return why
+        scales = [quant.scale for v in self.inputs if (quant := ctx.quant(v)) is not None]
+        multipliers, shift = common_shift([s / out.scale for s in scales])
+        attributes = relu_attributes(relu_of(self)) | {"multipliers": ints_attr(multipliers)}
+        attributes["rshifts"] = ints_attr([shift])
+        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuAdd, operands, attributes, element, shape_of(self.output), op_name(self))
+
 
 def _operand_scale(ctx: LoweringContext, value: SSAValue) -> float | None:
     """Scale of an operand; a constant has its own (numerics.md 9.3)."""
@@ -108,22 +129,23 @@ def _operand_scale(ctx: LoweringContext, value: SSAValue) -> float | None:
     return None if quant is None else quant.scale
 
 
-def multiplier_and_shift(s_in: float, s_out: float, chip: ChipSpec) -> tuple[int, int] | None:
+def multiplier_and_shift(ctx: LoweringContext, op: NaryTop, s_in: float, s_out: float) -> tuple[int, int] | None:
     """8-bit (m, r) of s_in/s_out: best fit, or numerics.md 5.4 on a chip without multipliers; None: no valid pair."""
-    if chip.requant_words > 0:
-        try:
-            return best_fit_positive(s_in / s_out)
-        except ValueError:
-            return None
+    if ctx.chip.requant != "shift":
+        return positive_fit(ctx, op, s_in / s_out)
     m, r = bm1684_right_shift(1.0, s_in, s_out)
     return (m, r) if r >= 0 and 0 <= m <= 127 else None
 
 
 @irdl_op_definition
 class TpuAdd(NaryTpu):
-    """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or f32."""
+    """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or f32.
+
+    With one shift for all operands (CV18xx): sat(floor(relu(sum q_i*m_i)/2^r + 0.5)).
+    """
 
     name = "tpu.Add"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     multipliers = opt_attr_def(ArrayAttr)
     rshifts = opt_attr_def(ArrayAttr)
@@ -132,6 +154,12 @@ class TpuAdd(NaryTpu):
         """Each operand multiplied, shifted and rounded on its own, then summed."""
         if self.multipliers is None or self.rshifts is None:
             return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
+        if self._common_shift is not None:
+            y = sum_int(
+                tuple(operands), self._common_shift, ms=ints(self.multipliers), do_relu=relu_of(self),
+                out_dtype=value_dtype(self.output),
+            )  # fmt: skip
+            return (y,)
         y = kernels.add_int(
             tuple(operands),
             ints(self.multipliers),
@@ -142,6 +170,20 @@ class TpuAdd(NaryTpu):
             out_dtype=value_dtype(self.output),
         )
         return (y,)
+
+    @property
+    def _common_shift(self) -> int | None:
+        """The one shift of all operands, None where each has its own."""
+        shifts = () if self.rshifts is None else ints(self.rshifts)
+        return shifts[0] if len(shifts) == 1 else None
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every binary op; CV18xx adds two tensors of one shape (layer_group.md 2)."""
+        return binary_why_global(self.inputs, chip) or super().why_global(chip)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Integers are scaled into the work area first; a chain of floats reads two operands before it writes."""
+        return self.multipliers is not None or operand < 2
 
     @property
     def _partial(self) -> DType:
@@ -159,6 +201,9 @@ class TpuAdd(NaryTpu):
         if self.multipliers is None or self.rshifts is None:
             self.emit_chain(ctx, "add", views, ctx.output(), relu_limit_of(self))
             return
+        if self._common_shift is not None:
+            emit_weighted_sum(ctx, self, ints(self.multipliers), self._common_shift)
+            return
         requants = [isa.Requant(m, r) for m, r in zip(ints(self.multipliers), ints(self.rshifts), strict=True)]
         zeros = [zero_point(v) for v in self.inputs]
         if not ctx.local:
@@ -169,8 +214,12 @@ class TpuAdd(NaryTpu):
         free = ctx.buffer() + lmem_bytes(shape, self._partial, ctx.chip)
         scaled: list[View] = []
         for i, (view, requant, zero) in enumerate(zip(views, requants, zeros, strict=True)):
-            target = activation_view(free if i else ctx.buffer(), view.shape, self._partial, ctx.chip)  # type: ignore[arg-type]
+            spread = not i and view.shape != shape and (len(views) > 2 or bool(zero_point(self.output)))
+            target = activation_view(free if i or spread else ctx.buffer(), view.shape, self._partial, ctx.chip)  # type: ignore[arg-type]
             ctx.emit(isa.Rescale, input=view, output=target, requant=requant, input_zero=zero)
+            if spread:  # the sum takes the place of the first operand
+                ctx.emit(isa.Arith, kind="copy", a=target, output=total)
+                target = total
             scaled = [*scaled, target]
             if len(scaled) == 2:
                 last = i == len(views) - 1
@@ -186,3 +235,23 @@ class TpuAdd(NaryTpu):
         for i, (requant, zero) in enumerate(zip(requants, zeros, strict=True)):
             params |= {f"m{i}": requant.multiplier, f"r{i}": requant.rshift, f"z{i}": zero}
         ctx.emit(isa.Fn, function="add_int", inputs=tuple(views), output=ctx.output(), params=params)
+
+
+def emit_weighted_sum(ctx: EmitContext, op: NaryTpu, multipliers: Sequence[int], shift: int) -> None:
+    """CV18xx: AR products of both operands, their sum with relu, RQ; global: FN sum_shift.
+
+    A product of bytes fits 15 bits, so the sum of two fits 16.
+    """
+    views = [ctx.input(i) for i in range(len(op.inputs))]
+    if not ctx.local:
+        params: dict[str, float | int | str | bool] = {"relu": relu_of(op), "r": shift}
+        params |= {f"m{i}": m for i, m in enumerate(multipliers)}
+        ctx.emit(isa.Fn, function="sum_shift", inputs=tuple(views), output=ctx.output(), params=params)
+        return
+    shape = ctx.output_slice().shape
+    step = lmem_bytes(shape, "i16", ctx.chip)
+    products = [activation_view(ctx.buffer() + i * step, shape, "i16", ctx.chip) for i in range(2)]
+    for view, m, product in zip(views, multipliers, products, strict=True):
+        ctx.emit(isa.Arith, kind="mul", a=view, b=float(m), output=product)
+    ctx.emit(isa.Arith, kind="add", a=products[0], b=products[1], output=products[0], relu=relu_of(op))
+    ctx.emit(isa.Rescale, input=products[0], output=ctx.output(), requant=isa.Requant(1, shift))

@@ -1,254 +1,40 @@
-"""The questions an op answers: `TopOp` (device independent) and `TpuOp` (one chip), and the contexts stages hand in.
+"""The questions an op answers: `TopOp` (device independent) and `TpuOp` (one chip).
 
-Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, LocalGenInterface ...). The contexts are
-protocols: an op says what it needs from a stage, the stage implements it, so that no import runs upward.
+Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, LocalGenInterface ...). What an op may ask
+in turn are the contexts of `tpusim.ops.contexts`; op modules find them here too.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import ClassVar
 
-import numpy as np
 from tpusim_kernels.prim.smallfloat import narrowed, widened
-from xdsl.dialects.builtin import NoneType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import NoneType, StringAttr
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from tpusim.chips import ChipSpec
-from tpusim.errors import ImportModelError
+from tpusim.chips import ChipSpec, load
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.commands import Command
-from tpusim.isa.region import View
-
-Array: TypeAlias = Any
-"""A JAX or NumPy array; None for an absent operand."""
-Shape: TypeAlias = tuple[int, ...]
-Window: TypeAlias = tuple[int, int]
-"""(index of the first element, number of elements) along one axis."""
-Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
-FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
-NumberMode: TypeAlias = Literal["int8", "f32", "f16", "bf16"]
-OpT = type[IRDLOperation]
-
-
-def logical_shape(shape: Shape) -> tuple[int, int, int, int]:
-    """(n, c, h, w) of a tensor of any rank: left aligned, w the product of axes >= 3 (layer_group.md 3, NORMAL)."""
-    n, c, h, *rest = (*shape, 1, 1, 1)
-    return n, c, h, int(np.prod(rest, dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class TensorSlice:
-    """A window per logical axis of one tensor."""
-
-    n: Window
-    c: Window
-    h: Window
-    w: Window
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """(n, c, h, w) sizes."""
-        return self.n[1], self.c[1], self.h[1], self.w[1]
-
-    @classmethod
-    def whole(cls, shape: Shape) -> "TensorSlice":
-        """The whole tensor."""
-        n, c, h, w = logical_shape(shape)
-        return cls((0, n), (0, c), (0, h), (0, w))
-
-
-# ----------------------------------------------------------------------------------------------- contexts of the stages
-
-
-@dataclass
-class OnnxNode:
-    """One ONNX node with its attributes as Python values; `take` marks an attribute as understood."""
-
-    op_type: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    taken: set[str] = field(default_factory=set[str])
-
-    def take(self, key: str, default: Any = None) -> Any:
-        """The attribute's value, or `default`."""
-        self.taken.add(key)
-        return self.attributes.get(key, default)
-
-    def refuse(self, why: str) -> ImportModelError:
-        """An error that names this node; raise it."""
-        return ImportModelError(f"{self.op_type} '{self.name}': {why}")
-
-
-class ImportContext(Protocol):
-    """What `from_onnx` may ask of the frontend."""
-
-    opset: int
-
-    def value(self, name: str) -> SSAValue:
-        """The SSA value of an ONNX tensor (a constant becomes a top.Weight); `none` for the empty name."""
-        ...
-
-    def constant(self, name: str) -> np.ndarray | None:
-        """The data of a constant tensor, None if the tensor is computed."""
-        ...
-
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight holding `array`."""
-        ...
-
-    def none(self) -> SSAValue:
-        """The top.None value."""
-        ...
-
-    def build(self, cls: OpT, operands: Sequence[SSAValue], attributes: Mapping[str, Attribute], name: str) -> SSAValue:
-        """Create an op with inferred result shape, f32, at location `name`; returns its first result."""
-        ...
-
-
-@dataclass(frozen=True)
-class QuantInfo:
-    """Scale, zero point and signedness of a tensor's stored integers (numerics.md 2.2)."""
-
-    scale: float
-    zero_point: int
-    signed: bool
-
-    @property
-    def dtype(self) -> str:
-        """The NumPy name: int8 or uint8."""
-        return "int8" if self.signed else "uint8"
-
-
-class LoweringContext(Protocol):
-    """What `lower` may ask of the lowering stage. Values of the top module go in, values of the tpu module come out."""
-
-    chip: ChipSpec
-    asymmetric: bool
-    """Whether integers have zero points in this run."""
-    weights: WeightStore
-
-    def mode(self, op: Operation) -> NumberMode:
-        """The number mode this op is to be lowered in."""
-        ...
-
-    def float_mode(self, op: Operation) -> FloatMode:
-        """The float type the op computes in when it does not compute in integers (numerics.md 12)."""
-        ...
-
-    def float_type(self, op: Operation) -> Attribute:
-        """The element type of `float_mode`."""
-        ...
-
-    def quant(self, value: SSAValue) -> QuantInfo | None:
-        """Scale and zero point of a top value; None if it is not calibrated."""
-        ...
-
-    def array(self, value: SSAValue) -> np.ndarray | None:
-        """The constant behind a value, None if it is computed or `none`."""
-        ...
-
-    def operand(self, value: SSAValue, mode: NumberMode, user: Operation) -> SSAValue:
-        """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed."""
-        ...
-
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight in the tpu module."""
-        ...
-
-    def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight in the float type of `op`."""
-        ...
-
-    def none(self) -> SSAValue:
-        """The top.None value of the tpu module."""
-        ...
-
-    def quantised_type(self, value: SSAValue) -> Attribute:
-        """The uniform element type of a calibrated top value."""
-        ...
-
-    def build(
-        self,
-        cls: OpT,
-        operands: Sequence[SSAValue],
-        attributes: Mapping[str, Attribute],
-        element: Attribute,
-        shape: Shape,
-        name: str,
-    ) -> SSAValue:
-        """Create a tpu op; returns its result."""
-        ...
-
-    def fallback(self, op: Operation, why: str) -> None:
-        """Record that an op runs in float although integers were asked for."""
-        ...
-
-
-class EmitContext(Protocol):
-    """What `emit` may ask of code generation: views of this slice's operands, and a place for the commands."""
-
-    chip: ChipSpec
-    local: bool
-    """True inside a layer group (operands in LMEM), False for a global layer (operands in GMEM)."""
-
-    def input(self, index: int, *, h: Window | None = None, w: Window | None = None) -> View:
-        """The view of operand `index` that this slice needs, optionally only a window of its rows or columns."""
-        ...
-
-    def input_slice(self, index: int) -> TensorSlice:
-        """Which part of operand `index` is at hand."""
-        ...
-
-    def output(self) -> View:
-        """The view of the result slice to write."""
-        ...
-
-    def output_slice(self) -> TensorSlice:
-        """Which part of the result is to be computed."""
-        ...
-
-    def buffer(self) -> int:
-        """LMEM byte offset of this op's work buffer."""
-        ...
-
-    def emit(self, cls: type[Command], **fields: Any) -> None:
-        """Append a TIU command (inside a GlobalKernel for a global layer)."""
-        ...
-
-    def move(self, source: View, target: View) -> None:
-        """Append a GDMA copy between views of GMEM (global layers of pure data movement)."""
-        ...
-
-    def fill(self, target: View, value: float) -> None:
-        """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
-        ...
-
-
-class ReorderContext(Protocol):
-    """What `reorder_weights` may ask of the weight-reorder pass."""
-
-    chip: ChipSpec
-    weights: WeightStore
-
-    def array(self, value: SSAValue) -> np.ndarray | None:
-        """The constant behind a value."""
-        ...
-
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight next to the op being reordered."""
-        ...
-
-    def none(self) -> SSAValue:
-        """A top.None value."""
-        ...
-
+from tpusim.ops.contexts import (
+    Array,
+    EmitContext,
+    FloatMode,
+    Holds,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    ReorderContext,
+)
+from tpusim.ops.contexts import NumberMode as NumberMode
+from tpusim.ops.contexts import OpT as OpT
+from tpusim.ops.contexts import QuantInfo as QuantInfo
+from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
+from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 
 # ------------------------------------------------------------------------------------------------------------- the ops
 
@@ -263,8 +49,9 @@ class RangeRule:
     signs agree (unify_skips_mixed_signs). mirrored: the output range is (-th, th) (Abs).
     backward_keep_min: step 5, input takes the output's max and keeps its min. product: step 3, the sign rule of a
     product. sum_sign: step 2, Add.
-    forward_without_multiplier: step 9 on chips without requant multipliers only (AvgPool on BM1684).
+    compare: step 7, both operands take their joint range. select: step 8, the branches of Where.
     difference: 3.1, step 3 and the mark of 3.4 for Sub. add_constant, sub_constant: step 2 (and the mark for SubConst).
+    A rule that depends on the chip is an op's `range_rule`.
     """
 
     fixed: tuple[float, float] | None = None
@@ -274,7 +61,6 @@ class RangeRule:
     backward: bool = False
     backward_keep_min: bool = False
     sign: bool = False
-    forward_without_multiplier: bool = False
     sum_sign: bool = False
     product: bool = False
     unify: bool = False
@@ -282,13 +68,16 @@ class RangeRule:
     difference: bool = False
     add_constant: bool = False
     sub_constant: bool = False
+    compare: bool = False
+    select: bool = False
 
 
 @dataclass(frozen=True)
 class FloatRule:
     """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
 
-    int8: where the op has no integer form in INT8 mode. f16, bf16: in those modes.
+    A chip's file names the ops for which it differs (`ChipSpec.float_exceptions`). int8: where the op has no integer
+    form in INT8 mode. f16, bf16: in those modes.
     """
 
     int8: FloatMode = "f16"
@@ -327,11 +116,32 @@ class TopOp(ShapedOp):
     """How the op takes part in threshold propagation."""
     FLOAT: ClassVar[FloatRule] = FloatRule()
     """Which float type the op runs in."""
+    HOLDS: ClassVar[Holds] = "real"
+    """What the results stand for."""
+    MOVES: ClassVar[bool] = False
+    """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
+    SPEC: ClassVar[tuple[str, ...]] = ()
+    """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
+
+    def verify_(self) -> None:
+        """Shapes as inferred, and no attribute that the op does not have: a misspelt one would silently do nothing."""
+        super().verify_()
+        known = set(type(self).get_irdl_definition().attributes)
+        for key in self.attributes.keys() - known:
+            near = get_close_matches(key, known, 1)
+            hint = f", did you mean '{near[0]}'" if near else ""
+            listed = ", ".join(sorted(known)) or "none"
+            raise VerifyException(f"{self.name} '{op_name(self)}': unknown attribute '{key}'{hint}; it has {listed}")
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue | Sequence[SSAValue]:
         """Import one node; returns the value of its first output, or the values of all of them."""
         raise NotImplementedError
+
+    def range_rule(self, chip: ChipSpec) -> RangeRule:
+        """How the op takes part in threshold propagation on a chip."""
+        del chip
+        return self.RANGE
 
     def flops(self) -> int:
         """Operations of one run; a multiply-add counts 2 (numerics.md 16, DN-27)."""
@@ -347,13 +157,44 @@ class TopOp(ShapedOp):
         """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
         return None
 
+    def constant_branches(self) -> tuple[float, ...]:
+        """The numbers an op that selects (Where) may select, none for any other op."""
+        return ()
+
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
         """The range of the result where propagation step 9 hands the operand's on: the same unless the op scales."""
         return source
 
+    def float_rule(self, ctx: LoweringContext) -> FloatRule:
+        """`FLOAT` with what the chip's file says otherwise (numerics.md 12)."""
+        rule, other = self.FLOAT, ctx.chip.float_exception(self.name)
+        if other is None:
+            return rule
+        return FloatRule(other.int8 or rule.int8, other.f16 or rule.f16, other.bf16 or rule.bf16)
+
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """Whether the op runs in f32 although its rule gives it the 16-bit type `wanted` (the conditions of 12.2)."""
+        del chip, wanted
+        return False
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
         raise NotImplementedError
+
+
+def chip_of(op: Operation) -> ChipSpec | None:
+    """The chip of the module an op stands in; None for an op on its own or in a module of no chip."""
+    root = op
+    while (parent := root.parent_op()) is not None:
+        root = parent
+    name = root.attributes.get("module.chip")
+    return load(name.data) if isinstance(name, StringAttr) else None
+
+
+def has_bf16_unit(op: Operation) -> bool:
+    """Whether the op runs on a chip whose float unit is BF16."""
+    chip = chip_of(op)
+    return chip is not None and chip.bf16_unit
 
 
 class TpuOp(ShapedOp):
@@ -361,11 +202,19 @@ class TpuOp(ShapedOp):
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = ()
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
+    """Types of group that know this op (layer_group.md 3)."""
+
+    def compact_operands(self) -> tuple[int, ...]:
+        """COMPACT_OPERANDS, as far as they do not depend on the chip."""
+        return self.COMPACT_OPERANDS
 
     def compute(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """`inference` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
         results = self.inference([None if x is None else widened(x) for x in operands])
-        return tuple(narrowed(y, storage_dtype(element_of(r))) for y, r in zip(results, self.results, strict=True))
+        types = [storage_dtype(element_of(r)) for r in self.results]
+        finite = any(t.itemsize == 2 and t.kind != "u" for t in types) and has_bf16_unit(self)
+        return tuple(narrowed(y, t, finite=finite) for y, t in zip(results, types, strict=True))
 
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""
@@ -385,10 +234,57 @@ class TpuOp(ShapedOp):
         del chip
         return "tpusim has no local form of this op"
 
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """Why this op, which can be local, cannot be in a group of type `kind`; None if it can (layer_group.md 3)."""
+        if kind not in self.GROUP_TYPES:
+            return f"{self.name} is not an op of {kind} groups"
+        if kind is GroupType.SMALL_C and not fills_lanes(shape_of(self.operands[0]), chip.lanes):
+            return f"the leading axes of {shape_of(self.operands[0])} do not fill {chip.lanes} lanes"
+        if kind is GroupType.GROUP_3D and chip.batch_packing:
+            return self._why_no_packed_depth()
+        return None
+
+    def _why_no_packed_depth(self) -> str | None:
+        """Depth lies with the batch in a 3D group, and elements below 4 bytes share words along the batch (4N, 2N)."""
+        for value in (*self.operands, *self.results):
+            if is_none(value) or len(shape_of(value)) < 5 or shape_of(value)[2] == 1:
+                continue
+            dtype = storage_dtype(element_of(value))
+            if dtype.itemsize < 4:
+                return f"batches of {dtype.name} are packed in words, which 3D groups cannot hold"
+        return None
+
+    def wants_3d(self) -> bool:
+        """Whether a group with this op is of type 3D (layer_group.md 3)."""
+        return False
+
+    def slides_over_depth(self) -> bool:
+        """Whether the op has windows over the depth of volumes: it works in 3D groups only (layer_group.md 2)."""
+        return False
+
+    def broadcasts_depth(self) -> bool:
+        """Whether operands with five axes differ in depth: alone in front of volume windows (layer_group.md 2)."""
+        return False
+
     def can_slice(self, axis: Axis) -> bool:
         """AllowDataSplit: whether the result may be cut along `axis` (layer_group.md 4)."""
         del axis
         return True
+
+    def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
+        """AllowDataSplit in a group of type `kind`, for ops whose axes differ by type."""
+        del kind
+        return self.can_slice(axis)
+
+    def splits_weight(self, operand: int) -> bool:
+        """Whether this constant operand is cut with the result instead of held whole (layer_group.md 7.5)."""
+        del operand
+        return False
+
+    def holds_operand(self, operand: int) -> bool:
+        """Whether this operand is loaded once and held if every slice needs all of it (layer_group.md 7.1, 8.5)."""
+        del operand
+        return False
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """Which window of `operand` a window of the result needs; None: cannot be cut so (layer_group.md 7.2).
@@ -402,10 +298,23 @@ class TpuOp(ShapedOp):
         """Whether the op can read its window out of a larger slice shared with other users (layer_group.md 7.3)."""
         return False
 
+    def shares_windows(self, chip: ChipSpec) -> bool:
+        """`accepts_margins`, as far as the chip's compiler allows it; convolutions know better (layer_group.md 7.3)."""
+        return self.accepts_margins() and not chip.conv_margins_only
+
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Work-buffer bytes per lane for one slice (layer_group.md 9.3)."""
         del chip, output, inputs
         return 0
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Whether a result laid out like this operand may take its bytes in local memory (layer_group.md 10.1, rule 6).
+
+        Every command that reads the operand comes before the first that writes the result, or does both element by
+        element.
+        """
+        del operand
+        return False
 
     # codegen
 
@@ -416,6 +325,19 @@ class TpuOp(ShapedOp):
     def emit(self, ctx: EmitContext) -> None:
         """Commands that compute one slice (local) or the whole result (global)."""
         raise NotImplementedError
+
+
+def holds(value: SSAValue) -> Holds:
+    """What a value of a top module stands for."""
+    owner = value.owner
+    while isinstance(owner, TopOp) and owner.MOVES:
+        owner = owner.operands[0].owner
+    return owner.HOLDS if isinstance(owner, TopOp) else "real"
+
+
+def reads_indices(op: Operation) -> bool:
+    """Whether an operand of a top op stands for indices, which neither bytes nor 16-bit floats hold exactly."""
+    return any(holds(value) == "index" for value in op.operands)
 
 
 def is_none(value: SSAValue) -> bool:

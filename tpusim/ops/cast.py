@@ -1,40 +1,82 @@
 """`tpu.Cast`: between float and quantised integers (numerics.md 8.1)."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 from tpusim_kernels import cast as kernels
+from tpusim_kernels.cv18xx import quantize_bf16
+from tpusim_kernels.prim.smallfloat import truncate_bf16
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext
+from tpusim.ops.base import Array, EmitContext, has_bf16_unit
 from tpusim.ops.families import UnaryTpu, value_dtype
+from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 
 @irdl_op_definition
 class TpuCast(UnaryTpu):
     """`tpu.Cast`: float -> uniform: sat(round-half-away(x * f32(1/s)) + z); uniform -> float: s * (q - z).
 
-    To f16 and bf16 the scale is rounded to the type first and the product once; float to float rounds once.
+    Indices (i32) -> float: the number itself. To f16 and bf16 the scale is rounded to the type first and the product
+    once; from bf16 to integers the reciprocal and the product are bf16 (numerics.md 8.1). Float to float rounds once.
+
+    On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))) and f32 -> bf16 a truncation. What stands at the ends of
+    the network runs on the CPU there: f32 -> int8 ("quant") and int8 -> f32 have the form of the other chips.
     """
 
     name = "tpu.Cast"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """As the chip: the reciprocal in double, narrowed; the product in f32; the zero point after rounding."""
         source, target = uniform_of(self.input), uniform_of(self.output)
+        if target is not None and source is None and self._in_bf16:
+            scale = bf16_reciprocal(target)
+            return (quantize_bf16(operands[0], scale, out_dtype=value_dtype(self.output)),)
         if target is not None and source is None:
             zero = target.zero_point.value.data
-            return (kernels.quantize(operands[0], _reciprocal(target), zero, out_dtype=value_dtype(self.output)),)
+            y = kernels.quantize(
+                operands[0],
+                self._reciprocal(target),
+                zero,
+                out_dtype=value_dtype(self.output),
+                through_bf16=self._from_bf16(),
+            )
+            return (y,)
+        if source is None and _is_index(self.input):
+            return (kernels.dequantize(operands[0], np.float32(1), 0),)
         if source is not None and target is None:
             return (kernels.dequantize(operands[0], self._step(source), source.zero_point.value.data),)
-        return (operands[0],)
+        return (truncate_bf16(operands[0]),) if self._truncates else (operands[0],)
+
+    @property
+    def _in_bf16(self) -> bool:
+        """Whether a bf16 operand is quantised on a chip whose float unit is BF16."""
+        return storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16 and has_bf16_unit(self)
+
+    @property
+    def _truncates(self) -> bool:
+        """Whether an f32 becomes the bf16 of a chip whose float unit is BF16."""
+        types = [storage_dtype(element_of(v)) for v in (self.input, self.output)]
+        return types == [np.float32, ml_dtypes.bfloat16] and has_bf16_unit(self)
 
     def _step(self, source: UniformType) -> np.float32:
         """The scale that multiplies integers: rounded to a 16-bit result type first (numerics.md 8.1)."""
         kind = storage_dtype(element_of(self.output))
         return np.float32(np.float32(source.scale.data).astype(kind))
+
+    def _from_bf16(self) -> bool:
+        return storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16
+
+    def _reciprocal(self, target: UniformType) -> np.float32:
+        """1/s in double, narrowed to f32, and to bf16 for a bf16 operand."""
+        return bf16_reciprocal(target) if self._from_bf16() else np.float32(1.0 / target.scale.data)
 
     def accepts_margins(self) -> bool:
         """Element-wise: margins pass through."""
@@ -44,13 +86,25 @@ class TpuCast(UnaryTpu):
         """RQ rq0 to integers, DQ dq0 to float, else a copy."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         views = {"input": ctx.input(0), "output": ctx.output()}
-        if target is not None and source is None:
-            ctx.emit(isa.Quantize, scale=float(_reciprocal(target)), zero_point=target.zero_point.value.data, **views)
+        if target is not None and source is None and self._in_bf16:
+            ctx.emit(isa.Quantize, scale=float(bf16_reciprocal(target)), bf16=True, **views)
+        elif target is not None and source is None:
+            zero = target.zero_point.value.data
+            ctx.emit(isa.Quantize, scale=float(self._reciprocal(target)), zero_point=zero, **views)
+        elif source is None and _is_index(self.input):
+            ctx.emit(isa.Dequantize, scale=1.0, **views)
         elif source is not None and target is None:
             ctx.emit(isa.Dequantize, scale=float(self._step(source)), zero_point=source.zero_point.value.data, **views)
         else:
-            ctx.emit(isa.Arith, kind="copy", a=views["input"], output=views["output"])
+            kind = "truncate" if self._truncates else "copy"
+            ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"])
 
 
-def _reciprocal(uniform: UniformType) -> np.float32:
-    return np.float32(1.0 / uniform.scale.data)
+def bf16_reciprocal(uniform: UniformType) -> np.float32:
+    """BF16(1/s) (numerics.md 8.1)."""
+    return np.float32(np.float32(1.0 / uniform.scale.data).astype(ml_dtypes.bfloat16))
+
+
+def _is_index(value: SSAValue) -> bool:
+    """Whether a value is stored as plain integers."""
+    return isinstance(element_of(value), IntegerType)

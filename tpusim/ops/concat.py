@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import jax.numpy as jnp
-from xdsl.dialects.builtin import IntegerAttr, TensorType
-from xdsl.ir import SSAValue
+from tpusim_kernels.arith import mulshift_int
+from tpusim_kernels.prim.multiplier import small_multiplier
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import lmem_bytes
+from tpusim.isa.layout import activation_view, lmem_bytes
+from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -28,8 +31,10 @@ from tpusim.ops.base import (
     Window,
     logical_shape,
 )
-from tpusim.ops.families import command_dtype, part_of, shorter_axes
+from tpusim.ops.families import command_dtype, part_of, shorter_axes, value_dtype
+from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.rescale import requantised
+from tpusim.ops.small_multiplier import SAME, threshold, why_no_small_multipliers
 
 LOGICAL: tuple[Axis, ...] = ("n", "c", "h", "w")
 
@@ -50,6 +55,7 @@ class TopConcat(TopOp):
     """`top.Concat`: the operands one after the other along `axis`."""
 
     name = "top.Concat"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "5.6")
     ONNX: ClassVar[tuple[str, ...]] = ("Concat",)
     RANGE: ClassVar[RangeRule] = RangeRule(unify=True, unify_skips_mixed_signs=True)
 
@@ -80,12 +86,28 @@ class TopConcat(TopOp):
         """tpu.Concat of operands brought to the output's scale, zero point and sign; in float with a constant."""
         shape, name, attributes = shape_of(self.output), op_name(self), {"axis": self.axis}
         if ctx.mode(self) == "int8":
+            if ctx.chip.requant == "qdm" and why_no_small_multipliers(ctx, self.inputs) is None:
+                return self._lower_inside(ctx)
             operands = self._lower_int8(ctx)
             if not isinstance(operands, str):
                 return ctx.build(TpuConcat, operands, attributes, ctx.quantised_type(self.output), shape, name)
             ctx.fallback(self, operands)
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         return ctx.build(TpuConcat, operands, attributes, ctx.float_type(self), shape, name)
+
+    def _lower_inside(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx: an 8-bit multiplier and shift per operand, (1, 0) where the thresholds agree (numerics.md 9.0)."""
+        out, fits = threshold(self.output), list[tuple[int, int]]()
+        for value in self.inputs:
+            own = threshold(value)
+            fits.append((1, 0) if abs(own - out) <= SAME else small_multiplier(own / out))
+        attributes: dict[str, Attribute] = {"axis": self.axis}
+        if any(ctx.quant(v) != ctx.quant(self.output) for v in self.inputs):
+            attributes["multipliers"] = ints_attr(m for m, _ in fits)
+            attributes["rshifts"] = ints_attr(r for _, r in fits)
+        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuConcat, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible."""
@@ -101,7 +123,7 @@ class TopConcat(TopOp):
             source = ctx.quant(value)
             assert source is not None  # asked above
             name = f"{op_name(self)}_requant{i}"
-            operand = requantised(ctx, ctx.operand(value, "int8", self), source, self.output, name)
+            operand = requantised(ctx, self, ctx.operand(value, "int8", self), source, self.output, name)
             if operand is None:
                 return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
             found.append(operand)
@@ -110,13 +132,19 @@ class TopConcat(TopOp):
 
 @irdl_op_definition
 class TpuConcat(TpuOp):
-    """`tpu.Concat`: a byte move; all operands have the output's stored type."""
+    """`tpu.Concat`: a byte move; all operands have the output's stored type.
+
+    With multipliers (CV18xx) each operand is sat(RSR(q*m_i, r_i, HALF_UP)) first.
+    """
 
     name = "tpu.Concat"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
     inputs = var_operand_def(TensorType)
     output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
+    multipliers = opt_attr_def(ArrayAttr)
+    rshifts = opt_attr_def(ArrayAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
     @property
@@ -125,13 +153,25 @@ class TpuConcat(TpuOp):
         return self.axis.value.data
 
     def infer(self) -> tuple[Shape, ...]:
-        """Extents added up along the axis, element types equal."""
-        if any(element_of(v) != element_of(self.output) for v in self.inputs):
+        """Extents added up along the axis, element types equal unless the operands are scaled."""
+        if self.multipliers is None and any(element_of(v) != element_of(self.output) for v in self.inputs):
             raise ValueError("operands of the output's element type are required; requantise the others first")
         return (joined_shape([shape_of(v) for v in self.inputs], self.along),)
 
+    @property
+    def scaling(self) -> tuple[tuple[int, int], ...] | None:
+        """(multiplier, right shift) of each operand, None where bytes are only moved."""
+        if self.multipliers is None or self.rshifts is None:
+            return None
+        return tuple(zip(ints(self.multipliers), ints(self.rshifts), strict=True))
+
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The joined array."""
+        if self.scaling is not None:
+            dtype = value_dtype(self.output)
+            operands = [
+                mulshift_int(x, m, r, 0, 0, out_dtype=dtype) for x, (m, r) in zip(operands, self.scaling, strict=True)
+            ]
         return (jnp.concatenate(list(operands), axis=self.along),)
 
     @property
@@ -142,7 +182,8 @@ class TpuConcat(TpuOp):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axes 1 to 3 of at most four (layer_group.md 2)."""
-        del chip
+        if chip.requant == "qdm" and self.along != 1:
+            return f"{chip.name} joins channels only in local memory"
         if len(shape_of(self.output)) > 4:
             return "rank above 4"
         return "the batch is joined" if self.along == 0 else None
@@ -165,7 +206,9 @@ class TpuConcat(TpuOp):
         return True
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """Axis 1 with margins: out, else 0 (layer_group.md 9.3)."""
+        """Axis 1 with margins: out, else 0 (layer_group.md 9.3); a scaled operand on its way into the result."""
+        if self.scaling is not None:
+            return max(lmem_bytes(x.shape, "i8", chip) for x in inputs if x is not None)
         margins = any(x is not None and x.shape[2:] != output.shape[2:] for x in inputs)
         if self.along != 1 or not margins:
             return 0
@@ -178,13 +221,28 @@ class TpuConcat(TpuOp):
         """
         out = ctx.output()
         views = [ctx.input(i) for i in range(len(self.inputs))]
+        if self.scaling is not None and not ctx.local:
+            steps: dict[str, float | int | str | bool] = {"axis": self.along}
+            for i, (m, r) in enumerate(self.scaling):
+                steps |= {f"m{i}": m, f"r{i}": r}
+            ctx.emit(isa.Fn, function="concat_shift", inputs=tuple(views), output=out, params=steps)
+            return
         if not ctx.local and self.along == out.batch_axis and out.interleave > 1:
             params: dict[str, float | int | str | bool] = {"axis": self.along}
             ctx.emit(isa.Fn, function="concat", inputs=tuple(views), output=out, params=params)
             return
-        for view, offset in zip(views, self.offsets, strict=True):
+        for i, (view, offset) in enumerate(zip(views, self.offsets, strict=True)):
+            view = self._scaled(ctx, i, view)
             part = part_of(out, self.along, offset, view.shape, ctx.chip)
             if ctx.local:
                 ctx.emit(isa.LaneCopy, input=view, output=part)
             else:
                 ctx.move(*shorter_axes(view, part))
+
+    def _scaled(self, ctx: EmitContext, index: int, view: View) -> View:
+        """An operand at the output's scale, in the work buffer where it has another one."""
+        if self.scaling is None or self.scaling[index] == (1, 0):
+            return view
+        target = activation_view(ctx.buffer(), view.shape, view.dtype, ctx.chip)  # type: ignore[arg-type]
+        ctx.emit(isa.Rescale, input=view, output=target, requant=isa.Requant(*self.scaling[index]))
+        return target

@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit, best_fit_positive, bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.multiplier import best_fit, bm1684_multiplier, bm1684_right_shift
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, f32
+from tpusim_kernels.prim.table import Bytes, byte_table
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -23,9 +24,11 @@ from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
+from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
 from tpusim.ops.base import (
     Array,
     EmitContext,
+    FloatMode,
     ImportContext,
     LoweringContext,
     OnnxNode,
@@ -47,9 +50,12 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
-from tpusim.ops.rescale import TpuMulShift, requantised
+from tpusim.ops.logical import EVERY_TYPE, WITH_MM, GroupType
+from tpusim.ops.minmax import TpuMax, TpuMin
+from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, positive_fit, requantised
 
-F16_MAX = float(np.finfo(np.float16).max)
+LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
+"""The largest finite number of the 16-bit types."""
 ACCUMULATOR = 2**31
 """The accumulator is 32 bits wide and never wraps (numerics.md DN-03)."""
 LARGEST_TERM = 255 * 127
@@ -112,18 +118,17 @@ class ConstTop(UnaryTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        mode, element = ctx.float_mode(self), ctx.float_type(self)
-        if mode == "f16" and abs(self.number) > F16_MAX:  # numerics.md 12.2; bf16 reaches as far as f32
-            mode, element = "f32", f32
         attributes = {"const_val": self.const_val, **self.extra()}
         attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
-        operand = ctx.operand(self.input, mode, self)
-        return ctx.build(self.TPU, [operand], attributes, element, shape_of(self.output), op_name(self))
+        operand = ctx.operand(self.input, ctx.float_mode(self), self)
+        return ctx.build(self.TPU, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
+        if ctx.chip.requant == "qdm":
+            return self.build_table(ctx, x, y)
         found = self.integer_form(ctx, x, y)
         if isinstance(found, str):
             return found
@@ -131,7 +136,20 @@ class ConstTop(UnaryTop):
             return f"the constant {self.number:.6g} leaves 32 bits"
         return self.build_int8(ctx, ctx.operand(self.input, "int8", self), found)
 
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue:
+    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """CV18xx: the op, and its relu, as a lookup table (numerics.md 10); or why there is none."""
+        number, reverse, relu, kind = self.number, reversed_(self), relu_of(self), self.KIND
+
+        def function(values: np.ndarray) -> np.ndarray:
+            found = values * number if kind == "mul" else (number - values if reverse else values - number)
+            return np.maximum(found, 0.0) if relu else found
+
+        entries = byte_table(function, Bytes(x.scale, 0, x.signed), Bytes(y.scale, 0, y.signed))
+        name = op_name(self)
+        operands = [ctx.operand(self.input, "int8", self), ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))]
+        return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
+
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """The tpu op on the operand's bytes."""
         attributes: dict[str, Attribute] = {
             "const_val": float_attr(found.constant), "multiplier": int_attr(found.multiplier),
@@ -163,15 +181,16 @@ def reversed_(op: Operation) -> bool:
     return isinstance(attribute, IntegerAttr) and bool(attribute.value.data)
 
 
-def shifted_constant(number: float, x: QuantInfo, y: QuantInfo, chip: ChipSpec) -> Constants | str:
+def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantInfo, y: QuantInfo) -> Constants | str:
     """m, r and C of AddConst and SubConst (numerics.md 9.3)."""
-    if chip.requant_words == 0:
+    number = op.number
+    if ctx.chip.requant == "shift":
         r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
         return Constants(bm1684_multiplier(1.0, r, x.scale, y.scale), r, float(_int16(number * 2.0**r / y.scale)))
-    try:
-        m, r = best_fit_positive(x.scale / y.scale)
-    except ValueError:
-        return "the input's scale is more than 126 times the output's"
+    fit = positive_fit(ctx, op, x.scale / y.scale)
+    if fit is None:
+        return TOO_LARGE
+    m, r = fit
     return Constants(m, r, float(round_half_away(number / y.scale)) * 2.0**r)
 
 
@@ -294,6 +313,7 @@ class TpuMulConst(ConstTpu):
     """`tpu.MulConst`: relu(RSR((q - z_in)*m, r) + z_out), or x*c."""
 
     name = "tpu.MulConst"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     KIND: ClassVar[Kind] = "mul"
 
 
@@ -302,6 +322,7 @@ class TopMulConst(ConstTop):
     """`top.MulConst`: x * const_val, optional relu."""
 
     name = "top.MulConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
     ONNX: ClassVar[tuple[str, ...]] = ("Neg",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     TPU: ClassVar[OpT] = TpuMulConst
@@ -324,9 +345,14 @@ class TopMulConst(ConstTop):
         """Mul by a scalar weight."""
         return (MulToMulConst(weights),)
 
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """A constant outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
+        del chip
+        return abs(self.number) > LARGEST[wanted]
+
     def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
         """(m, r) of s_in/s_out*c: best fit general, 8 bit; BM1684 by numerics.md 5.4."""
-        if ctx.chip.requant_words == 0:
+        if ctx.chip.requant == "shift":
             r = max(bm1684_right_shift(self.number, x.scale, y.scale)[1], 0)
             return Constants(bm1684_multiplier(self.number, r, x.scale, y.scale), r)
         try:
@@ -334,9 +360,9 @@ class TopMulConst(ConstTop):
         except ValueError as error:
             return str(error)
 
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue:
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """tpu.MulShift where the chip has multipliers and no relu follows, else tpu.MulConst."""
-        if ctx.chip.requant_words == 0 or relu_of(self):
+        if ctx.chip.requant == "shift" or relu_of(self):
             return super().build_int8(ctx, operand, found)
         attributes = {"multiplier": int_attr(found.multiplier), "rshift": int_attr(found.rshift)}
         element = ctx.quantised_type(self.output)
@@ -351,6 +377,7 @@ class TpuAddConst(ConstTpu):
     """`tpu.AddConst`: sat(relu(RSR(q*m + C, r))), or x + c."""
 
     name = "tpu.AddConst"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     KIND: ClassVar[Kind] = "add"
 
 
@@ -359,6 +386,7 @@ class TopAddConst(ConstTop):
     """`top.AddConst`: x + const_val, optional relu."""
 
     name = "top.AddConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(add_constant=True)
     TPU: ClassVar[OpT] = TpuAddConst
     KIND: ClassVar[Kind] = "add"
@@ -368,11 +396,17 @@ class TopAddConst(ConstTop):
         """Add of a scalar weight."""
         return (AddToAddConst(weights),)
 
+    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """CV18xx has no rule for it (DN-13)."""
+        del x, y
+        ctx.decision(self, "DN-13")
+        return "this chip has no integer form of it (numerics.md 9.3)"
+
     def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
         """Symmetric only (numerics.md 12.1)."""
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
-        return shifted_constant(self.number, x, y, ctx.chip)
+        return shifted_constant(ctx, self, x, y)
 
 
 @irdl_op_definition
@@ -390,6 +424,7 @@ class TopSubConst(ConstTop):
     """`top.SubConst`: x - const_val, or const_val - x if `is_reverse`; optional relu."""
 
     name = "top.SubConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(sub_constant=True)
     TPU: ClassVar[OpT] = TpuSubConst
     KIND: ClassVar[Kind] = "sub"
@@ -407,7 +442,7 @@ class TopSubConst(ConstTop):
 
     def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
         """As AddConst; with zero points C contains z_in*m."""
-        found = shifted_constant(self.number, x, y, ctx.chip)
+        found = shifted_constant(ctx, self, x, y)
         if isinstance(found, str) or not x.zero_point:
             return found
         return Constants(found.multiplier, found.rshift, found.constant + x.zero_point * found.multiplier)
@@ -420,13 +455,25 @@ class ExtremeConstTop(ConstTop):
     """The larger or smaller of an element and a number; input and output share one scale."""
 
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+    TENSORS: ClassVar[OpT]
+    """The op of two tensors, to which CV18xx lowers with a constant one."""
+
+    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """CV18xx: the largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
+        name, shape = op_name(self), shape_of(self.output)
+        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), x, self.output, name + "_requant")
+        assert operand is not None  # small multipliers always fit
+        stored = np.full(shape, saturate_np(round_half_away(self.number / y.scale), "int8"), np.int8)
+        operands = [operand, ctx.weight(name + "_const", stored)]
+        attributes = relu_attributes(relu_of(self))
+        return ctx.build(self.TENSORS, operands, attributes, ctx.quantised_type(self.output), shape, name)
 
     def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
         """Multiplier 1, no shift, C = round(c/s) + z (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
 
         The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
         """
-        if ctx.chip.requant_words > 0:
+        if ctx.chip.requant != "shift":
             return Constants(1, 0, float(round_half_away(self.number / y.scale)) + y.zero_point)
         r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
         for _ in range(EXTRA_DECREMENTS):
@@ -443,12 +490,14 @@ class ExtremeConstTop(ConstTop):
             return "relu with a zero point"
         return super()._lower_int8(ctx)
 
-    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue:
-        """The tpu op on bytes of the output's scale."""
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
+        """The tpu op on bytes of the output's scale, or why there is none."""
         source = ctx.quant(self.input)
         assert source is not None  # held by the caller
-        same = requantised(ctx, operand, source, self.output, op_name(self) + "_requant")
-        return super().build_int8(ctx, operand if same is None else same, found)
+        if ctx.asymmetric:
+            ctx.decision(self, "DN-15")
+        same = requantised(ctx, self, operand, source, self.output, op_name(self) + "_requant")
+        return TOO_LARGE if same is None else super().build_int8(ctx, same, found)
 
 
 @irdl_op_definition
@@ -464,7 +513,9 @@ class TopMaxConst(ExtremeConstTop):
     """`top.MaxConst`: max(x, const_val), optional relu."""
 
     name = "top.MaxConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
     TPU: ClassVar[OpT] = TpuMaxConst
+    TENSORS: ClassVar[OpT] = TpuMax
     KIND: ClassVar[Kind] = "max"
 
     @classmethod
@@ -486,7 +537,9 @@ class TopMinConst(ExtremeConstTop):
     """`top.MinConst`: min(x, const_val), optional relu."""
 
     name = "top.MinConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
     TPU: ClassVar[OpT] = TpuMinConst
+    TENSORS: ClassVar[OpT] = TpuMin
     KIND: ClassVar[Kind] = "min"
 
     @classmethod

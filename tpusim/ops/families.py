@@ -1,6 +1,7 @@
 """Answers that families of ops share, so that an op file states only what is special about its op."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import prod
 
 import msgspec
 import numpy as np
@@ -15,9 +16,9 @@ from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints_attr, op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
+from tpusim.isa.layout import align, ceil_div, element_bytes, gmem_strides, lmem_strides
 from tpusim.isa.region import DType, View, dtype_of
-from tpusim.ops.base import Array, EmitContext, OnnxNode, Shape, TopOp, TpuOp, Window
+from tpusim.ops.base import Array, EmitContext, GroupType, OnnxNode, Shape, TensorSlice, TopOp, TpuOp, Window
 from tpusim.ops.structure import TopWeight
 
 
@@ -120,9 +121,27 @@ class NaryTpu(TpuOp):
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Operands of equal rank, up to 4 (layer_group.md 2)."""
+        """Operands of equal rank, up to 5; axes 3 and 4 broadcast alike (layer_group.md 2)."""
         del chip
         return broadcast_why_global([shape_of(v) for v in self.inputs])
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """SMALL_C: operands of one shape. 3D: n and d, which lie along one axis there, broadcast both or none."""
+        shapes = {shape_of(v) for v in self.inputs}
+        if kind is GroupType.SMALL_C and len(shapes) > 1:
+            return f"{self.name} broadcasts {sorted(shapes)}; SMALL_C joins axes of one shape only"
+        if kind is GroupType.GROUP_3D and (why := mixed_depth(shapes)) is not None:
+            return f"{self.name} {why}"
+        return super().why_not_in(kind, chip)
+
+    def broadcasts_depth(self) -> bool:
+        """Whether operands with five axes differ in depth (layer_group.md 2)."""
+        return len({s[2] for s in map(shape_of, self.inputs) if len(s) == 5}) > 1
+
+    def splits_weight(self, operand: int) -> bool:
+        """A constant is cut as the result is (layer_group.md 7.5)."""
+        del operand
+        return True
 
     def accepts_margins(self) -> bool:
         """Element-wise ops read any window."""
@@ -155,34 +174,34 @@ def zero_point(value: object) -> int:
 
 
 def onnx_window(node: OnnxNode, spatial: Shape, kernel: Shape | None = None) -> dict[str, Attribute]:
-    """kernel_shape, strides, pads (top, left, bottom, right) and dilations of a 2-D ONNX Conv or pool.
+    """kernel_shape, strides, pads (all befores, then all afters) and dilations of a 2-D or 3-D ONNX Conv or pool.
 
     auto_pad is resolved for the input extent `spatial`; pools may use ceil_mode, which becomes larger end pads. A 1-D
     window becomes a column: (k, 1) over (w, 1).
     """
     kernel = tuple(node.take("kernel_shape", kernel or ()))
-    if len(kernel) not in (1, 2) or len(spatial) != len(kernel):
-        raise node.refuse(f"a 1-D or 2-D kernel_shape is required, got {list(kernel)}")
+    if len(kernel) not in (1, 2, 3) or len(spatial) != len(kernel):
+        raise node.refuse(f"a 1-D, 2-D or 3-D kernel_shape is required, got {list(kernel)}")
     strides = tuple(node.take("strides", (1,) * len(kernel)))
     dilations = tuple(node.take("dilations", (1,) * len(kernel)))
     pads = list(node.take("pads", (0, 0) * len(kernel)))
     if len(kernel) == 1:
         spatial, kernel, strides, dilations = (*spatial, 1), (*kernel, 1), (*strides, 1), (*dilations, 1)
         pads = [pads[0], 0, pads[1], 0]
-    auto = node.take("auto_pad", "NOTSET")
+    auto, axes = node.take("auto_pad", "NOTSET"), len(kernel)
     if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise node.refuse(f"auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER is required, got {auto!r}")
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if auto == "VALID":
-        pads = [0, 0, 0, 0]
+        pads = [0, 0] * axes
     elif auto != "NOTSET":
-        for i in range(2):
+        for i in range(axes):
             total = max((-(-spatial[i] // strides[i]) - 1) * strides[i] + reach[i] - spatial[i], 0)
             small, large = total // 2, total - total // 2
-            pads[i], pads[i + 2] = (small, large) if auto == "SAME_UPPER" else (large, small)
+            pads[i], pads[i + axes] = (small, large) if auto == "SAME_UPPER" else (large, small)
     if node.take("ceil_mode", 0):
-        for i in range(2):
-            pads[i + 2] += _ceil_extra(spatial[i], reach[i], strides[i], pads[i], pads[i + 2])
+        for i in range(axes):
+            pads[i + axes] += _ceil_extra(spatial[i], reach[i], strides[i], pads[i], pads[i + axes])
     return {
         "kernel_shape": ints_attr(kernel), "strides": ints_attr(strides), "pads": ints_attr(pads),
         "dilations": ints_attr(dilations),
@@ -221,16 +240,31 @@ def relu_limit_of(op: Operation) -> float:
 
 
 def broadcast_why_global(shapes: Sequence[Shape]) -> str | None:
-    """Why a broadcasting op cannot be local: operands need equal rank, up to 4 (layer_group.md 2)."""
+    """Why a broadcasting op cannot be local: equal rank up to 5, axes 3 and 4 broadcast alike (layer_group.md 2)."""
     if len({len(s) for s in shapes}) > 1:
         return f"operands of different rank ({', '.join(str(len(s)) for s in shapes)})"
-    return None if len(shapes[0]) <= 4 else "operands of rank above 4"
+    if len(shapes[0]) > 5:
+        return "operands of rank above 5"
+    if len(shapes[0]) == 5 and any(
+        s[3:] not in ((1, 1), np.broadcast_shapes(*(t[3:] for t in shapes))) for s in shapes
+    ):
+        return f"axes 3 and 4 of {' and '.join(map(str, shapes))} do not broadcast alike"
+    return None
 
 
-def constant_operand(constant: np.ndarray) -> tuple[np.ndarray, float]:
-    """(stored integers, scale) of a constant operand of Add or Mul (numerics.md 9.3)."""
+def mixed_depth(shapes: Iterable[Shape]) -> str | None:
+    """Why operands cannot be in a 3D group: n and d, which lie along one axis there, broadcast both or none."""
+    found = sorted(set(shapes))
+    pairs = {(s[0], s[2]) for s in found if len(s) == 5}
+    if pairs <= {(1, 1), max(pairs, default=(1, 1), key=prod)}:
+        return None
+    return f"broadcasts {found} along one of n and d, which are one axis in a 3D group"
+
+
+def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.ndarray, float]:
+    """(stored integers, scale) of a constant operand of Add or Mul (numerics.md 9.3); signed: int8 in any case."""
     largest = float(np.abs(constant).max()) or 1.0
-    signed = bool((constant < 0).any())
+    signed = signed or bool((constant < 0).any())
     limit = 127 if signed else 255
     stored = saturate_np(round_half_away(constant.astype(np.float64) * limit / largest), "int8" if signed else "uint8")
     return stored, largest / limit
@@ -304,6 +338,13 @@ def part_of(view: View, axis: int, offset: int, shape: Shape, chip: ChipSpec) ->
     return msgspec.structs.replace(
         view, address=view.address + step * unit, shape=tuple(shape), layout="strided", strides=strides, lane=lane
     )
+
+
+def norm_work_bytes(output: TensorSlice, chip: ChipSpec) -> int:
+    """Work area of a normalisation: two f32 copies and two per-channel scalars (layer_group.md DL-05)."""
+    n, c, h, w = output.shape
+    vector, rows = chip.eu_elements(4), ceil_div(c, chip.lanes)
+    return 2 * n * rows * align(h * w, vector) * 4 + 2 * rows * vector * 4
 
 
 def constant_of(value: SSAValue, weights: WeightStore) -> np.ndarray | None:

@@ -1,4 +1,4 @@
-"""LayerNorm, GroupNorm and InstanceNorm, in float on every chip (numerics.md 11.2, 12)."""
+"""LayerNorm, in float on every chip (numerics.md 11.2, 12)."""
 
 from collections.abc import Sequence
 from math import prod
@@ -6,38 +6,48 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import norm as kernels
+from tpusim_kernels.prim.floattable import POWERS, power_table
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import (
     Array,
+    Axis,
     EmitContext,
-    FloatRule,
+    GroupType,
     ImportContext,
     LoweringContext,
     OnnxNode,
-    OpT,
+    ReorderContext,
     Shape,
+    TensorSlice,
     TopOp,
     TpuOp,
+    Window,
     is_none,
 )
-
-# ----------------------------------------------------------------------------------------------------------- LayerNorm
+from tpusim.ops.families import norm_work_bytes
+from tpusim.ops.logical import AXES, EVERY_TYPE, WHOLE
+from tpusim.ops.structure import TopWeight
 
 
 def layernorm_shape(op: Operation, axis: int) -> Shape:
-    """The input's shape. Raises ValueError unless weight and bias broadcast to its axes from `axis` on."""
+    """The input's shape. Raises ValueError unless weight and bias broadcast to its axes from `axis` on.
+
+    They may have axes of length 1 before those, as the chip's layout does.
+    """
     x = shape_of(op.operands[0])
     if not 0 <= axis < len(x):
         raise ValueError(f"an axis in [0, {len(x)}) is required, got {axis}")
-    for value in op.operands[1:]:
-        if not is_none(value) and np.broadcast_shapes(shape_of(value), x[axis:]) != x[axis:]:
+    for value in op.operands[1:3]:
+        wanted = (1,) * axis + x[axis:]
+        if not is_none(value) and np.broadcast_shapes(shape_of(value), wanted) != wanted:
             raise ValueError(f"weight and bias must broadcast to {x[axis:]}, got {shape_of(value)}")
     return x
 
@@ -47,6 +57,7 @@ class TopLayerNorm(TopOp):
     """`top.LayerNorm`: (x - mean)/sqrt(variance + eps)*weight + bias over the axes from `axis` on, biased variance."""
 
     name = "top.LayerNorm"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.2", "12.1")
     ONNX: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
 
     input = operand_def(TensorType)
@@ -86,20 +97,30 @@ class TopLayerNorm(TopOp):
         if ctx.mode(self) == "int8":
             ctx.fallback(self, "LayerNorm has no integer form (numerics.md 12.1)")
         mode = ctx.float_mode(self)
+        if mode == "f16":
+            ctx.decision(self, "DN-21")
         operands = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in self.operands]
+        if ctx.chip.float_tables:
+            operands += table_weights(ctx, op_name(self), power_table(POWERS["RSQRT"]))
         attributes: dict[str, Attribute] = {"axis": self.axis, "eps": self.eps}
         return ctx.build(TpuLayerNorm, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
 class TpuLayerNorm(TpuOp):
-    """`tpu.LayerNorm`: f32 with one rounding at the output (DN-21), or every step rounded to BF16 (11.2)."""
+    """`tpu.LayerNorm`: f32 with one rounding at the output (DN-21), or every step rounded to BF16 (11.2).
+
+    tables: exponent and mantissa entries of x^-0.5, on a chip that finds the root by table; else none.
+    """
 
     name = "tpu.LayerNorm"
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)
     weight = operand_def(TensorType | NoneType)
     bias = operand_def(TensorType | NoneType)
+    tables = var_operand_def(TensorType)
     output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
     eps = attr_def(FloatAttr)
@@ -114,184 +135,84 @@ class TpuLayerNorm(TpuOp):
         return storage_dtype(element_of(self.output)).name == "bfloat16"
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """By the output's type."""
+        """By tables, else by the output's type."""
+        if self.tables:
+            return (kernels.layernorm_tables(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
         compute = kernels.layernorm_bf16 if self._in_bf16 else kernels.layernorm_float
         return (compute(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
 
+    def reorder_weights(self, ctx: ReorderContext) -> None:
+        """Constants get the input's rank, so that their elements lie where those of the input do."""
+        rank = len(shape_of(self.input))
+        for index in (1, 2):
+            value = self.operands[index]
+            data = None if is_none(value) else ctx.array(value)
+            if data is not None and data.ndim < rank:
+                shape = (1,) * (rank - data.ndim) + data.shape
+                self.operands[index] = ctx.weight(f"{value_name(value)}_rank{rank}", data.reshape(shape))
+
     def why_global(self, chip: ChipSpec) -> str | None:
-        """No local form in this version (layer_group.md 2 allows axes 1 to 4)."""
-        del chip
-        return "the layer norm reduces whole axes"
+        """Local along axes from 1 on, up to rank 5, with constant weight and bias (layer_group.md 2)."""
+        if not chip.whole_axes_local:
+            return f"the layer norm has no local form on {chip.name}"
+        rank, axis = len(shape_of(self.input)), self.axis.value.data
+        if axis < 1 or rank > 5:
+            return f"a layer norm of rank {rank} from axis {axis} on; local are axes 1 to 4"
+        for value in (self.weight, self.bias):
+            if not is_none(value) and (not isinstance(value.owner, TopWeight) or len(shape_of(value)) != rank):
+                return "weight or bias is not constant"
+        return None
+
+    def wants_3d(self) -> bool:
+        """Five axes make a 3D group (layer_group.md 3)."""
+        return len(shape_of(self.input)) == 5
+
+    def _view_axis(self, kind: GroupType) -> int | None:
+        """Its axis among (n, c, h, w) as local memory has them; None where d, which lies with n, would be in it."""
+        rank, axis = len(shape_of(self.input)), self.axis.value.data
+        if kind is GroupType.SMALL_C:
+            return 2 if axis == rank - 1 else None
+        if kind is GroupType.GROUP_3D and rank == 5:
+            return axis - 1 if axis > 2 else None
+        return axis if axis < 4 else None
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """SMALL_C and MM: the last axis only; 3D: h or w; NORMAL sees axes 3 and 4 as one."""
+        rank, axis = len(shape_of(self.input)), self.axis.value.data
+        last_only = kind in (GroupType.SMALL_C, GroupType.MM) and axis != rank - 1
+        if last_only or self._view_axis(kind) is None:
+            return f"a layer norm of rank {rank} from axis {axis} on has no form in {kind} groups"
+        return super().why_not_in(kind, chip)
+
+    def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
+        """The axes before its own; SMALL_C: the first two (layer_group.md 4)."""
+        if kind is GroupType.SMALL_C:
+            return axis in ("n", "c")
+        order = AXES if kind is GroupType.GROUP_3D and len(shape_of(self.input)) == 5 else ("n", "c", "h", "w")
+        return axis in order[: self.axis.value.data]
+
+    def can_slice(self, axis: Axis) -> bool:
+        """As in a NORMAL group."""
+        return self.can_slice_in(axis, GroupType.NORMAL)
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The input's window is the result's; weight and bias, which have the axes from its own on, are whole."""
+        del axis
+        return window if operand == 0 else WHOLE
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Two f32 work copies and two per-channel scalars (layer_group.md DL-05)."""
+        del inputs
+        return norm_work_bytes(output, chip)
 
     def emit(self, ctx: EmitContext) -> None:
         """FN layernorm."""
+        axis = self._view_axis(ctx.group_type) if ctx.local else self.axis.value.data
+        assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
         params: dict[str, float | int | str | bool] = {
-            "axis": self.axis.value.data, "epsilon": self.eps.value.data, "bf16_steps": self._in_bf16,
-            "weight": 1 in given, "bias": 2 in given,
+            "axis": axis, "epsilon": self.eps.value.data, "bf16_steps": self._in_bf16,
+            "weight": 1 in given, "bias": 2 in given, "tables": bool(self.tables),
         }  # fmt: skip
         inputs = tuple(ctx.input(i) for i in given)
         ctx.emit(isa.Fn, function="layernorm", inputs=inputs, output=ctx.output(), params=params)
-
-
-# --------------------------------------------------------------------------------------------- GroupNorm, InstanceNorm
-
-
-def groupnorm_shape(op: Operation, groups: int) -> Shape:
-    """The input's shape. Raises ValueError unless `groups` divide its channels and weight and bias are (C,)."""
-    x = shape_of(op.operands[0])
-    if len(x) < 3 or groups < 1 or x[1] % groups:
-        raise ValueError(f"an input (n, c, ...) of channels that {groups} groups divide is required, got {x}")
-    for value in op.operands[1:]:
-        if shape_of(value) != (x[1],):
-            raise ValueError(f"weight and bias of shape {(x[1],)} are required, got {shape_of(value)}")
-    return x
-
-
-class GroupedTop(TopOp):
-    """Statistics per sample and group of channels, then weight and bias per channel."""
-
-    TPU: ClassVar[OpT]
-
-    input = operand_def(TensorType)
-    weight = operand_def(TensorType)
-    bias = operand_def(TensorType)
-    output = result_def(TensorType)
-    eps = attr_def(FloatAttr)
-
-    @property
-    def groups(self) -> int:
-        """Groups of channels."""
-        raise NotImplementedError
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
-        return (groupnorm_shape(self, self.groups),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
-        return (kernels.groupnorm_float(*operands, groups=self.groups, epsilon=self.eps.value.data),)
-
-    def flops(self) -> int:
-        """Nine steps per element, as LayerNorm (DN-27)."""
-        return 9 * prod(shape_of(self.output))
-
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in float in every mode."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, f"{self.name.removeprefix('top.')} has no integer form (numerics.md 12.1)")
-        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
-        element = ctx.float_type(self)
-        return ctx.build(self.TPU, operands, dict(self.attributes), element, shape_of(self.output), op_name(self))
-
-
-class GroupedTpu(TpuOp):
-    """Statistics per sample and group of channels in f32, one rounding at the output."""
-
-    input = operand_def(TensorType)
-    weight = operand_def(TensorType)
-    bias = operand_def(TensorType)
-    output = result_def(TensorType)
-    eps = attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    @property
-    def groups(self) -> int:
-        """Groups of channels."""
-        raise NotImplementedError
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
-        return (groupnorm_shape(self, self.groups),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
-        return (kernels.groupnorm_float(*operands, groups=self.groups, epsilon=self.eps.value.data),)
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """No local form in this version."""
-        del chip
-        return "statistics over whole images"
-
-    def emit(self, ctx: EmitContext) -> None:
-        """FN groupnorm."""
-        params: dict[str, float | int | str | bool] = {"groups": self.groups, "epsilon": self.eps.value.data}
-        inputs = (ctx.input(0), ctx.input(1), ctx.input(2))
-        ctx.emit(isa.Fn, function="groupnorm", inputs=inputs, output=ctx.output(), params=params)
-
-
-@irdl_op_definition
-class TpuGroupNorm(GroupedTpu):
-    """`tpu.GroupNorm`: `num_groups` equal runs of channels."""
-
-    name = "tpu.GroupNorm"
-
-    num_groups = attr_def(IntegerAttr)
-
-    @property
-    def groups(self) -> int:
-        """As given."""
-        return self.num_groups.value.data
-
-
-@irdl_op_definition
-class TpuInstanceNorm(GroupedTpu):
-    """`tpu.InstanceNorm`: every channel is a group."""
-
-    name = "tpu.InstanceNorm"
-
-    @property
-    def groups(self) -> int:
-        """One per channel."""
-        return shape_of(self.input)[1]
-
-
-@irdl_op_definition
-class TopGroupNorm(GroupedTop):
-    """`top.GroupNorm`: `num_groups` equal runs of channels."""
-
-    name = "top.GroupNorm"
-    ONNX: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", bf16="f32")
-    TPU: ClassVar[OpT] = TpuGroupNorm
-
-    num_groups = attr_def(IntegerAttr)
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX GroupNormalization of opset 21; before, it is deprecated (one scale per group) and no valid ONNX."""
-        if node.take("stash_type", 1) != 1:
-            raise node.refuse("stash_type 1 (float32 statistics) is required")
-        x, groups = ctx.value(node.inputs[0]), int(node.take("num_groups", 0))
-        shape = shape_of(x)
-        if len(shape) < 3 or groups < 1 or shape[1] % groups:
-            raise node.refuse(f"num_groups that divides the channels of {shape} is required, got {groups}")
-        operands = [x, *(ctx.value(name) for name in node.inputs[1:])]
-        attributes = {"num_groups": int_attr(groups), "eps": float_attr(node.take("epsilon", 1e-5))}
-        return ctx.build(cls, operands, attributes, node.outputs[0])
-
-    @property
-    def groups(self) -> int:
-        """As given."""
-        return self.num_groups.value.data
-
-
-@irdl_op_definition
-class TopInstanceNorm(GroupedTop):
-    """`top.InstanceNorm`: every channel is a group."""
-
-    name = "top.InstanceNorm"
-    ONNX: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
-    TPU: ClassVar[OpT] = TpuInstanceNorm
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX InstanceNormalization."""
-        operands = [ctx.value(name) for name in node.inputs]
-        return ctx.build(cls, operands, {"eps": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
-
-    @property
-    def groups(self) -> int:
-        """One per channel."""
-        return shape_of(self.input)[1]

@@ -1,20 +1,22 @@
-"""Local response normalisation: `top.LRN` and `tpu.LRN`, in f32 on every chip (numerics.md 12.1)."""
+"""Local response normalisation: `top.LRN` and `tpu.LRN`, in f32, on CV18xx in BF16 by tables (numerics.md 12.1)."""
 
 from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
 from tpusim_kernels import norm as kernels
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr
+from tpusim_kernels.prim.floattable import power_table
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import float_attr, int_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, Shape
-from tpusim.ops.families import UnaryTop, UnaryTpu
+from tpusim.ops.activation.lut_bf16 import table_weights
+from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, Shape, TpuOp
+from tpusim.ops.families import UnaryTop
 
 ATTRIBUTES = ("size", "alpha", "beta", "bias")
 
@@ -36,6 +38,7 @@ class TopLRN(UnaryTop):
     """`top.LRN`: x / (bias + alpha/size * sum of squares of `size` channels around)^beta."""
 
     name = "top.LRN"
+    SPEC: ClassVar[tuple[str, ...]] = ("12.1",)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("LRN",)
 
@@ -72,20 +75,33 @@ class TopLRN(UnaryTop):
         return prod(shape_of(self.output)) * self.size.value.data
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.LRN in float in every mode."""
+        """tpu.LRN in float in every mode, by tables where the chip has them.
+
+        Decision: a window of an even size, which the interpreter of CV18xx makes one channel too narrow, is computed in
+        float and rounded once.
+        """
         if ctx.mode(self) == "int8":
             ctx.fallback(self, "LRN has no integer form (numerics.md 12.1)")
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
+        if ctx.chip.float_tables and self.size.value.data % 2:
+            operands += table_weights(ctx, op_name(self), power_table(-self.beta.value.data))
         return ctx.build(TpuLRN, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
-class TpuLRN(UnaryTpu):
-    """`tpu.LRN`: f32."""
+class TpuLRN(TpuOp):
+    """`tpu.LRN`: f32, or every step rounded to BF16.
+
+    tables: exponent and mantissa entries of x^-beta, on a chip that finds the power by table; else none.
+    """
 
     name = "tpu.LRN"
 
+    input = operand_def(TensorType)
+    tables = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    group_info = opt_attr_def(LayerGroupAttr)
     size = attr_def(IntegerAttr)
     alpha = attr_def(FloatAttr)
     beta = attr_def(FloatAttr)
@@ -101,14 +117,24 @@ class TpuLRN(UnaryTpu):
         return _constants(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """By tables, else in f32."""
+        if self.tables:
+            return (kernels.lrn_tables(*operands, **self._without_beta()),)
         return (kernels.lrn_float(operands[0], **self.constants),)
 
+    def _without_beta(self) -> dict[str, Any]:
+        """The constants that are not in the tables."""
+        return {key: value for key, value in self.constants.items() if key != "beta"}
+
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local on BM chips (layer_group.md 2)."""
+        """Never local on BM chips (layer_group.md 2); no local form in this version on CV18xx either."""
         del chip
         return "LRN sums over channels, which lie in different lanes"
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN lrn."""
+        """FN lrn_tables or lrn."""
+        if self.tables:
+            every = tuple(ctx.input(i) for i in range(len(self.operands)))
+            ctx.emit(isa.Fn, function="lrn_tables", inputs=every, output=ctx.output(), params=self._without_beta())
+            return
         ctx.emit(isa.Fn, function="lrn", inputs=(ctx.input(0),), output=ctx.output(), params=self.constants)

@@ -4,12 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 from tpusim_kernels import arith as kernels
+from tpusim_kernels.cv18xx import extreme_int
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition
+from xdsl.irdl import irdl_op_definition, opt_attr_def
 
-from tpusim.ir.attrs import op_name, value_name
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, uniform_of
+from tpusim.isa import commands as isa
 from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, OpT, RangeRule, Shape
 from tpusim.ops.families import (
     NaryTop,
@@ -19,8 +23,11 @@ from tpusim.ops.families import (
     relu_attributes,
     relu_limit_of,
     relu_of,
+    value_dtype,
 )
+from tpusim.ops.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.rescale import requantised
+from tpusim.ops.small_multiplier import common_shift, why_no_small_multipliers
 from tpusim.ops.sub import aligned_operands, lower_float
 
 Kernel = Callable[..., Array]
@@ -46,12 +53,35 @@ class ExtremeTop(NaryTop):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op on raw bytes of one scale, else in float."""
         if ctx.mode(self) == "int8":
-            operands = self._integers(ctx)
-            if not isinstance(operands, str):
-                attributes, element = relu_attributes(relu_of(self)), ctx.quantised_type(self.output)
-                return ctx.build(self.TPU, operands, attributes, element, shape_of(self.output), op_name(self))
-            ctx.fallback(self, operands)
+            lowered = self._lower_common_shift(ctx) if ctx.chip.requant == "qdm" else self._lower_bytes(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
         return lower_float(self, ctx, self.TPU)
+
+    def _lower_bytes(self, ctx: LoweringContext) -> SSAValue | str:
+        """Raw bytes of one scale, or why that is not possible."""
+        operands = self._integers(ctx)
+        if isinstance(operands, str):
+            return operands
+        attributes, element = relu_attributes(relu_of(self)), ctx.quantised_type(self.output)
+        return ctx.build(self.TPU, operands, attributes, element, shape_of(self.output), op_name(self))
+
+    def _lower_common_shift(self, ctx: LoweringContext) -> SSAValue | str:
+        """CV18xx: 8-bit multipliers and one shift for all operands, which keep their scales (numerics.md 9.0)."""
+        out, why = ctx.quant(self.output), why_no_small_multipliers(ctx, self.inputs)
+        if out is None:
+            return "the output is not calibrated"
+        if why is not None:
+            return why
+        scales = [quant.scale for v in self.inputs if (quant := ctx.quant(v)) is not None]
+        multipliers, shift = common_shift([s / out.scale for s in scales])
+        attributes = relu_attributes(relu_of(self)) | {"multipliers": ints_attr(multipliers)}
+        attributes["rshifts"] = ints_attr([shift])
+        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
+        return ctx.build(
+            self.TPU, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
+        )
 
     def _integers(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible.
@@ -75,7 +105,7 @@ class ExtremeTop(NaryTop):
             if quant is None:
                 return f"operand '{value_name(value)}' is not calibrated"
             source = ctx.operand(value, "int8", self)
-            operand = requantised(ctx, source, quant, self.output, f"{op_name(self)}_requant{i}")
+            operand = requantised(ctx, self, source, quant, self.output, f"{op_name(self)}_requant{i}")
             if operand is None:
                 return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
             found.append(operand)
@@ -87,11 +117,32 @@ def _relu(y: Array, relu: bool) -> Array:
 
 
 class ExtremeTpu(NaryTpu):
-    """The largest or smallest of raw bytes of one stored type, or of floats; optional relu."""
+    """The largest or smallest of raw bytes of one stored type, or of floats; optional relu.
+
+    With multipliers (CV18xx): of floor(q_i*m_i/2^r + 0.5), one shift for all.
+    """
 
     KIND: ClassVar[Literal["max", "min"]]
     FLOAT_KERNEL: ClassVar[Kernel]
     INTEGER_KERNEL: ClassVar[Kernel]
+
+    multipliers = opt_attr_def(ArrayAttr)
+    rshifts = opt_attr_def(ArrayAttr)
+
+    @property
+    def scaling(self) -> tuple[tuple[int, ...], int] | None:
+        """(multipliers, their shift), None on raw bytes and in float."""
+        if self.multipliers is None or self.rshifts is None:
+            return None
+        return ints(self.multipliers), ints(self.rshifts)[0]
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every binary op; never local on CV18xx (layer_group.md 2)."""
+        return super().why_global(chip) if chip.requant != "qdm" else f"{chip.name} compares in global memory only"
+
+    def may_overwrite(self, operand: int) -> bool:
+        """The chain reads two operands before it writes."""
+        return self.scaling is None and operand < 2
 
     def infer(self) -> tuple[Shape, ...]:
         """Broadcast of the operands, which are stored as the output."""
@@ -103,6 +154,13 @@ class ExtremeTpu(NaryTpu):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Bytes exactly, f32."""
         kind = type(self)
+        if self.scaling is not None:
+            ms, r = self.scaling
+            y = extreme_int(
+                tuple(operands), r, ms=ms, largest=kind.KIND == "max", do_relu=relu_of(self),
+                out_dtype=value_dtype(self.output),
+            )  # fmt: skip
+            return (y,)
         if uniform_of(self.output) is not None:
             return (kind.INTEGER_KERNEL(tuple(operands), do_relu=relu_of(self)),)
         return (limited(_relu(kind.FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
@@ -110,6 +168,12 @@ class ExtremeTpu(NaryTpu):
     def emit(self, ctx: EmitContext) -> None:
         """AR max or min, from left to right."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
+        if self.scaling is not None:
+            ms, r = self.scaling
+            params: dict[str, float | int | str | bool] = {"kind": self.KIND, "r": r, "relu": relu_of(self)}
+            params |= {f"m{i}": m for i, m in enumerate(ms)}
+            ctx.emit(isa.Fn, function="extreme_shift", inputs=tuple(views), output=ctx.output(), params=params)
+            return
         limit = -1.0 if uniform_of(self.output) is not None else relu_limit_of(self)
         self.emit_chain(ctx, self.KIND, views, ctx.output(), limit)
 
@@ -119,6 +183,7 @@ class TpuMax(ExtremeTpu):
     """`tpu.Max`."""
 
     name = "tpu.Max"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_SMALL_C
     KIND: ClassVar[Literal["max", "min"]] = "max"
     FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_float)
     INTEGER_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_int)
@@ -129,6 +194,7 @@ class TpuMin(ExtremeTpu):
     """`tpu.Min`."""
 
     name = "tpu.Min"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_SMALL_C
     KIND: ClassVar[Literal["max", "min"]] = "min"
     FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_float)
     INTEGER_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_int)
@@ -139,6 +205,7 @@ class TopMax(ExtremeTop):
     """`top.Max`."""
 
     name = "top.Max"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
     ONNX: ClassVar[tuple[str, ...]] = ("Max",)
     TPU: ClassVar[OpT] = TpuMax
     FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_float)
@@ -149,6 +216,7 @@ class TopMin(ExtremeTop):
     """`top.Min`."""
 
     name = "top.Min"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
     ONNX: ClassVar[tuple[str, ...]] = ("Min",)
     TPU: ClassVar[OpT] = TpuMin
     FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_float)

@@ -5,13 +5,14 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit
+from tpusim_kernels.prim.multiplier import best_fit, tflite_multiplier
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import int_attr, op_name, value_name
+from tpusim.ir.modes import RequantModeAttr, requant_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
@@ -36,6 +37,8 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.logical import EVERY_TYPE, GroupType
+from tpusim.ops.small_multiplier import binary_why_global
 
 
 @irdl_op_definition
@@ -43,6 +46,7 @@ class TopMul(NaryTop):
     """`top.Mul`: product of two or more tensors, numpy broadcasting, optional relu."""
 
     name = "top.Mul"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
     ONNX: ClassVar[tuple[str, ...]] = ("Mul",)
     RANGE: ClassVar[RangeRule] = RangeRule(product=True)
 
@@ -82,12 +86,14 @@ class TopMul(NaryTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
+        if ctx.chip.requant == "qdm" and any(ctx.array(v) is not None for v in self.inputs[1:]):
+            return "the second operand is not calibrated (numerics.md 12.1)"
         scale, ranges = 1.0, list[Interval]()
         constants: list[np.ndarray | None] = []
         for value in self.inputs:
             constant, quant = ctx.array(value), ctx.quant(value)
             if constant is not None:
-                stored, factor = constant_operand(constant)
+                stored, factor = constant_operand(constant, signed=ctx.chip.symmetric_ranges)
                 constants.append(stored)
                 ranges.append(byte_range(stored.dtype.name, 0))
             elif quant is not None:
@@ -99,7 +105,8 @@ class TopMul(NaryTop):
             scale *= factor
         if partial_type(ranges) is None:
             return f"the product of {len(ranges)} operands leaves 32 bits"
-        fit = multiplier_and_shift(scale / out.scale, ctx.chip)
+        qdm = ctx.chip.requant == "qdm"
+        fit = qdm_multiplier(scale / out.scale) if qdm else multiplier_and_shift(scale / out.scale, ctx.chip)
         if fit is None:
             return f"the scale {scale / out.scale:.6g} would need a multiplier outside 0..127"
         operands = [
@@ -109,6 +116,8 @@ class TopMul(NaryTop):
         attributes: dict[str, Attribute] = {
             **relu_attributes(relu_of(self)), "multiplier": int_attr(fit[0]), "rshift": int_attr(fit[1])
         }  # fmt: skip
+        if qdm:
+            attributes["quant_mode"] = requant_mode("QDM")
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuMul, operands, attributes, element, shape_of(self.output), op_name(self))
 
@@ -122,9 +131,15 @@ def multiplier_and_shift(scale: float, chip: ChipSpec) -> tuple[int, int] | None
         m, r = best_fit(scale, 8)
     except ValueError:
         return None
-    if chip.requant_words > 0:
+    if chip.requant != "shift":
         return m, r
     return (m, min(max(r, 0), 31)) if 0 <= m <= 127 else None
+
+
+def qdm_multiplier(scale: float) -> tuple[int, int]:
+    """(m, r) with m/2^(31 + r) = scale, m in 2^30..2^31-1; a scale of 1 or more becomes 0.999999 (numerics.md 5.5)."""
+    m, e = tflite_multiplier(0.999999 if scale >= 1 else scale)
+    return m, -e
 
 
 Interval = tuple[int, int]
@@ -154,12 +169,23 @@ def partial_type(ranges: Sequence[Interval]) -> DType | None:
 
 @irdl_op_definition
 class TpuMul(NaryTpu):
-    """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32."""
+    """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32; quant_mode QDM as numerics.md 5.2."""
 
     name = "tpu.Mul"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     multiplier = opt_attr_def(IntegerAttr)
     rshift = opt_attr_def(IntegerAttr)
+    quant_mode = opt_attr_def(RequantModeAttr)
+
+    @property
+    def qdm(self) -> bool:
+        """Whether the requant is CV18xx's."""
+        return self.quant_mode is not None and self.quant_mode.data == "QDM"
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every binary op; CV18xx multiplies two tensors of one shape (layer_group.md 2)."""
+        return binary_why_global(self.inputs, chip) or super().why_global(chip)
 
     @property
     def scaling(self) -> tuple[int, int] | None:
@@ -176,8 +202,13 @@ class TpuMul(NaryTpu):
         y = kernels.mul_int(
             tuple(operands), *self.scaling, zeros, zero_point(self.output),
             do_relu=relu_of(self), out_dtype=value_dtype(self.output),
+            requant="qdm" if self.qdm else "multiply_shift",
         )  # fmt: skip
         return (y,)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Integers are multiplied in the work area; a chain of floats reads two operands before it writes."""
+        return self.scaling is not None or operand < 2
 
     # ---------------------------------------------------------------------------------------------------- work buffers
 
@@ -208,7 +239,8 @@ class TpuMul(NaryTpu):
         if self.scaling is None:
             self.emit_chain(ctx, "mul", views, ctx.output(), relu_limit_of(self))
             return
-        requant = isa.Requant(*self.scaling, zero_point(self.output))
+        mode = "qdm" if self.qdm else "shift"
+        requant = isa.Requant(*self.scaling, zero_point(self.output), mode=mode)
         if not ctx.local:
             self._emit_global(ctx, views, requant)
             return
@@ -228,5 +260,7 @@ class TpuMul(NaryTpu):
         params: dict[str, float | int | str | bool] = {
             "relu": relu_of(self), "m": requant.multiplier, "r": requant.rshift, "z": requant.zero_point
         }  # fmt: skip
+        if self.qdm:
+            params["qdm"] = True
         params |= {f"z{i}": zero_point(v) for i, v in enumerate(self.inputs)}
         ctx.emit(isa.Fn, function="mul_int", inputs=tuple(views), output=ctx.output(), params=params)

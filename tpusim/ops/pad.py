@@ -59,6 +59,7 @@ class TopPad(TopOp):
     """`top.Pad`: `paddings` before every axis, then after; filled with `val`, reflected, or the edge repeated."""
 
     name = "top.Pad"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     ONNX: ClassVar[tuple[str, ...]] = ("Pad",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
 
@@ -107,11 +108,12 @@ class TopPad(TopOp):
         return (TopFusePad(),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z)."""
+        """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z), on CV18xx half up."""
         quant = ctx.quant(self.output)
         attributes: dict[str, Attribute] = dict(self.attributes)
         if quant is not None:
-            real = round_half_away(self.val.value.data / quant.scale + quant.zero_point)
+            value = self.val.value.data / quant.scale + quant.zero_point
+            real = np.floor(value + 0.5) if ctx.chip.requant == "qdm" else round_half_away(value)
             attributes["val"] = float_attr(int(saturate_np(real, quant.dtype)))
         return lower_same_scale(self, ctx, TpuPad, attributes, float_attributes=dict(self.attributes))
 

@@ -32,8 +32,10 @@ class TopPermute(TopOp):
     """`top.Permute`: axis i of the result is axis order[i] of the operand."""
 
     name = "top.Permute"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     ONNX: ClassVar[tuple[str, ...]] = ("Transpose",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+    MOVES: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     output = result_def(TensorType)

@@ -1,10 +1,12 @@
-"""Reductions: `top.Reduce` and `tpu.Reduce`, in float on every chip (numerics.md 11.3, 12)."""
+"""Reductions: `top.Reduce` and `tpu.Reduce`, in float on BM chips, in INT8 also on CV18xx (numerics.md 11.3, 12)."""
 
 from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
+from tpusim_kernels.cv18xx import EXACT_SUM, REDUCTIONS, reduce_int
+from tpusim_kernels.prim.multiplier import small_multiplier
 from tpusim_kernels.reduce import reduce_float
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
@@ -14,11 +16,32 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, ints, ints_attr, op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, TpuOp
+from tpusim.isa.layout import ceil_div
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    GroupType,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    RangeRule,
+    Shape,
+    TensorSlice,
+    TopOp,
+    TpuOp,
+    Window,
+)
+from tpusim.ops.families import value_dtype
+from tpusim.ops.logical import WHOLE, WITH_MM
+from tpusim.ops.small_multiplier import ratio
 
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")
 AXES_AS_INPUT = {"ReduceSum": 13}
 """Opset from which the axes are an input, 18 for the others."""
+LOCAL_KINDS = ("ReduceMean", "ReduceSum", "ReduceMax")
+LOCAL_AXES = ((4, 2), (4, 3), (3, 2))
+"""(rank, axis) of the reductions with a local form (layer_group.md 2)."""
 ATTRIBUTES = ("axes", "keepdims", "mode")
 
 
@@ -55,6 +78,7 @@ class TopReduce(TopOp):
     """`top.Reduce`: mean, sum, maximum, minimum, L1, L2 or product over `axes`."""
 
     name = "top.Reduce"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.3", "12.1")
     ONNX: ClassVar[tuple[str, ...]] = KINDS
 
     input = operand_def(TensorType)
@@ -92,13 +116,40 @@ class TopReduce(TopOp):
         """One per element read (DN-27)."""
         return prod(shape_of(self.input))
 
+    def range_rule(self, chip: ChipSpec) -> RangeRule:
+        """The largest and the smallest keep the range on a chip that reduces integers (numerics.md 3.3 step 9)."""
+        return RangeRule(forward=chip.requant == "qdm" and self.mode.data in ("ReduceMax", "ReduceMin"))
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce in float in every mode."""
+        """tpu.Reduce in float, on CV18xx in integers where there is a form."""
         if ctx.mode(self) == "int8":
-            ctx.fallback(self, f"{self.mode.data} has no integer form (numerics.md 12.1)")
+            why = self._why_not_int8(ctx)
+            if why is None:
+                return self._lower_int8(ctx)
+            ctx.fallback(self, why)
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         return ctx.build(TpuReduce, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+
+    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
+        mode, count = self.mode.data, _count(self)
+        if ctx.chip.requant != "qdm" or mode not in REDUCTIONS:
+            return "a reduction has no integer form (numerics.md 12.1)"
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
+        if mode not in ("ReduceMax", "ReduceMin") and count * 128 > EXACT_SUM:
+            return f"a sum of {count:,} bytes leaves the 24 bits of f32"
+        return None
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx: a multiplier and shift for th_in/th_out, of a mean with 1/n inside."""
+        scale = ratio(self.input, self.output) / (_count(self) if self.mode.data == "ReduceMean" else 1)
+        m, r = small_multiplier(scale)
+        attributes = {key: self.attributes[key] for key in ATTRIBUTES}
+        attributes |= {"multiplier": ints_attr([m]), "rshift": ints_attr([r])}
+        operands = [ctx.operand(self.input, "int8", self)]
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuReduce, operands, attributes, element, shape_of(self.output), op_name(self))
 
 
 def _onnx_axes(ctx: ImportContext, node: OnnxNode) -> list[int]:
@@ -115,15 +166,21 @@ def _onnx_axes(ctx: ImportContext, node: OnnxNode) -> list[int]:
 
 @irdl_op_definition
 class TpuReduce(TpuOp):
-    """`tpu.Reduce`: f32; a mean is the sum times 1/n, which is rounded to the output's type first."""
+    """`tpu.Reduce`: f32; a mean is the sum times 1/n, which is rounded to the output's type first.
+
+    Integers (CV18xx): sat(floor(f32(v*multiplier)/2^rshift + 0.5)), v the sum, largest or smallest.
+    """
 
     name = "tpu.Reduce"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
     axes = attr_def(ArrayAttr)
     keepdims = attr_def(BoolAttr)
     mode = attr_def(StringAttr)
+    multiplier = opt_attr_def(ArrayAttr)
+    rshift = opt_attr_def(ArrayAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
@@ -136,17 +193,63 @@ class TpuReduce(TpuOp):
         kind = storage_dtype(element_of(self.output))
         return float(np.float32(1 / _count(self)).astype(kind))
 
+    @property
+    def scaling(self) -> tuple[int, int] | None:
+        """(multiplier, right shift), None in float."""
+        if self.multiplier is None or self.rshift is None:
+            return None
+        return ints(self.multiplier)[0], ints(self.rshift)[0]
+
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """f32, or integers."""
+        if self.scaling is not None:
+            dtype = value_dtype(self.output)
+            return (reduce_int(operands[0], *self.scaling, **_options(self), out_dtype=dtype),)
         return (reduce_float(operands[0], scale=self._scale, **_options(self)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """No local form in this version (layer_group.md 2 allows one axis of a 4-D tensor)."""
+        """Local: mean, sum or maximum along axis 2 or 3 of 4-D tensors, axis 2 of 3-D ones, type kept (section 2)."""
         del chip
-        return "the reduction needs whole axes"
+        if self.scaling is not None:
+            return "an integer reduction has no local form"
+        rank, axes, mode = len(shape_of(self.input)), ints(self.axes), self.mode.data
+        if mode not in LOCAL_KINDS:
+            return f"{mode} reduces in global memory; {', '.join(LOCAL_KINDS)} have a local form"
+        if len(axes) != 1 or (rank, axes[0]) not in LOCAL_AXES:
+            return f"a reduction of rank {rank} along {list(axes)}; local are one axis, 2 or 3 of 4-D, 2 of 3-D"
+        same = element_of(self.input) == element_of(self.output)
+        return None if same else "the reduction changes the element type"
+
+    def can_slice(self, axis: Axis) -> bool:
+        """The axes that are not reduced (layer_group.md 4); without keepdims axis 3 becomes axis 2 and stays whole."""
+        if axis in ("n", "c"):
+            return True
+        (reduced,) = ints(self.axes)
+        if reduced == 3:
+            return axis == "h"
+        return axis == "w" and bool(self.keepdims.value.data)
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The reduced axis is needed whole, and so is what moves into its place."""
+        del operand
+        return window if self.can_slice(axis) else WHOLE
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Axis 3: 2*R(c)*h*E*B; axis 2 of a tensor without width: 2*R(c)*E*B (layer_group.md 9.3)."""
+        assert inputs[0] is not None  # the operand is a tensor
+        _, c, h, w = inputs[0].shape
+        rows = 2 * ceil_div(c, chip.lanes) * chip.eu_bytes
+        if ints(self.axes)[0] == 3:
+            return rows * h
+        return rows if w == 1 else 0
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN reduce."""
+        """FN reduce, of integers FN reduce_int; axes 2 and 3 of a local form are those of (n, c, h, w)."""
         axes = ",".join(str(axis) for axis in ints(self.axes))
+        if self.scaling is not None:
+            m, r = self.scaling
+            steps: dict[str, float | int | str | bool] = {"mode": self.mode.data, "axes": axes, "m": m, "r": r}
+            ctx.emit(isa.Fn, function="reduce_int", inputs=(ctx.input(0),), output=ctx.output(), params=steps)
+            return
         params: dict[str, float | int | str | bool] = {"mode": self.mode.data, "axes": axes, "scale": self._scale}
         ctx.emit(isa.Fn, function="reduce", inputs=(ctx.input(0),), output=ctx.output(), params=params)

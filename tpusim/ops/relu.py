@@ -26,6 +26,7 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.logical import WITH_MM, GroupType
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 """What ONNX takes for an absent upper bound of Clip; the negative for an absent lower one."""
@@ -39,6 +40,7 @@ class TopRelu(UnaryTop):
     """`top.Relu`: max(x, 0), then min(., relu_limit) if relu_limit > 0."""
 
     name = "top.Relu"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.7", "9.5")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Relu",)
     RANGE: ClassVar[RangeRule] = RangeRule(backward=True, forward=True)
@@ -81,9 +83,11 @@ class TopRelu(UnaryTop):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 9.7)"
-        if ctx.chip.requant_words == 0:  # a chip without requant multipliers rescales in 8 bits (numerics.md 5.4)
+        if ctx.chip.requant == "shift":  # a chip without requant multipliers rescales in 8 bits (numerics.md 5.4)
             r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
             return {"multiplier": int_attr(bm1684_multiplier(1.0, r, x.scale, y.scale)), "rshift": int_attr(r)}
+        if ctx.chip.requant == "qdm" and relu_limit_of(self) >= 0:
+            return "a relu with a limit runs in float (numerics.md 12.1)"
         if x.scale != y.scale:
             return f"a byte move needs one scale for input and output, got {x.scale:.6g} and {y.scale:.6g}"
         return {}
@@ -131,6 +135,7 @@ class TopClip(UnaryTop):
     """`top.Clip`: min(max(x, min), max)."""
 
     name = "top.Clip"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
     ONNX: ClassVar[tuple[str, ...]] = ("Clip",)
 
     minimum = attr_def(FloatAttr, attr_name="min")
@@ -153,7 +158,7 @@ class TopClip(UnaryTop):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Clip in float; tpusim has no integer form (numerics.md 12: float fallback)."""
         if ctx.mode(self) == "int8":
-            ctx.fallback(self, "Clip runs in float")
+            ctx.fallback(self, "Clip has no integer form (numerics.md 12.1)")
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return ctx.build(
             TpuClip, [operand], dict(self.attributes), ctx.float_type(self), shape_of(self.output), op_name(self)
@@ -179,6 +184,7 @@ class TpuClip(UnaryTpu):
     """`tpu.Clip`: min(max(x, min), max) in f32."""
 
     name = "tpu.Clip"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
     minimum = attr_def(FloatAttr, attr_name="min")
     maximum = attr_def(FloatAttr, attr_name="max")

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit_positive
+from tpusim_kernels.prim.multiplier import best_fit_positive, small_multiplier
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
-from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantInfo, TensorSlice
+from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantInfo, TensorSlice, TopOp
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
+from tpusim.ops.logical import WITH_MM, GroupType
 
 
 class Requantising(UnaryTpu):
@@ -50,12 +52,18 @@ class TpuMulShift(Requantising):
     """`tpu.MulShift`: sat(RSR((q - z_in)*m, r, HALF_UP) + z_out)."""
 
     name = "tpu.MulShift"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     ROUNDING: ClassVar[isa.Rounding] = "half_up"
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.mulshift_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Without zero points (layer_group.md 10.1, rule 6)."""
+        del operand
+        return not zero_point(self.input) and not zero_point(self.output)
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """2*in with a zero point or from signed to unsigned, else 0 (layer_group.md 9.3)."""
@@ -67,10 +75,13 @@ class TpuMulShift(Requantising):
 
 @irdl_op_definition
 class TpuRequantInt(Requantising):
-    """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out)."""
+    """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out); the modes say what it always does."""
 
     name = "tpu.RequantInt"
     ROUNDING: ClassVar[isa.Rounding] = "half_away"
+
+    quant_mode = opt_attr_def(RequantModeAttr)
+    round_mode = opt_attr_def(RoundModeAttr)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers."""
@@ -83,8 +94,24 @@ class TpuRequantInt(Requantising):
         return self._two_inputs(chip, inputs) if value_dtype(self.input) in ("int8", "uint8") else 0
 
 
+TOO_LARGE = "the input's scale is more than 126 times the output's (numerics.md 5.1)"
+"""Why an op runs in float by decision DN-08."""
+
+
+def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int, int] | None:
+    """8-bit multiplier and shift of a scale by the positive best fit (numerics.md 5.1).
+
+    None above 126.5, where there is none: `op` then runs in float, by decision DN-08.
+    """
+    try:
+        return best_fit_positive(scale)
+    except ValueError:
+        ctx.decision(op, "DN-08")
+        return None
+
+
 def requantised(
-    ctx: LoweringContext, operand: SSAValue, source: QuantInfo, target: SSAValue, name: str
+    ctx: LoweringContext, op: Operation, operand: SSAValue, source: QuantInfo, target: SSAValue, name: str
 ) -> SSAValue | None:
     """`operand`, stored as `source`, as integers of the type of the top value `target`; None: no multiplier fits.
 
@@ -93,12 +120,19 @@ def requantised(
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
         return operand
-    try:
-        m, r = best_fit_positive(source.scale / wanted.scale)
-    except ValueError:
-        return None
-    cls: OpT = TpuRequantInt if source.zero_point or wanted.zero_point else TpuMulShift
-    attributes = {"multiplier": int_attr(m), "rshift": int_attr(r)}
+    if ctx.chip.requant == "qdm":
+        m, r = small_multiplier(source.scale / wanted.scale)
+    else:
+        fit = positive_fit(ctx, op, source.scale / wanted.scale)
+        if fit is None:
+            return None
+        m, r = fit
+    cls: OpT = TpuMulShift
+    attributes: dict[str, Attribute] = {"multiplier": int_attr(m), "rshift": int_attr(r)}
+    if source.zero_point or wanted.zero_point:
+        cls = TpuRequantInt
+        attributes["quant_mode"] = requant_mode("MultiplierShift")
+        attributes["round_mode"] = round_mode("HalfAwayFromZero")
     return ctx.build(cls, [operand], attributes, ctx.quantised_type(target), shape_of(operand), name)
 
 
@@ -116,15 +150,18 @@ def lower_same_scale(
     requantised first. In float if that is not possible, or for the reason `why_not`, then with `float_attributes`.
     """
     value, result, name = op.operands[0], op.results[0], op_name(op)
+    indices = ctx.stored_indices(value) if isinstance(op, TopOp) and op.MOVES else None
+    if indices is not None:  # int32 goes through as it is (numerics.md 3.5 step 9)
+        return ctx.build(cls, [indices], attributes, element_of(indices), shape_of(result), name)
     if ctx.mode(op) == "int8":
         source = ctx.quant(value)
         if why_not is None and (source is None or ctx.quant(result) is None):
             why_not = "input or output is not calibrated"
         if why_not is None and source is not None:
-            operand = requantised(ctx, ctx.operand(value, "int8", op), source, result, name + "_requant")
+            operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, result, name + "_requant")
             if operand is not None:
                 return ctx.build(cls, [operand], attributes, ctx.quantised_type(result), shape_of(result), name)
-            why_not = "the input's scale is more than 126 times the output's"
+            why_not = TOO_LARGE
         assert why_not is not None  # every way here set it
         ctx.fallback(op, why_not)
     operands = [ctx.operand(value, ctx.float_mode(op), op)]

@@ -1,6 +1,7 @@
 """Resizing: `top.Upsample`, `tpu.Upsample` (nearest, whole factors), `top.Interp`, `tpu.Interp` (linear; 11.4)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from math import floor
 from typing import ClassVar
 
@@ -26,9 +27,11 @@ from tpusim.ops.base import (
     OnnxNode,
     RangeRule,
     Shape,
+    ShapedOp,
     TopOp,
     TpuOp,
     Window,
+    chip_of,
 )
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
@@ -53,12 +56,8 @@ def upsampled(x: Array, factors: tuple[int, int]) -> Array:
     return jnp.repeat(jnp.repeat(x, factors[0], axis=2), factors[1], axis=3)
 
 
-@irdl_op_definition
-class TopUpsample(TopOp):
-    """`top.Upsample`: nearest neighbour by the whole factors scale_h and scale_w, input (n, c, h, w)."""
-
-    name = "top.Upsample"
-    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+class Upsampling(ShapedOp):
+    """Every element repeated scale_h x scale_w times, in either dialect."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -77,6 +76,15 @@ class TopUpsample(TopOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The repeated elements."""
         return (upsampled(operands[0], self.factors),)
+
+
+@irdl_op_definition
+class TopUpsample(Upsampling, TopOp):
+    """`top.Upsample`: nearest neighbour by the whole factors scale_h and scale_w, input (n, c, h, w)."""
+
+    name = "top.Upsample"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Upsample with the operand's stored type."""
@@ -84,64 +92,53 @@ class TopUpsample(TopOp):
 
 
 @irdl_op_definition
-class TpuUpsample(TpuOp):
+class TpuUpsample(Upsampling, TpuOp):
     """`tpu.Upsample`: a byte move, the same stored type."""
 
     name = "tpu.Upsample"
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    scale_h = attr_def(IntegerAttr)
-    scale_w = attr_def(IntegerAttr)
     group_info = opt_attr_def(LayerGroupAttr)
-
-    @property
-    def factors(self) -> tuple[int, int]:
-        """(h, w)."""
-        return self.scale_h.value.data, self.scale_w.value.data
-
-    def infer(self) -> tuple[Shape, ...]:
-        """Extents times factors."""
-        return (upsampled_shape(shape_of(self.input), self.factors),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The repeated elements."""
-        return (upsampled(operands[0], self.factors),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local (layer_group.md 2)."""
         del chip
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """h, w: from o div k to (o + s - 1) div k (layer_group.md 7.2)."""
+        """h, w: from o div k to (o + s - 1) div k; whole multiples of k only but on the 1684X family (7.2)."""
         del operand
         if axis not in ("h", "w"):
             return window
-        factor = self.factors["hw".index(axis)]
+        factor, chip = self.factors["hw".index(axis)], chip_of(self)
+        if chip is not None and chip.whole_upsample and (window[0] % factor or window[1] % factor):
+            return None
         first = window[0] // factor
         return first, (window[0] + window[1] - 1) // factor - first + 1
 
     def emit(self, ctx: EmitContext) -> None:
         """A copy of the operand for each place in a factor_h x factor_w cell: AR copies locally, else GDMA copies."""
-        (fh, fw), rows, target = self.factors, ctx.output_slice().h, ctx.output()
+        (fh, fw), part, target = self.factors, ctx.output_slice(), ctx.output()
         strides = lmem_strides(target, ctx.chip) if target.laned else gmem_strides(target)
         unit = element_bytes(target)
-        for dy in range(fh):
-            first = (dy - rows[0]) % fh
-            count = -(-(rows[1] - first) // fh)
-            if count < 1:
-                continue
-            source = ctx.input(0, h=((rows[0] + first) // fh, count))
-            for dx in range(fw):
-                place = msgspec.structs.replace(
-                    target, address=target.address + (first * strides[2] + dx * strides[3]) * unit,
-                    shape=source.shape, layout="strided",
-                    strides=(*strides[:2], strides[2] * fh, strides[3] * fw),
-                )  # fmt: skip
-                if ctx.local:
-                    ctx.emit(isa.Arith, kind="copy", a=source, output=place)
-                else:
-                    ctx.move(*shorter_axes(source, place))
+        for (top, rows), (left, columns) in product(_places(part.h, fh), _places(part.w, fw)):
+            source = ctx.input(0, h=rows, w=columns)
+            place = msgspec.structs.replace(
+                target, address=target.address + (top * strides[2] + left * strides[3]) * unit,
+                shape=source.shape, layout="strided",
+                strides=(*strides[:2], strides[2] * fh, strides[3] * fw),
+            )  # fmt: skip
+            if ctx.local:
+                ctx.emit(isa.Arith, kind="copy", a=source, output=place)
+            else:
+                ctx.move(*shorter_axes(source, place))
+
+
+def _places(out: Window, factor: int) -> Iterator[tuple[int, Window]]:
+    """(first place in an output window, operand window that goes there and to every factor-th place after it)."""
+    for cell in range(factor):
+        first = (cell - out[0]) % factor
+        count = -(-(out[1] - first) // factor)
+        if count > 0:
+            yield first, ((out[0] + first) // factor, count)
 
 
 # --------------------------------------------------------------------------------------------------------------- Interp
@@ -159,6 +156,7 @@ class TopInterp(TopOp):
     """`top.Interp`: linear interpolation to `target_shape` (h, w); scale_h, scale_w: input per output element."""
 
     name = "top.Interp"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
     ONNX: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
 
     input = operand_def(TensorType)
@@ -220,7 +218,9 @@ class TopInterp(TopOp):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Interp in float (numerics.md 11.4, 12)."""
         if ctx.mode(self) == "int8":
-            ctx.fallback(self, "Interp runs in float")
+            ctx.fallback(self, "interpolation has no integer form (numerics.md 11.4, 12.1)")
+            if ctx.chip.requant == "qdm":
+                ctx.decision(self, "DN-22")
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 

@@ -13,6 +13,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
+from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
@@ -31,6 +32,7 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
     Window,
+    holds,
     logical_shape,
 )
 from tpusim.ops.families import MAX_AXIS, constant_of, part_of, shorter_axes
@@ -75,8 +77,10 @@ class TopSlice(Cutting):
     """`top.Slice`: every `steps`-th element from `offset` to `ends` (exclusive) along every axis."""
 
     name = "top.Slice"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     ONNX: ClassVar[tuple[str, ...]] = ("Slice", "Split")
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+    MOVES: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -218,15 +222,15 @@ class TpuSlice(TpuOp):
         return None
 
     def can_slice(self, axis: Axis) -> bool:
-        """Channels and columns are whole."""
-        return axis in ("n", "h")
+        """All axes but the channels, which are at hand as a whole."""
+        return axis != "c"
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: from o*step, s*step + offset long (layer_group.md 7.2); channels are at hand as a whole."""
         del operand
-        if axis == "n":
+        if axis in ("n", "d"):
             return window
-        if axis not in ("h", "w"):
+        if axis == "c":
             return 0, logical_shape(shape_of(self.input))[1]
         offset, step = self._axis(2 if axis == "h" else 3)
         return window[0] * step, window[1] * step + offset
@@ -288,9 +292,10 @@ def build_gather(ctx: ImportContext, x: SSAValue, indices: np.ndarray, axis: int
 
 @irdl_op_definition
 class TopGather(TopOp):
-    """`top.Gather`: elements at constant `indices` (int32, 0 or more) along `axis`."""
+    """`top.Gather`: elements at `indices` along `axis`: an int32 weight, 0 or more, or what top.Arg computed."""
 
     name = "top.Gather"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
     ONNX: ClassVar[tuple[str, ...]] = ("Gather",)
 
     input = operand_def(TensorType)
@@ -300,13 +305,16 @@ class TopGather(TopOp):
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Gather with constant indices; negative ones count from the end."""
+        """ONNX Gather with constant indices, of which negative ones count from the end, or with those of ArgMax."""
         x, indices = ctx.value(node.inputs[0]), ctx.constant(node.inputs[1])
         shape, axis = shape_of(x), int(node.take("axis", 0))
-        if indices is None:
-            raise node.refuse(f"constant indices are required, '{node.inputs[1]}' is computed")
         if not -len(shape) <= axis < len(shape):
             raise node.refuse(f"an axis of {shape} is required, got {axis}")
+        if indices is None:
+            computed = ctx.value(node.inputs[1])
+            if holds(computed) != "index":
+                raise node.refuse(f"constant indices, or those of ArgMax, are required, '{node.inputs[1]}' is neither")
+            return ctx.build(cls, [x, computed], {"axis": int_attr(axis % len(shape))}, node.outputs[0])
         size = shape[axis % len(shape)]
         if indices.size == 0 or indices.min() < -size or indices.max() >= size:
             raise node.refuse(f"indices in [{-size}, {size}) are required, got {indices.reshape(-1).tolist()[:8]}")
@@ -318,7 +326,8 @@ class TopGather(TopOp):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The gathered array."""
-        return (jnp.take(operands[0], operands[1], axis=self.axis.value.data, mode="clip"),)
+        indices = operands[1].astype("int32")  # computed ones are f32 in a top module
+        return (jnp.take(operands[0], indices, axis=self.axis.value.data, mode="clip"),)
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -328,20 +337,21 @@ class TopGather(TopOp):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Gather in float (numerics.md 12.1)."""
         if ctx.mode(self) == "int8":
-            ctx.fallback(self, "Gather runs in float")
-        indices = ctx.array(self.indices)
-        assert indices is not None  # the import makes it a weight
-        operands = [
-            ctx.operand(self.input, ctx.float_mode(self), self),
-            ctx.weight(op_name(self) + "_indices", indices),
-        ]
+            ctx.fallback(self, "Gather has no integer form (numerics.md 12.1)")
+        constant = ctx.array(self.indices)
+        indices = ctx.stored_indices(self.indices) if constant is None else None
+        if constant is not None:
+            indices = ctx.weight(op_name(self) + "_indices", constant)
+        if indices is None:
+            raise UnsupportedError(f"top.Gather '{op_name(self)}': int32 indices are required, got computed numbers")
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self), indices]
         attributes = {"axis": self.axis}
         return ctx.build(TpuGather, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
 class TpuGather(TpuOp):
-    """`tpu.Gather`: elements at constant indices, copied."""
+    """`tpu.Gather`: elements at int32 indices, copied."""
 
     name = "tpu.Gather"
 

@@ -6,26 +6,34 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import softmax as kernels
+from tpusim_kernels.prim.floattable import SLOPE_RANGES, activation_table, log_table, power_table
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, ints_attr, op_name
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
+from tpusim.isa.layout import align, ceil_div
+from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import (
     Array,
+    Axis,
     EmitContext,
+    FloatMode,
+    GroupType,
     ImportContext,
     LoweringContext,
     OnnxNode,
     RangeRule,
     Shape,
+    TensorSlice,
     TpuOp,
     is_none,
 )
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
+from tpusim.ops.logical import EVERY_TYPE
 from tpusim.ops.view import TopReshape
 
 ENTRIES = 256
@@ -68,6 +76,11 @@ class NormalisedExponential(UnaryTop):
         """f32: subtract the maximum, exponential, divide by the sum."""
         return (kernels.softmax_float(operands[0], axis=self.axis.value.data, log=self.LOG, beta=1.0),)
 
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """An axis of which one row in f32 does not fit half a lane (DN-20)."""
+        del wanted
+        return 4 * shape_of(self.input)[self.axis.value.data] > chip.lmem_bytes // 2
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Softmax in integers along axis 1 of at most four axes, else in float."""
         attributes = {"axis": self.axis, "log": flag(self.LOG), "beta": float_attr(1.0)}
@@ -79,14 +92,24 @@ class NormalisedExponential(UnaryTop):
                 operands = [ctx.operand(self.input, "int8", self), table]
                 return ctx.build(TpuSoftmax, operands, attributes, ctx.quantised_type(self.output), shape, name)
             ctx.fallback(self, why or "the input is not calibrated")
-        operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.none()]
+        if self.needs_f32(ctx.chip, "f32"):
+            ctx.decision(self, "DN-20")
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self), *self._float_tables(ctx)]
         return ctx.build(TpuSoftmax, operands, attributes, ctx.float_type(self), shape, name)
+
+    def _float_tables(self, ctx: LoweringContext) -> list[SSAValue]:
+        """`none`, or the tables of the exponential and of the sum's reciprocal (or logarithm) (numerics.md 11.1)."""
+        if not ctx.chip.float_tables:
+            return [ctx.none()]
+        name, of_sum = op_name(self), log_table() if self.LOG else power_table(-1.0)
+        exponential = table_weights(ctx, name + "_exp", activation_table("EXP"))
+        return [*exponential, *table_weights(ctx, name + ("_log" if self.LOG else "_reciprocal"), of_sum)]
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if self.LOG:
             return "the logarithm of softmax has no integer form (numerics.md 11.1)"
-        if ctx.chip.requant_words == 0:
-            return f"softmax has no integer form on {ctx.chip.name} (numerics.md 12.1)"
+        if ctx.chip.requant != "multiplier":
+            return "softmax has no integer form on this chip (numerics.md 12.1)"
         if self.axis.value.data != 1 or len(shape_of(self.input)) > 4:
             return "integer softmax is along axis 1 of at most 4 axes (numerics.md 11.1)"
         return None if ctx.quant(self.output) is not None else "the output is not calibrated"
@@ -97,6 +120,7 @@ class TopSoftmax(NormalisedExponential):
     """`top.Softmax`: exp(x - max)/sum along `axis`."""
 
     name = "top.Softmax"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     ONNX: ClassVar[tuple[str, ...]] = ("Softmax",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
 
@@ -106,6 +130,7 @@ class TopLogSoftmax(NormalisedExponential):
     """`top.LogSoftmax`: x - max - log(sum of exp(x - max)) along `axis`."""
 
     name = "top.LogSoftmax"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     ONNX: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
     LOG: ClassVar[bool] = True
 
@@ -117,12 +142,17 @@ def exponential_table(scale: float, beta: float = 1.0) -> np.ndarray:
 
 @irdl_op_definition
 class TpuSoftmax(TpuOp):
-    """`tpu.Softmax`: f32, or bytes through a table of 256 f32 exponentials (table `none` in float)."""
+    """`tpu.Softmax`: in float (table `none`), or bytes through a table of 256 f32 exponentials, or BF16 by four tables.
+
+    The four: base and slope of the exponential, exponent and mantissa entries of the reciprocal or the logarithm.
+    """
 
     name = "tpu.Softmax"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)
     table = operand_def(TensorType | NoneType)
+    more_tables = var_operand_def(TensorType)
     output = result_def(TensorType)
     axis = attr_def(IntegerAttr)
     log = opt_attr_def(BoolAttr)
@@ -134,8 +164,12 @@ class TpuSoftmax(TpuOp):
         shape, axis = shape_of(self.input), self.axis.value.data
         if not 0 <= axis < len(shape):
             raise ValueError(f"an axis in [0, {len(shape)}) is required, got {axis}")
-        if not is_none(self.table) and shape_of(self.table) != (ENTRIES,):
-            raise ValueError(f"a table of {ENTRIES} entries is required, got {shape_of(self.table)}")
+        tables = [shape_of(v) for v in (self.table, *self.more_tables) if not is_none(v)]
+        wrong = next((s for s in tables if prod(s) != ENTRIES), None)
+        if wrong is not None:
+            raise ValueError(f"a table of {ENTRIES} entries is required, got {wrong}")
+        if len(self.more_tables) not in (0, 3):
+            raise ValueError(f"no table, one or four are required, got {1 + len(self.more_tables)}")
         return (shape,)
 
     @property
@@ -146,25 +180,67 @@ class TpuSoftmax(TpuOp):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """By table: f32 sum in index order, quotient in double narrowed to f32, rounded half away (11.1)."""
-        x, table = operands
+        x, table, *more = operands
         axis, output = self.axis.value.data, uniform_of(self.output)
+        log, beta = self._options
+        if more:
+            return (kernels.softmax_tables(x, table, *more, axis=axis, log=log, limit=SLOPE_RANGES["EXP"]),)
         if output is None:
-            log, beta = self._options
             return (kernels.softmax_float(x, axis=axis, log=log, beta=beta),)
         zero = zero_point(self.output)
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """No local form in this version (layer_group.md 2 allows 4-D with axis 2 or 3)."""
-        del chip
-        return "softmax reduces a whole axis"
+        """Local: 4-D along axis 2 or 3, not on a chip with batch packing (layer_group.md 2)."""
+        rank, axis = len(shape_of(self.input)), self.axis.value.data
+        if chip.batch_packing or not chip.whole_axes_local:
+            return f"softmax has no local form on {chip.name}"
+        if rank != 4 or axis < 2:
+            return f"softmax of rank {rank} along axis {axis}; local are axes 2 and 3 of 4-D tensors"
+        return None
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """SMALL_C and MM: along the last axis only."""
+        if kind in (GroupType.SMALL_C, GroupType.MM) and self.axis.value.data != 3:
+            return f"softmax along axis {self.axis.value.data}; {kind} groups take the last axis only"
+        return super().why_not_in(kind, chip)
+
+    def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
+        """The axes before its own; SMALL_C: the first two (layer_group.md 4)."""
+        end = 2 if kind is GroupType.SMALL_C else self.axis.value.data
+        return axis in ("n", "c", "h", "w")[:end]
+
+    def can_slice(self, axis: Axis) -> bool:
+        """As in a NORMAL group."""
+        return self.can_slice_in(axis, GroupType.NORMAL)
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """One row of sums, two tables, two f32 copies; more for a logarithm and for padded rows (9.3)."""
+        del inputs
+        _, c, h, w = output.shape
+        last = shape_of(self.output)[3]
+        along_h = self.axis.value.data == 2 or w != last  # a SMALL_C group has the last axis along h
+        size = 2 if storage_dtype(element_of(self.input)).itemsize == 2 else 4
+        vector, rows = chip.eu_elements(storage_dtype(element_of(self.input)).itemsize), ceil_div(c, chip.lanes)
+        image = rows * align(h * w, vector)
+        extra = int(self._options[0]) + int(not along_h and w % vector != 0)
+        sums = rows * align(w if along_h else h, vector) * size
+        tables = (align(32, vector) + align(192, vector)) * 4
+        return sums + tables + 2 * image * 4 + extra * image * size
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN softmax_int (q, table) or FN softmax."""
+        """FN softmax_int (q, table), softmax_tables (x, four tables) or softmax."""
         axis, output = self.axis.value.data, uniform_of(self.output)
+        if ctx.local and ctx.group_type is GroupType.SMALL_C:
+            axis = 2  # the last axis lies along h
         params: dict[str, float | int | str | bool] = {"axis": axis}
+        log, beta = self._options
+        if self.more_tables:
+            params |= {"log": log, "limit": SLOPE_RANGES["EXP"]}
+            every = tuple(ctx.input(i) for i in range(len(self.operands)))
+            ctx.emit(isa.Fn, function="softmax_tables", inputs=every, output=ctx.output(), params=params)
+            return
         if output is None:
-            log, beta = self._options
             params |= {"log": log, "beta": beta}
             ctx.emit(isa.Fn, function="softmax", inputs=(ctx.input(0),), output=ctx.output(), params=params)
             return

@@ -1,6 +1,7 @@
 """Ops without arithmetic that hold a module together: inputs, weights, none, and the layer group with its transfers."""
 
 from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -17,7 +18,8 @@ from xdsl.irdl import (
 )
 from xdsl.traits import IsTerminator, Pure
 
-from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, set_op_name
+from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, set_op_name
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor
 from tpusim.ir.weights import WeightStore
@@ -29,8 +31,13 @@ class TopInput(TopOp):
     """`top.Input`: a network input; the place where preprocessing attributes live (interface.md 3.3)."""
 
     name = "top.Input"
+    SPEC: ClassVar[tuple[str, ...]] = ("2.2",)
     input = operand_def(TensorType)
     output = result_def(TensorType)
+
+    def verify_(self) -> None:
+        """The shape; preprocessing attributes are whatever the module carries."""
+        ShapedOp.verify_(self)
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape."""
@@ -130,6 +137,39 @@ class TpuGroup(IRDLOperation):
     swpipl_stage_num = opt_attr_def(IntegerAttr)
     group_type = opt_attr_def(IntegerAttr)
     flow = opt_attr_def(ArrayAttr)
+    self_up_overlap_op = opt_attr_def(ArrayAttr)
+    self_down_overlap_op = opt_attr_def(ArrayAttr)
+    other_up_overlap_op = opt_attr_def(ArrayAttr)
+    other_down_overlap_op = opt_attr_def(ArrayAttr)
+
+    def given(self, way: Literal["up", "down"]) -> frozenset[int]:
+        """Ids of loads that the group before does in advance (up), of stores that the group after does (down)."""
+        attribute = self.attributes.get(f"self_{way}_overlap_op")
+        return frozenset() if attribute is None else frozenset(ints(attribute))  # type: ignore[arg-type]
+
+    def taken(self, way: Literal["up", "down"]) -> dict[int, list[int]]:
+        """Row -> ids of stores of the group before (up), of loads of the group after (down), which run in it.
+
+        Raises ImportModelError for an id before the first row.
+        """
+        attribute = self.attributes.get(f"other_{way}_overlap_op")
+        rows: dict[int, list[int]] = {}
+        row: int | None = None
+        for code in () if attribute is None else ints(attribute):  # type: ignore[arg-type]
+            if code < 0:
+                row = -code - 1
+            elif row is None:
+                raise ImportModelError(f"tpu.Group: other_{way}_overlap_op names item {code} before any row")
+            else:
+                rows.setdefault(row, []).append(code)
+        return rows
+
+    def neighbour(self, way: Literal["up", "down"]) -> "TpuGroup | None":
+        """The group before (up) or after (down) in the module."""
+        op = self.prev_op if way == "up" else self.next_op
+        while op is not None and not isinstance(op, TpuGroup):
+            op = op.prev_op if way == "up" else op.next_op
+        return op
 
     def sections(self) -> dict[str, int]:
         """Section counts by axis; 1 where the attribute is absent."""

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import arith as kernels
+from tpusim_kernels.cv18xx import sum_int
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -20,7 +21,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.add import multiplier_and_shift
+from tpusim.ops.add import emit_weighted_sum, multiplier_and_shift
 from tpusim.ops.base import (
     Array,
     EmitContext,
@@ -45,7 +46,9 @@ from tpusim.ops.families import (
     relu_of,
     value_dtype,
 )
+from tpusim.ops.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.mul import TopMul
+from tpusim.ops.small_multiplier import common_shift, ratio, why_no_small_multipliers
 from tpusim.ops.structure import make_weight
 
 
@@ -86,6 +89,7 @@ class TopSub(NaryTop):
     """`top.Sub`: the first tensor less the second, numpy broadcasting, optional relu."""
 
     name = "top.Sub"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.3", "5.6")
     ONNX: ClassVar[tuple[str, ...]] = ("Sub",)
     RANGE: ClassVar[RangeRule] = RangeRule(difference=True)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
@@ -115,6 +119,8 @@ class TopSub(NaryTop):
             return "the output is not calibrated"
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
+        if ctx.chip.requant == "qdm":
+            return self._lower_common_shift(ctx)
         operands: list[SSAValue] = []
         fits: list[tuple[int, int]] = []
         for value in self.inputs:
@@ -131,6 +137,18 @@ class TopSub(NaryTop):
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
 
+    def _lower_common_shift(self, ctx: LoweringContext) -> SSAValue | str:
+        """CV18xx: 8-bit multipliers and one shift for both operands."""
+        why = why_no_small_multipliers(ctx, self.inputs)
+        if why is not None:
+            return why
+        multipliers, shift = common_shift([ratio(v, self.output) for v in self.inputs])
+        attributes = relu_attributes(relu_of(self)) | {"multipliers": ints_attr(multipliers)}
+        attributes["rshifts"] = ints_attr([shift])
+        operands = [ctx.operand(v, "int8", self) for v in self.inputs]
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
+
     def _operand(self, ctx: LoweringContext, value: SSAValue, out: QuantInfo) -> tuple[SSAValue, tuple[int, int]] | str:
         """(integers, (m, r)) of one operand; a constant is stored at the output's scale, m = 1 (numerics.md 9.3)."""
         constant, quant = ctx.array(value), ctx.quant(value)
@@ -138,7 +156,7 @@ class TopSub(NaryTop):
             return ctx.weight(value_name(value) + "_int8", stored_constant(constant, out.scale)), (1, 0)
         if quant is None:
             return f"operand '{value_name(value)}' is not calibrated"
-        fit = multiplier_and_shift(quant.scale, out.scale, ctx.chip)
+        fit = multiplier_and_shift(ctx, self, quant.scale, out.scale)
         if fit is None:
             return f"operand '{value_name(value)}' would need a multiplier outside 0..127"
         return ctx.operand(value, "int8", self), fit
@@ -146,9 +164,13 @@ class TopSub(NaryTop):
 
 @irdl_op_definition
 class TpuSub(NaryTpu):
-    """`tpu.Sub`: integers sat(relu(RSR(q_a*m_a, r_a) - RSR(q_b*m_b, r_b))), or f32."""
+    """`tpu.Sub`: integers sat(relu(RSR(q_a*m_a, r_a) - RSR(q_b*m_b, r_b))), or f32.
+
+    With one shift (CV18xx): sat(floor(relu(q_a*m_a - q_b*m_b)/2^r + 0.5)).
+    """
 
     name = "tpu.Sub"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_SMALL_C
 
     multipliers = opt_attr_def(ArrayAttr)
     rshifts = opt_attr_def(ArrayAttr)
@@ -158,13 +180,34 @@ class TpuSub(NaryTpu):
         """(multiplier, right shift) of each operand, None in float."""
         if self.multipliers is None or self.rshifts is None:
             return None
-        return tuple(zip(ints(self.multipliers), ints(self.rshifts), strict=True))
+        multipliers, shifts = ints(self.multipliers), ints(self.rshifts)
+        return tuple(zip(multipliers, shifts * len(multipliers) if len(shifts) == 1 else shifts, strict=True))
+
+    @property
+    def _weights(self) -> tuple[int, int] | None:
+        """(m_a, -m_b) where one shift serves both operands, else None."""
+        if self.multipliers is None or self.rshifts is None or len(ints(self.rshifts)) > 1:
+            return None
+        a, b = ints(self.multipliers)
+        return a, -b
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every binary op; never local on CV18xx (layer_group.md 2)."""
+        return super().why_global(chip) if chip.requant != "qdm" else f"{chip.name} subtracts in global memory only"
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Integers are scaled into the work area first; floats are one command."""
+        del operand
+        return True
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Each operand multiplied, shifted and rounded on its own, then subtracted."""
         if self.scaling is None:
             return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
         m, r = zip(*self.scaling, strict=True)
+        if self._weights is not None:
+            dtype = value_dtype(self.output)
+            return (sum_int(tuple(operands), r[0], ms=self._weights, do_relu=relu_of(self), out_dtype=dtype),)
         y = kernels.sub_int(tuple(operands), m, r, do_relu=relu_of(self), out_dtype=value_dtype(self.output))
         return (y,)
 
@@ -181,6 +224,9 @@ class TpuSub(NaryTpu):
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.scaling is None:
             self.emit_chain(ctx, "sub", views, ctx.output(), relu_limit_of(self))
+            return
+        if self._weights is not None:
+            emit_weighted_sum(ctx, self, self._weights, self.scaling[0][1])
             return
         if not ctx.local:
             params: dict[str, float | int | str | bool] = {"relu": relu_of(self)}
@@ -205,6 +251,7 @@ class TopDiv(NaryTop):
     """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
 
     name = "top.Div"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
     ONNX: ClassVar[tuple[str, ...]] = ("Div",)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
 
@@ -225,7 +272,9 @@ class TopDiv(NaryTop):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Div; there is no integer form."""
         if ctx.mode(self) == "int8":
-            ctx.fallback(self, "a quotient has no integer form")
+            ctx.fallback(self, "a quotient has no integer form (numerics.md 9.0)")
+            if ctx.chip.requant == "qdm":
+                ctx.decision(self, "DN-13")
         return lower_float(self, ctx, TpuDiv)
 
 
@@ -234,6 +283,7 @@ class TpuDiv(NaryTpu):
     """`tpu.Div`: relu(a / b) in f32."""
 
     name = "tpu.Div"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 quotient, relu."""
@@ -241,7 +291,14 @@ class TpuDiv(NaryTpu):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every binary op, but never on a chip without requant multipliers (layer_group.md 2: 1684X, 1690)."""
-        return f"{chip.name} divides in global memory only" if chip.requant_words == 0 else super().why_global(chip)
+        if chip.requant != "multiplier":
+            return f"{chip.name} divides in global memory only"
+        return super().why_global(chip)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """One command."""
+        del operand
+        return True
 
     def emit(self, ctx: EmitContext) -> None:
         """AR div."""

@@ -43,8 +43,10 @@ class TopTile(TopOp):
     """`top.Tile`: the operand repeated `tile` times along every axis."""
 
     name = "top.Tile"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     ONNX: ClassVar[tuple[str, ...]] = ("Tile", "Expand")
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+    MOVES: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     output = result_def(TensorType)

@@ -16,9 +16,12 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.isa.layout import lmem_strides
 from tpusim.ops.base import (
     Array,
+    Axis,
     EmitContext,
+    GroupType,
     ImportContext,
     LoweringContext,
     OnnxNode,
@@ -26,15 +29,20 @@ from tpusim.ops.base import (
     Shape,
     TopOp,
     TpuOp,
+    Window,
 )
 from tpusim.ops.families import MAX_AXIS, shorter_axes
+from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.rescale import lower_same_scale
 
 
 class ViewTop(TopOp):
     """The same elements in the same order under another shape."""
 
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+
     RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
+    MOVES: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -201,6 +209,7 @@ class TpuReshape(TpuOp):
     """`tpu.Reshape`: the same elements in the same order, the same stored type."""
 
     name = "tpu.Reshape"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -216,9 +225,33 @@ class TpuReshape(TpuOp):
         return (operands[0].reshape(shape_of(self.output)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """A view costs nothing in global memory, a copy in local memory."""
+        """Local if the first two axes stay and both ranks are above 4, or none is (layer_group.md 2)."""
         del chip
-        return "views are free in global memory"
+        x, y = shape_of(self.input), shape_of(self.output)
+        if len(x) < 2 or x[:2] != y[:2] or (len(x) > 4) != (len(y) > 4) or max(len(x), len(y)) > 5:
+            return f"a view of {x} as {y} is free in global memory; local ones keep two axes and the rank class"
+        return None
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """Decision: every element stays in its lane, so n and c, and d, of operand and result must be equal."""
+        before, after = (logical_axes(shape_of(v), kind, chip)[:3] for v in (self.input, self.output))
+        if before != after:
+            return f"the view moves elements between lanes: (n, c, d) {before} to {after}"
+        return super().why_not_in(kind, chip)
+
+    def can_slice(self, axis: Axis) -> bool:
+        """Along the axes that stay (layer_group.md 4)."""
+        return axis in ("n", "c")
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """What follows the first two axes is whole."""
+        del operand
+        return window if self.can_slice(axis) else WHOLE
+
+    def may_overwrite(self, operand: int) -> bool:
+        """A copy onto itself."""
+        del operand
+        return True
 
     def in_place(self) -> bool:
         """Yes if the batch stays or no chip packs the type: 8- and 16-bit batches share words on BM1684 (4N, 2N)."""
@@ -226,7 +259,17 @@ class TpuReshape(TpuOp):
         return wide or shape_of(self.input)[:1] == shape_of(self.output)[:1]
 
     def emit(self, ctx: EmitContext) -> None:
-        """Nothing in place; else a copy of the flat tensor, or a macro command where batches are interleaved."""
+        """Local: an AR copy of every channel's elements. Global: nothing in place; else a copy of the flat tensor.
+
+        Where batches are interleaved, a macro command copies.
+        """
+        if ctx.local:
+            source, target = ctx.input(0), ctx.output()
+            batch, row, _, _ = lmem_strides(source, ctx.chip)
+            strides = (batch, row, target.shape[3], 1)
+            same = msgspec.structs.replace(source, shape=target.shape, layout="strided", strides=strides)
+            ctx.emit(isa.Arith, kind="copy", a=same, output=target)
+            return
         if self.in_place():
             return
         source, target = ctx.input(0), ctx.output()

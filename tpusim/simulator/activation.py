@@ -1,4 +1,4 @@
-"""Activation functions of the machine (FN active) in NumPy: float64 from f32, rounded to f32 once (numerics.md 9.8)."""
+"""Activation functions of the machine (FN active) in NumPy: float64 from f32, one rounding (numerics.md 9.8)."""
 
 import math
 from collections.abc import Callable
@@ -100,4 +100,14 @@ def active(command: Fn, operands: tuple[np.ndarray, ...]) -> np.ndarray:
         raise SimulationError(f"{command.label}: mode '{mode}' is not one of {', '.join(ACTIVATIONS)}")
     coeffs = [float(value) for key, value in sorted(command.params.items()) if key != "mode"]
     with np.errstate(all="ignore"):  # exp overflows, log of negative numbers: infinities and NaN are the results
-        return compute(x.astype(np.float64), *coeffs).astype(np.float32)
+        found = compute(x.astype(np.float64), *coeffs)
+        return found.astype(np.float32) if command.output.dtype == "f32" else sticky(found)
+
+
+def sticky(wide: np.ndarray) -> np.ndarray:
+    """f64 as an f32 that rounds to 16 bits as the f64 would: towards zero, the last bit set if it is not exact."""
+    with np.errstate(over="ignore"):
+        near = wide.astype(np.float32)
+    near = np.where(np.abs(near.astype(np.float64)) > np.abs(wide), np.nextafter(near, np.float32(0)), near)
+    bits = near.view(np.uint32)
+    return np.where(near.astype(np.float64) == wide, bits, bits | np.uint32(1)).view(np.float32)

@@ -1,11 +1,15 @@
-"""CONV and PorD commands: convolution, depthwise convolution, pooling."""
+"""CONV and PorD commands: convolution (2-D, 3-D and transposed), depthwise convolution, pooling."""
+
+from math import prod
 
 import numpy as np
 
 from tpusim.isa.commands import Conv, Depthwise, Pool, Requant
 from tpusim.isa.region import View, itemsize
 from tpusim.simulator.integer import (
+    channel_parameters,
     check_accumulator,
+    doubling_multiply,
     float_to_integer,
     is_float,
     requantize,
@@ -62,27 +66,72 @@ def _depthwise(image: np.ndarray, weights: np.ndarray, window: Window, size: tup
     return out
 
 
+def _convolve_volume(
+    volume: np.ndarray, weights: np.ndarray, window: Window, groups: int, size: tuple[int, ...], value: int
+) -> np.ndarray:
+    """Volume (n, ic, d, h, w) and weights (oc, ic/groups * kd*kh*kw): 2-D convolutions accumulated over kd."""
+    plane, (kd, *flat) = window.plane(), window.kernel
+    by_depth = weights.reshape(weights.shape[0], -1, kd, prod(flat))
+    out = np.zeros((volume.shape[0], weights.shape[0], *size), weights.dtype)
+    for depth in range(size[0]):
+        for k in range(kd):
+            place = depth * window.strides[0] - window.pads[0] + k * window.dilations[0]
+            at, inserted = divmod(place, window.inserts[0] + 1)
+            if 0 <= at < volume.shape[2] and not inserted:
+                image = volume[:, :, at]
+            elif value:
+                image = np.full_like(volume[:, :, 0], value)
+            else:
+                continue
+            tap_weights = by_depth[:, :, k].reshape(len(by_depth), -1)
+            image = padded(image, plane, value, weights.dtype)
+            out[:, :, depth] += _convolve(image, tap_weights, plane, groups, (size[1], size[2]))
+    return out
+
+
 def _channel_requant(acc: np.ndarray, table: np.ndarray, output: View, relu: bool) -> np.ndarray:
-    """Requant per channel; a table row is (multiplier, -rshift, zero point), or two words with both packed (2.3)."""
-    words = table[0, :, 0].astype(np.int64)
-    if words.shape[1] == 2:
-        second = table[0, :, 0, 1]
-        left, zero = (second & 0xFF).astype(np.uint8).view(np.int8), second >> 16
-        words = np.stack([words[:, 0], left.astype(np.int64), zero.astype(np.int64)], axis=1)
-    multiplier, left, zero = (words[:, i, None, None] for i in range(3))
-    scaled = rounding_shift(acc * multiplier, -left, "half_up") + zero
-    return saturate(np.maximum(scaled, zero) if relu else scaled, output.dtype)
+    """Requant per channel, HALF_UP, relu at the zero point."""
+    multiplier, rshift, zero = channel_parameters(table, acc.ndim)
+    scaled = rounding_shift(acc * multiplier, rshift, "half_up")
+    if zero.any():
+        scaled += zero
+    return saturate(np.maximum(scaled, zero, out=scaled) if relu else scaled, output.dtype)
+
+
+def _packed_requant(command: Conv | Depthwise, acc: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """QDM per channel of CV18xx; a row of bytes is [int32 bias,] int32 multiplier, int8 shift (hardware.md 2.3)."""
+    rows = np.ascontiguousarray(table[0, :, 0])
+    words = rows[:, :-1].copy().view("<i4").astype(np.int64)
+    total = acc + words[:, 0, None, None] if words.shape[1] == 2 else acc
+    check_accumulator(total, command)
+    shift = rows[:, -1].view(np.int8).astype(np.int64)
+    scaled = doubling_multiply(total, words[:, -1, None, None], shift[:, None, None])
+    return saturate(np.maximum(scaled, 0) if command.relu else scaled, command.output.dtype)
+
+
+def _bias(stored: np.ndarray, rank: int) -> np.ndarray:
+    """(c, 1, ...) for sums of `rank` axes: one per channel, or two planes of 16 bits, upper halves of f32 first."""
+    shape = (-1, *(1,) * (rank - 2))
+    if stored.dtype != np.uint16:
+        return stored.reshape(shape)
+    upper, lower = stored.reshape(2, -1).astype(np.uint32)
+    return ((upper << 16) | lower).view(np.float32).reshape(shape)
 
 
 def _finish(command: Conv | Depthwise, acc: np.ndarray, memory: Machine) -> np.ndarray:
-    """Bias, requant and relu of an accumulator (n, oc, oh, ow) of a float carrier."""
-    bias = None if command.bias is None else memory.load(command.bias).reshape(-1, 1, 1)
+    """Bias, what the output holds if the sum goes on, requant and relu of (n, oc, ...) of a float carrier."""
+    bias = None if command.bias is None else _bias(memory.load(command.bias), acc.ndim)
+    if isinstance(command, Conv) and command.accumulate:
+        earlier = memory.load(command.output)
+        acc = acc.astype(np.float64 if is_float(command.input.dtype) else np.int64) + earlier
     if is_float(command.input.dtype):
         total = acc if bias is None else acc + bias
         total = np.maximum(total, 0.0) if command.relu else total
         total = np.minimum(total, command.relu_limit) if command.relu and command.relu_limit >= 0 else total
         return total.astype(np.float32)
     total = acc.astype(np.int64)
+    if command.requant_table is not None and command.requant_table.dtype == "u8":
+        return _packed_requant(command, total, memory.load(command.requant_table))
     if bias is not None:
         total += bias
     check_accumulator(total, command)
@@ -93,22 +142,29 @@ def _finish(command: Conv | Depthwise, acc: np.ndarray, memory: Machine) -> np.n
 
 def conv(command: Conv, memory: Machine) -> None:
     """CONV: im2col and BLAS; 1x1 without im2col; groups as one batched product."""
-    window = Window(command.kernel, command.strides, command.pads, command.dilations)
+    window = Window(command.kernel, command.strides, command.pads, command.dilations, command.inserts)
     image, packed = memory.load(command.input), memory.load(command.filter)
-    channels, taps = image.shape[1] // command.groups, command.kernel[0] * command.kernel[1]
-    weights = unpack_filter(packed, channels, taps, memory.chip.filter_packing(itemsize(command.filter.dtype)))
+    channels, taps = image.shape[1] // command.groups, prod(command.kernel)
+    packing = command.packing or memory.chip.filter_packing(itemsize(command.filter.dtype), channels, command.groups)
+    weights = unpack_filter(packed, channels, taps, packing)
     wide = carrier(image.dtype, weights.dtype, channels * taps)
-    _, _, oh, ow = command.output.shape
-    image = padded(image, window, command.pad_value, wide)
-    acc = _convolve(image, weights.astype(wide), window, command.groups, (oh, ow))
+    if command.rotate:
+        weights = weights.reshape(len(weights), channels, taps)[:, :, ::-1].reshape(weights.shape)
+    weights, size = weights.astype(wide), command.output.shape[2:]
+    if len(size) == 3:
+        acc = _convolve_volume(image, weights, window, command.groups, size, command.pad_value)
+    else:
+        image = padded(image, window, command.pad_value, wide)
+        acc = _convolve(image, weights, window, command.groups, (size[0], size[1]))
     memory.store(command.output, _finish(command, acc, memory))
 
 
 def depthwise(command: Depthwise, memory: Machine) -> None:
     """PorD depthwise: one multiply-add per kernel position."""
-    window = Window(command.kernel, command.strides, command.pads, command.dilations)
+    window = Window(command.kernel, command.strides, command.pads, command.dilations, command.inserts)
     image, packed = memory.load(command.input), memory.load(command.filter)
     weights = packed.reshape(packed.shape[1], -1)
+    weights = weights[:, ::-1] if command.rotate else weights
     wide = carrier(image.dtype, weights.dtype, weights.shape[1])
     _, _, oh, ow = command.output.shape
     image = padded(image, window, command.pad_value, wide)
@@ -117,55 +173,61 @@ def depthwise(command: Depthwise, memory: Machine) -> None:
 
 
 def _max_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
-    """Maximum over each window; padding is the smallest value of the type, so it never wins (DN-17)."""
+    """Maximum over each window; padding is the zero point, or the smallest value of the type, which never wins."""
     lowest = -np.inf if is_float(command.input.dtype) else np.iinfo(image.dtype).min
-    image = padded(image, window, lowest, image.dtype)
-    size = (command.output.shape[2], command.output.shape[3])
-    best = tap(image, window, (0, 0), size)
-    for k in range(1, window.kernel[0] * window.kernel[1]):
-        best = np.maximum(best, tap(image, window, divmod(k, window.kernel[1]), size))
+    image = padded(image, window, command.pad_value or lowest, image.dtype)
+    best: np.ndarray | None = None
+    for at in np.ndindex(*window.kernel):
+        seen = tap(image, window, at, command.output.shape[2:])
+        best = seen if best is None else np.maximum(best, seen)
+    assert best is not None  # a window has one element or more
     return best
 
 
 def _counts(command: Pool) -> np.ndarray:
-    """Elements that each average divides by, (oh, ow): pixels inside the image, or all of the window."""
-    kh, kw = command.kernel
+    """Elements of its own window that each average divides by: those inside the image, or all of them."""
+    size, axes = command.output.shape[2:], len(command.kernel)
     if command.count_include_pad:
-        return np.full(command.output.shape[2:], kh * kw, np.int64)
-    sides: list[np.ndarray] = []
-    for axis, before, kernel, stride in zip((2, 3), command.pads, command.kernel, command.strides, strict=False):
-        start = np.arange(command.output.shape[axis]) * stride - before
-        sides.append(np.minimum(start + kernel, command.input.shape[axis]) - np.maximum(start, 0))
-    return np.maximum(sides[0][:, None] * sides[1][None, :], 1)
+        return np.full(size, prod(command.kernel), np.int64)
+    counts = np.ones((), np.int64)
+    for i in range(axes):
+        start = np.arange(size[i]) * command.strides[i] - command.pads[i]
+        side = np.minimum(start + command.kernel[i], command.input.shape[2 + i]) - np.maximum(start, 0)
+        counts = np.multiply.outer(counts, side)
+    return np.maximum(counts, 1)
 
 
 def _window_sums(command: Pool, image: np.ndarray, window: Window, dtype: np.dtype) -> np.ndarray:
     image = padded(image, window, command.pad_value, dtype)
-    size = (command.output.shape[2], command.output.shape[3])
-    total = np.zeros((*image.shape[:2], *size), dtype)
-    for k in range(window.kernel[0] * window.kernel[1]):
-        total += tap(image, window, divmod(k, window.kernel[1]), size)
+    total = np.zeros(command.output.shape, dtype)
+    for at in np.ndindex(*window.kernel):
+        total += tap(image, window, at, command.output.shape[2:])
     return total
 
 
 def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
-    """f32: float64 sum / count, rounded once. Integers: exact round-half-away(sum*kh*kw/count), then requant."""
-    counts = _counts(command)
+    """f32: float64 sum / count, rounded once. Integers: exact round-half-away(sum*window/count), then requant."""
+    elements, counted = command.summed
+    counts = _counts(command) * counted
     if is_float(command.input.dtype):
         mean = _window_sums(command, image, window, np.dtype(np.float64)) / counts
         return (np.maximum(mean, 0.0) if command.relu else mean).astype(np.float32)
-    scaled = _window_sums(command, image, window, np.dtype(np.int64)) * (window.kernel[0] * window.kernel[1])
+    scaled = _window_sums(command, image, window, np.dtype(np.int64)) * (prod(window.kernel) * elements)
     if command.scale > 0:
         real = scaled / counts * command.scale + command.offset
         found = float_to_integer(round_half_away(real), 0, "i32").astype(np.int64)
         return saturate(np.maximum(found, command.zero_point) if command.relu else found, command.output.dtype)
-    average = np.sign(scaled) * ((2 * np.abs(scaled) + counts) // (2 * counts))
+    if command.first_rounding == "half_up":
+        average = (2 * scaled + counts) // (2 * counts)
+    else:
+        average = np.sign(scaled) * ((2 * np.abs(scaled) + counts) // (2 * counts))
     return requantize(average, command.requant or Requant(), command.output.dtype, relu=command.relu)
 
 
 def pool(command: Pool, memory: Machine) -> None:
     """PorD pooling."""
-    window = Window(command.kernel, command.strides, command.pads)
+    axes = len(command.kernel)
+    window = Window(command.kernel, command.strides, command.pads, (1,) * axes, (0,) * axes)
     image = memory.load(command.input)
     if command.mode == "avg":
         memory.store(command.output, _average_pool(command, image, window))

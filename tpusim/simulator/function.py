@@ -11,7 +11,16 @@ import numpy as np
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Fn
 from tpusim.simulator.activation import active
-from tpusim.simulator.integer import float_to_integer, is_float, round_half_away, rounding_shift, saturate
+from tpusim.simulator.cv18xx import concat_shift, extreme_shift, reduce_int, sum_shift
+from tpusim.simulator.float_tables import lrn_tables, softmax_tables
+from tpusim.simulator.integer import (
+    doubling_multiply,
+    float_to_integer,
+    is_float,
+    round_half_away,
+    rounding_shift,
+    saturate,
+)
 from tpusim.simulator.statistics import groupnorm, layernorm, reduce
 
 Operands = tuple[np.ndarray, ...]
@@ -79,13 +88,17 @@ def add_int(command: Fn, operands: Operands) -> np.ndarray:
 
 
 def mul_int(command: Fn, operands: Operands) -> np.ndarray:
-    """Integer product (numerics.md 9.0): sat(RSR(relu(prod (q_i - z_i))*m, r) + z); params z0, ..., m, r, z, relu."""
+    """Integer product (9.0): sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or QDM; params z0, ..., m, r, z, relu, qdm."""
     first, *rest = _integers(command, operands)
     for factor in rest:
         first = first * factor
     if command.params["relu"]:
         first = np.maximum(first, 0)
-    scaled = rounding_shift(first * int(command.params["m"]), int(command.params["r"]), "half_up")
+    multiplier, shift = int(command.params["m"]), int(command.params["r"])
+    if command.params.get("qdm", False):
+        scaled = doubling_multiply(first, multiplier, shift)
+    else:
+        scaled = rounding_shift(first * multiplier, shift, "half_up")
     return saturate(scaled + int(command.params["z"]), command.output.dtype)
 
 
@@ -157,6 +170,15 @@ def gather(command: Fn, operands: Operands) -> np.ndarray:
     return np.take(data, indices, axis=int(command.params["axis"])).reshape(command.output.shape)
 
 
+def arg(command: Fn, operands: Operands) -> np.ndarray:
+    """Index of the extreme along `axis` (params axis, mode, select_last), the first of equals or last."""
+    (x,), axis = operands, int(command.params["axis"])
+    best = {"ArgMax": np.argmax, "ArgMin": np.argmin}[str(command.params["mode"])]
+    found = best(np.flip(x, axis), axis) if command.params["select_last"] else best(x, axis)
+    found = x.shape[axis] - 1 - found if command.params["select_last"] else found
+    return found.reshape(command.output.shape).astype(np.int32)
+
+
 def interp(command: Fn, operands: Operands) -> np.ndarray:
     """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
 
@@ -187,15 +209,22 @@ def reshape(command: Fn, operands: Operands) -> np.ndarray:
 FUNCTIONS: dict[str, Callable[[Fn, Operands], np.ndarray]] = {
     "softmax": softmax,
     "softmax_int": softmax_int,
+    "softmax_tables": softmax_tables,
     "lrn": lrn,
+    "lrn_tables": lrn_tables,
     "active": active,
     "layernorm": layernorm,
     "groupnorm": groupnorm,
     "reduce": reduce,
+    "arg": arg,
     "add_int": add_int,
     "mul_int": mul_int,
     "sub_int": sub_int,
     "const_int": const_int,
+    "sum_shift": sum_shift,
+    "extreme_shift": extreme_shift,
+    "reduce_int": reduce_int,
+    "concat_shift": concat_shift,
     "pad": pad,
     "slice": slice_,
     "tile": tile,

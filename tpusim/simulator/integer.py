@@ -16,12 +16,22 @@ def limits(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def narrowed(values: np.ndarray, dtype: DType) -> np.ndarray:
+def finite_bf16(values: np.ndarray) -> np.ndarray:
+    """f32 to bf16 as CV18xx: half to even on the upper 16 bits, then infinities and NaN become 0x7f7f (8.2)."""
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    upper = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) & 0xFFFF
+    upper = np.where((upper & 0x7F80) == 0x7F80, 0x7F7F, upper)
+    return upper.astype(np.uint16).view(numpy_dtype("bf16"))
+
+
+def narrowed(values: np.ndarray, dtype: DType, *, finite: bool = False) -> np.ndarray:
     """f32 to a 16-bit float, half to even (numerics.md 8.2).
 
     f16: overflow to infinity, subnormals kept. bf16: f32 subnormals flush to signed zero, but those that round to the
-    smallest normal become it.
+    smallest normal become it; finite: as CV18xx.
     """
+    if finite and dtype == "bf16":
+        return finite_bf16(values)
     with np.errstate(over="ignore"):
         found = values.astype(np.float32).astype(numpy_dtype(dtype))
     if dtype == "bf16":
@@ -51,7 +61,9 @@ def rounding_shift(values: np.ndarray, shift: int | np.ndarray, rounding: Roundi
         return values >> right
     some = (right > 0).astype(np.int64)
     # One bit more than the result, plus one, halved: floor(v / 2**r + 1/2) without overflow.
-    half_up = ((values >> (right - some)) + some) >> some
+    half_up = values >> (right - some)
+    half_up += some
+    half_up >>= some
     if rounding == "half_up":
         return half_up
     tie = (some > 0) & ((values - (half_up << right)) == -(some << np.maximum(right - 1, 0)))
@@ -68,11 +80,45 @@ def saturate(values: np.ndarray, dtype: DType, *, floor: int | None = None) -> n
     return np.clip(values, low, high).astype(numpy_dtype(dtype))
 
 
+def doubling_multiply(values: np.ndarray, multiplier: int | np.ndarray, shift: int | np.ndarray) -> np.ndarray:
+    """QDM (numerics.md 5.2, 5.5): values * m / 2**31, half up and inside int32, then / 2**shift, half away."""
+    upper = rounding_shift(values * np.asarray(multiplier, np.int64), 31, "half_up")
+    return rounding_shift(np.clip(upper, -INT32_MAX - 1, INT32_MAX), shift, "half_away")
+
+
+def float_multiply(values: np.ndarray, multiplier: int, shift: int) -> np.ndarray:
+    """CV18xx MultiplierShift (numerics.md 4.4): f32(values) * m rounded to f32, / 2**shift exact, half up.
+
+    An f32 of 2**24 or more is an integer, so everything after the one rounding is integer arithmetic.
+    """
+    product = values.astype(np.float32) * np.float32(multiplier)
+    return rounding_shift(product.astype(np.int64), shift, "half_up")
+
+
 def requantize(values: np.ndarray, requant: Requant, dtype: DType, *, relu: bool = False) -> np.ndarray:
-    """sat(RSR(values * m, r) + z); relu acts at the zero point, after the requant."""
-    scaled = rounding_shift(values * np.int64(requant.multiplier), requant.rshift, requant.rounding)
+    """sat(RSR(values * m, r) + z), or by the requant's mode; relu acts at the zero point, after the requant."""
+    if requant.mode == "qdm":
+        scaled = doubling_multiply(values, requant.multiplier, requant.rshift)
+    elif requant.mode == "f32":
+        scaled = float_multiply(values, requant.multiplier, requant.rshift)
+    else:
+        scaled = rounding_shift(values * np.int64(requant.multiplier), requant.rshift, requant.rounding)
     zero = requant.zero_point
     return saturate(scaled + zero if zero else scaled, dtype, floor=zero if relu else None)
+
+
+def channel_parameters(table: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(multiplier, right shift, zero point) per channel, for a tensor of `rank` axes with the channels on axis 1.
+
+    A row of the table (1, c, 1, words) is (multiplier, -rshift, zero point), or two words: multiplier and, packed,
+    -rshift in the low byte and the zero point in the high half (hardware.md 2.3, numerics.md 6).
+    """
+    words = table.reshape(table.shape[1], -1).astype(np.int64)
+    multiplier, left, zero = words[:, 0], words[:, 1], words[:, -1]
+    if words.shape[1] == 2:
+        left, zero = (left & 0xFF).astype(np.uint8).view(np.int8).astype(np.int64), zero >> 16
+    shape = (-1, *(1,) * (rank - 2))
+    return multiplier.reshape(shape), -left.reshape(shape), zero.reshape(shape)
 
 
 def check_accumulator(values: np.ndarray, command: Command) -> np.ndarray:

@@ -1,19 +1,22 @@
-"""The machine's memories: local memory of every lane and one sparse buffer per region of global memory (DH-05).
+"""The machine's memories: a core's local memory of every lane, and one buffer per region of global memory (DH-05).
 
 `Memory` finds the bytes of a view; `Machine` reads and writes values through it; `Shadow` is the same memory with one
 mark per byte (initialised or not). Bounds and write protection hold for all of them.
 """
 
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
+from tpusim.isa.blocks import Block, Index, blocks
 from tpusim.isa.layout import Extent, extent
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
-from tpusim.simulator.blocks import Block, Index, blocks
 from tpusim.simulator.integer import narrowed
 
 Cells = tuple[Index, np.ndarray]
@@ -38,12 +41,13 @@ class Region:
         return f"{self.name} [{self.start:#x}, {self.stop:#x})"
 
 
-def regions_of(program: Program) -> tuple[Region, Region]:
-    """The coefficient and the neuron region of a program."""
+def regions_of(program: Program) -> tuple[Region, ...]:
+    """The coefficient and the neuron region of a program, and those of outputs that have their own."""
     header = program.header
     return (
         Region("coefficients", header.coeff_address, header.coeff_bytes, writable=False),
         Region("neurons", header.neuron_address, header.neuron_bytes, writable=True),
+        *(Region(f"output {i}", start, size, writable=True) for i, (start, size) in enumerate(header.io_regions)),
     )
 
 
@@ -54,6 +58,15 @@ def span_text(reach: Extent) -> str:
     return f"lanes {reach.first_lane}-{reach.last_lane}, local bytes [{reach.start:,}, {reach.stop:,})"
 
 
+def bytes_text(view: View, box: Block, hit: np.ndarray, chip: ChipSpec) -> str:
+    """The span of the bytes of a view's box that `hit` marks (a last axis for the bytes of an element)."""
+    places = box.offset + np.argwhere(hit) @ np.array((*box.strides, 1), np.int64)
+    if view.memory == "gmem":
+        return f"global memory [{places.min():#x}, {places.max() + 1:#x})"
+    lane, byte = np.divmod(places, chip.lmem_bytes)
+    return f"lanes {lane.min()}-{lane.max()}, local bytes [{byte.min():,}, {byte.max() + 1:,})"
+
+
 class Memory:
     """Byte buffers addressed by views. `who` names the command in errors."""
 
@@ -62,6 +75,16 @@ class Memory:
         self.regions = regions
         self.lmem = np.zeros(chip.lanes * chip.lmem_bytes, np.uint8)
         self.gmem = {region.name: np.zeros(region.nbytes, np.uint8) for region in regions}
+
+    def beside(self) -> Self:
+        """The memory of another core: local memory of its own, global memory in common (DC-06)."""
+        other = copy(self)
+        other.lmem = np.zeros(self.lmem.shape, np.uint8)
+        return other
+
+    def of_cores(self, cores: Iterable[int]) -> dict[int, Self]:
+        """The memories of cores by number; core 0 has this one."""
+        return {core: self.beside() if core else self for core in cores}
 
     def reset(self) -> None:
         """Zero everything that commands may write."""
@@ -139,6 +162,12 @@ class Machine(Memory):
         self.gmem["coefficients"] = np.ascontiguousarray(coefficients, np.uint8)
         self._found: dict[View, list[Cells]] = {}
 
+    def beside(self) -> Self:
+        """The memory of another core."""
+        other = super().beside()
+        other._found = {}
+        return other
+
     def _cells(self, view: View) -> list[Cells]:
         found = self._found.get(view)
         if found is None:
@@ -159,7 +188,8 @@ class Machine(Memory):
 
     def store(self, view: View, array: np.ndarray) -> None:
         """The result of a TIU command: as `write`, f32 results narrowed once to a 16-bit float view."""
-        self.write(view, narrowed(array, view.dtype) if view.dtype in ("f16", "bf16") else array)
+        narrow = view.dtype in ("f16", "bf16")
+        self.write(view, narrowed(array, view.dtype, finite=self.chip.bf16_unit) if narrow else array)
 
     def write(self, view: View, array: np.ndarray) -> None:
         """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others."""
@@ -193,15 +223,8 @@ class Shadow(Memory):
                 raise SimulationError(f"{who}: {self._poison_text(view, box, window)}")
 
     def _poison_text(self, view: View, box: Block, window: np.ndarray) -> str:
-        where = np.argwhere(window == 0)
-        offsets = box.offset + where @ np.array((*box.strides, 1), np.int64)
-        count = f"{len(where):,} of the {view.nbytes:,} bytes"
-        if view.memory == "gmem":
-            span = f"global memory [{offsets.min():#x}, {offsets.max() + 1:#x})"
-        else:
-            lane, byte = np.divmod(offsets, self.chip.lmem_bytes)
-            span = f"lanes {lane.min()}-{lane.max()}, local bytes [{byte.min():,}, {byte.max() + 1:,})"
+        bad = window == 0
         return (
-            f"reads {count} of its {view.dtype}{list(view.shape)} operand uninitialised ({span}); "
-            "load or compute them first, or shrink the view"
+            f"reads {int(bad.sum()):,} of the {view.nbytes:,} bytes of its {view.dtype}{list(view.shape)} operand "
+            f"uninitialised ({bytes_text(view, box, bad, self.chip)}); load or compute them first, or shrink the view"
         )

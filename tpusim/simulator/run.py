@@ -1,10 +1,10 @@
 """Run a program: `simulate` once, or prepare a `Simulator` and run many samples.
 
-Whatever depends on no value is checked when the simulator is made: legality, bounds, races, uninitialised reads,
-deadlock. A run then only moves and computes bytes.
+Whatever depends on no value is checked when the simulator is made: legality, bounds, races, uninitialised reads, use of
+another tensor's bytes, deadlock. A run then only moves and computes bytes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,14 +16,18 @@ from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.check import check
-from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move
+from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move, SendMessage, WaitMessage
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator import gdma, tiu
-from tpusim.simulator.memory import Machine, Memory, Shadow, regions_of
-from tpusim.simulator.sanitizer import check_bounds, check_poison, check_races
-from tpusim.simulator.schedule import Queues, Timing, order
+from tpusim.simulator.memory import Machine, Shadow, regions_of
+from tpusim.simulator.ownership import Ownership, Restore, check_restores
+from tpusim.simulator.races import check_races
+from tpusim.simulator.sanitizer import check_bounds, check_cores, check_poison
+from tpusim.simulator.schedule import TIMINGS, Queues, Timing, order
 from tpusim.simulator.stored import StoredTensors
+from tpusim.simulator.summary import Summary, summary
+from tpusim.simulator.tables import check_sizes, check_tables
 from tpusim.simulator.timing import Timeline, timeline
 from tpusim.simulator.watched import WatchedTensors
 
@@ -36,7 +40,10 @@ class SimulatorOptions:
     """Switches of the machine."""
 
     dma: Timing = "early"
-    """DMA runs ahead as far as dependencies allow ("early"), or only when the TIU must wait for it ("late")."""
+    """DMA runs ahead as far as dependencies allow ("early"), or only when the TIU must wait for it ("late"); "random":
+    any order of the queues that dependencies allow."""
+    seed: int = 0
+    """Which random order."""
     sanitize: bool = True
     """Check legality, races and uninitialised reads; bounds and accumulator overflow are always checked."""
     blas_threads: int = 1
@@ -44,8 +51,10 @@ class SimulatorOptions:
     ResNet-50 convolutions on two shared cores: 1 thread 0.35 s, 2 threads 1.8 to 5.5 s)."""
 
     def __post_init__(self) -> None:
-        if self.dma not in ("early", "late"):
-            raise ConfigError(f"simulator option dma is early or late, got {self.dma!r}")
+        if self.dma not in TIMINGS:
+            raise ConfigError(f"simulator option dma is one of {', '.join(TIMINGS)}, got {self.dma!r}")
+        if self.seed and self.dma != "random":
+            raise ConfigError(f"simulator option seed {self.seed}: dma random is required, got {self.dma}")
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ def execute(command: AnyCommand, memory: Machine) -> None:
     """Execute one command; a global kernel runs its body on GMEM."""
     if isinstance(command, Move | Fill):
         gdma.execute(command, memory)
-    else:
+    elif not isinstance(command, SendMessage | WaitMessage):  # messages order, they touch no memory
         tiu.execute(command.body if isinstance(command, GlobalKernel) else command, memory)
 
 
@@ -76,41 +85,87 @@ class Simulator:
                 f"the coefficient image has {program.coefficients.nbytes:,} bytes, the header promises "
                 f"{program.header.coeff_bytes:,}; generate the program again"
             )
+        check_cores(program.commands, self.chip)
         regions = regions_of(program)
         self._memory = Machine(self.chip, regions, program.coefficients)
         check_bounds(program.commands, self._memory)
+        check_tables(program, self._memory)
+        check_sizes(program, self._memory)
         queues = Queues(program.commands)
-        self.order = order(queues, self.options.dma)
+        self.order = order(queues, self.options.dma, self.options.seed)
+        self._cores = self._memory.of_cores(queues.cores)
+        self._restores: dict[int, list[Restore]] = {}
         if self.options.sanitize:
             for command in program.commands:
                 check(command, self.chip)
-            check_races(queues, Memory(self.chip, regions))
-            check_poison(program, self.order, Shadow(self.chip, regions))
+            check_races(queues, self.order, self._memory)
+            check_poison(program, self.order, Shadow(self.chip, regions).of_cores(queues.cores))
+            ownership = Ownership(program, self.chip, regions)
+            ownership.check(self.order)
+            self._restores = ownership.restores
 
     @cached_property
     def timeline(self) -> Timeline:
         """The clock of the program; it depends on no value."""
         return timeline(self.program, self.chip)
 
-    def run(self, inputs: Mapping[str, np.ndarray], *, watch: bool = False) -> SimulationResult:
+    @cached_property
+    def summary(self) -> Summary:
+        """What the clock says about the program: busy engines, and what holds them up."""
+        return summary(self.program, self.timeline, self.chip)
+
+    def run(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        *,
+        watch: bool = False,
+        after: Callable[[int, Machine], None] | None = None,
+    ) -> SimulationResult:
         """Execute the program on one set of network inputs, by name, in the stored dtype and the network shape.
 
-        watch: also read every slice of the tensors that live in local memory only, as it is produced.
+        watch: also read every slice of the tensors that live in local memory only, as it is produced. after: called
+        with the index of every command that has run, and the memory its core left (`checked.Checker.after`).
         """
-        memory = self._memory
         if not self.options.sanitize:
-            memory.reset()  # nothing proved that old bytes are never read
+            for memory in self._cores.values():
+                memory.reset()  # nothing proved that old bytes are never read
         self._feed(inputs)
         stored = StoredTensors(self.program)
         tensors = {entry.name: self._capture(entry) for entry in stored.ready()}
         watched = WatchedTensors(self.program) if watch else None
         with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
             for index in self.order:
-                execute(self.program.commands[index], memory)
+                memory = self._cores[self.program.commands[index].core]
+                self._execute(index, memory)
+                if after is not None:
+                    after(index, memory)
                 if watched is not None:
                     watched.after(index, memory)
                 tensors.update((entry.name, self._capture(entry)) for entry in stored.finished(index))
         return SimulationResult(tensors if watched is None else {**watched.tensors(), **tensors}, self.timeline)
+
+    @property
+    def memories(self) -> Mapping[int, Machine]:
+        """Core -> the memory that its commands work on; they share global memory."""
+        return self._cores
+
+    def start(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Bring the memories into the state before the first command: zeros, coefficients and these inputs."""
+        for memory in self._cores.values():
+            memory.reset()
+        self._feed(inputs)
+
+    def execute(self, index: int) -> None:
+        """Execute the command with this index on what the memories hold (`debugger`; `run` is the quick way)."""
+        with _BLAS.limit(limits=self.options.blas_threads, user_api="blas"):
+            self._execute(index, self._cores[self.program.commands[index].core])
+
+    def _execute(self, index: int, memory: Machine) -> None:
+        command = self.program.commands[index]
+        before = [(restore, memory.read(restore.view)) for restore in self._restores.get(index, ())]
+        execute(command, memory)
+        if before:
+            check_restores(command, before, memory)
 
     def _feed(self, inputs: Mapping[str, np.ndarray]) -> None:
         wanted = {entry.name: entry for entry in self.program.inputs}

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from tpusim.isa.commands import Fn
+from tpusim.simulator.float_tables import layernorm_tables
 from tpusim.simulator.integer import narrowed
 
 Operands = tuple[np.ndarray, ...]
@@ -53,13 +54,17 @@ def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndar
 def layernorm(command: Fn, operands: Operands) -> np.ndarray:
     """Normalise over the axes from `axis` on, then times the weight, plus the bias, as far as there are any.
 
-    Parameters weight and bias say which operands follow the input; bf16_steps: every step is rounded to BF16.
+    Parameters weight and bias say which operands follow the input; bf16_steps: every step is rounded to BF16; tables:
+    the last two operands are those of the power -0.5, and every step is a BF16 step of CV18xx.
     """
-    x, *rest = operands
     params = command.params
+    tables = operands[-2:] if params["tables"] else ()
+    x, *rest = operands[: len(operands) - len(tables)]
     weight = rest[0] if params["weight"] else None
     bias = rest[-1] if params["bias"] else None
     axes, epsilon = tuple(range(int(params["axis"]), x.ndim)), float(params["epsilon"])
+    if tables:
+        return layernorm_tables(x, (weight, bias), tables, int(params["axis"]), epsilon)
     if params["bf16_steps"]:
         return _layernorm_bf16(x, weight, bias, axes, epsilon)
     y = _normalised(x, axes, epsilon)
@@ -86,9 +91,16 @@ def _layernorm_bf16(
 
 
 def groupnorm(command: Fn, operands: Operands) -> np.ndarray:
-    """Normalise every sample's `groups` runs of channels (axis 1), then times weight[c], plus bias[c]."""
+    """Normalise every sample's `groups` runs of channels (axis 1), then times weight[c], plus bias[c].
+
+    depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1).
+    """
     x, weight, bias = operands
-    groups = int(command.params["groups"])
-    y = _normalised(x.reshape(x.shape[0], groups, -1), (2,), float(command.params["epsilon"])).reshape(x.shape)
+    groups, depth = int(command.params["groups"]), int(command.params.get("depth", 1))
+    n, c, *image = x.shape
+    samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
+    rows = samples.reshape(n // depth, groups, -1)
+    y = _normalised(rows, (2,), float(command.params["epsilon"])).reshape(samples.shape)
+    y = np.moveaxis(y, 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
     return y * weight.reshape(per_channel) + bias.reshape(per_channel)

@@ -1,18 +1,23 @@
-"""The clock: an event-driven timeline of the two engines, separate from the values (architecture.md 5).
+"""The clock: an event-driven timeline of the two engines of every core, separate from the values (architecture.md 5).
 
-A command starts when its engine is free and the command it depends on has ended. A global kernel keeps both engines
-busy for the longer of its compute and its transfers (layer_group.md DL-06).
+A command starts when its engine is free, the command it depends on has ended, and the message it waits for was sent. A
+global kernel keeps both engines busy for the longer of its compute and its transfers (layer_group.md DL-06). On a chip
+whose engines do not overlap (CV18xx, hardware.md 5.3) only one command runs at a time and a global kernel takes the sum
+of both.
+
+Cores share global memory: while transfers of several cores are on the way to or from it, each of them goes on at the
+chip's `shared_rate` (hardware.md 1.2; Decision: in both directions, and not while the latency of a transfer passes).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
-from typing import Any
+from math import ceil, inf
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, Engine, Fill, GlobalKernel, Move
+from tpusim.isa.cycles import command_ns, traffic
 from tpusim.isa.stream import Program
-from tpusim.simulator.cycles import dma_ns, kernel_dma_ns, tiu_cycles, traffic
-from tpusim.simulator.schedule import Queues, order
+from tpusim.simulator.schedule import Progress, Queues, order
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Span:
     engines: tuple[Engine, ...]
     start_ns: float
     stop_ns: float
+    core: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,62 +51,128 @@ class Timeline:
     load_bytes: int
     store_bytes: int
     busy: dict[str, float]
-    """Engine -> share of the time it works."""
+    """Engine -> share of the time it works, the mean of all cores."""
     groups: dict[int, GroupCost]
+    core_busy: dict[int, dict[str, float]]
+    """Core -> engine -> share of the time it works."""
 
 
-def _duration_ns(command: AnyCommand, chip: ChipSpec) -> float:
-    if isinstance(command, Move | Fill):
-        return dma_ns(command, chip)
-    if isinstance(command, GlobalKernel):
-        return max(tiu_cycles(command.body, chip) * 1000 / chip.tiu_mhz, kernel_dma_ns(command, chip))
-    return tiu_cycles(command, chip) * 1000 / chip.tiu_mhz
+@dataclass
+class _Running:
+    """A command on its way."""
+
+    queue: int
+    index: int
+    start_ns: float
+    stop_ns: float
+    """When it ends if nothing changes."""
+    memory_ns: float
+    """From when on it moves bytes of global memory that other cores move too; infinite: never."""
+    slowed: bool = False
 
 
 class _Clock:
-    """When each engine becomes free, and when each of its commands ended."""
+    """Runs the queues: always the command that can start first (ties: in issue order)."""
 
-    def __init__(self) -> None:
-        self.free: dict[Engine, float] = {"tiu": 0.0, "gdma": 0.0}
-        self.ends: dict[Engine, list[float]] = {"tiu": [0.0], "gdma": [0.0]}
+    def __init__(self, queues: Queues, chip: ChipSpec) -> None:
+        self._queues = queues
+        self._chip = chip
+        self._shares = len(queues.cores) > 1 and chip.shared_rate < 1
+        self._progress = Progress(queues)
+        self._running: list[_Running | None] = [None] * len(queues.names)
+        """What each engine is busy with; a global kernel stands at both of its core."""
+        self._now = 0.0
 
-    def start(self, command: AnyCommand) -> float | None:
-        """Earliest start, or None while the command it depends on has not been placed."""
-        other: Engine = "gdma" if command.engine == "tiu" else "tiu"
-        if command.dep >= len(self.ends[other]):
-            return None
-        start = max(self.free[command.engine], self.ends[other][command.dep])
-        return max(start, self.free[other]) if isinstance(command, GlobalKernel) else start
+    def run(self) -> Iterator[Span]:
+        """Every command on the clock, in the order they end. Raises SimulationError if nothing goes on."""
+        while True:
+            self._start_all()
+            active = self._active()
+            if not active:
+                break
+            self._share(active)
+            self._now = min(self._next(one) for one in active)
+            for one in active:
+                if one.stop_ns <= self._now:
+                    yield self._end(one)
+        if any(self._progress.head(queue) is not None for queue in range(len(self._running))):
+            raise self._progress.deadlock()
 
-    def place(self, index: int, command: AnyCommand, start: float, duration: float) -> Span:
-        """Run the command from `start`."""
-        engines: tuple[Engine, ...] = ("tiu", "gdma") if isinstance(command, GlobalKernel) else (command.engine,)
-        stop = start + duration
-        for engine in engines:
-            self.free[engine] = stop
-        self.ends[command.engine].append(stop)
-        return Span(index, engines, start, stop)
+    def _active(self) -> list[_Running]:
+        return [one for queue, one in enumerate(self._running) if one is not None and one.queue == queue]
+
+    def _start_all(self) -> None:
+        """Start whatever can start now."""
+        while True:
+            able = [q for q, one in enumerate(self._running) if one is None and self._may_start(q)]
+            if not able:
+                return
+            queue = min(able, key=lambda q: self._queues.indices[q][self._progress.done[q]])
+            self._start(queue)
+
+    def _may_start(self, queue: int) -> bool:
+        if not self._progress.ready(queue):
+            return False
+        alone = isinstance(self._progress.head(queue), GlobalKernel) or not self._chip.engines_overlap
+        return not alone or self._running[self._queues.other(queue)] is None
+
+    def _start(self, queue: int) -> None:
+        index = self._queues.indices[queue][self._progress.done[queue]]
+        command = self._queues.commands[index]
+        one = _Running(queue, index, self._now, self._now + command_ns(command, self._chip), self._memory_ns(command))
+        self._running[queue] = one
+        if isinstance(command, GlobalKernel):
+            self._running[self._queues.other(queue)] = one
+
+    def _memory_ns(self, command: AnyCommand) -> float:
+        """From when on a command that starts now moves bytes of global memory."""
+        if not self._shares or not isinstance(command, Move | Fill):
+            return inf
+        moves = any(view.memory == "gmem" for _, view in command.operands())
+        return self._now + self._chip.dma_latency_ns if moves else inf
+
+    def _share(self, active: list[_Running]) -> None:
+        """Adapt the ends of transfers to how many cores move data from now on."""
+        if not self._shares:
+            return
+        moving = [one for one in active if one.memory_ns <= self._now]
+        slow = len({one.queue // 2 for one in moving}) > 1
+        for one in moving:
+            if one.slowed != slow:
+                rest = one.stop_ns - self._now
+                one.stop_ns = self._now + (rest / self._chip.shared_rate if slow else rest * self._chip.shared_rate)
+                one.slowed = slow
+
+    def _next(self, one: _Running) -> float:
+        """When something about a command changes next."""
+        return one.memory_ns if self._now < one.memory_ns < one.stop_ns else one.stop_ns
+
+    def _end(self, one: _Running) -> Span:
+        self._progress.step(one.queue)
+        name = self._queues.names[one.queue]
+        engines: tuple[Engine, ...] = (name.engine,)
+        self._running[one.queue] = None
+        if isinstance(self._queues.commands[one.index], GlobalKernel):
+            engines = ("tiu", "gdma")
+            self._running[self._queues.other(one.queue)] = None
+        return Span(one.index, engines, one.start_ns, one.stop_ns, name.core)
 
 
 def _spans(program: Program, chip: ChipSpec) -> list[Span]:
-    """Place the commands of both queues, always the one that can start first (ties: in issue order)."""
+    """Every command on the clock, in the order they start."""
     queues = Queues(program.commands)
     order(queues, "early")  # refuses a deadlock
-    heads: dict[Engine, int] = {"tiu": 0, "gdma": 0}
-    clock = _Clock()
-    spans: list[Span] = []
-    while len(spans) < len(program.commands):
-        ready: list[tuple[float, int]] = []
-        for engine, head in heads.items():
-            for index in queues.indices[engine][head : head + 1]:
-                start = clock.start(program.commands[index])
-                if start is not None:
-                    ready.append((start, index))
-        start, index = min(ready)
-        command = program.commands[index]
-        spans.append(clock.place(index, command, start, _duration_ns(command, chip)))
-        heads[command.engine] += 1
-    return spans
+    return sorted(_Clock(queues, chip).run(), key=lambda span: (span.start_ns, span.index))
+
+
+def _busy(spans: list[Span], core: int, total: float) -> dict[str, float]:
+    """Engine -> share of the time that it works."""
+    return {
+        engine: sum(s.stop_ns - s.start_ns for s in spans if s.core == core and engine in s.engines) / total
+        if total
+        else 0.0
+        for engine in ("tiu", "gdma")
+    }
 
 
 def _groups(program: Program, spans: list[Span], chip: ChipSpec) -> dict[int, GroupCost]:
@@ -126,45 +198,14 @@ def timeline(program: Program, chip: ChipSpec) -> Timeline:
     spans = _spans(program, chip)
     groups = _groups(program, spans, chip)
     total = max((span.stop_ns for span in spans), default=0.0)
-    busy = {
-        engine: sum(span.stop_ns - span.start_ns for span in spans if engine in span.engines) / total if total else 0.0
-        for engine in ("tiu", "gdma")
-    }
+    core_busy = {core: _busy(spans, core, total) for core in sorted({0, *(span.core for span in spans)})}
     return Timeline(
         spans=tuple(spans),
         cycles=sum(cost.cycles for cost in groups.values()),
         milliseconds=total / 1e6,
         load_bytes=sum(cost.load_bytes for cost in groups.values()),
         store_bytes=sum(cost.store_bytes for cost in groups.values()),
-        busy=busy,
+        busy={engine: sum(b[engine] for b in core_busy.values()) / len(core_busy) for engine in ("tiu", "gdma")},
         groups=groups,
+        core_busy=core_busy,
     )
-
-
-def trace(program: Program, found: Timeline) -> dict[str, Any]:
-    """The timeline as a Chrome trace (`trace.json`): engines are tracks, slices are commands; times in microseconds."""
-    tracks: dict[Engine, int] = {"tiu": 0, "gdma": 1}
-    events: list[dict[str, Any]] = [
-        {"name": "process_name", "ph": "M", "pid": 0, "args": {"name": f"{program.header.chip} {program.header.model}"}}
-    ]
-    events += [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": number, "args": {"name": engine.upper()}}
-        for engine, number in tracks.items()
-    ]
-    for span in found.spans:
-        command = program.commands[span.index]
-        load, store = traffic(command)
-        events += [
-            {
-                "name": f"{command.op} {command.step}".strip(),
-                "cat": type(command).__name__,
-                "ph": "X",
-                "pid": 0,
-                "tid": tracks[engine],
-                "ts": span.start_ns / 1000,
-                "dur": (span.stop_ns - span.start_ns) / 1000,
-                "args": {"command": command.label, "group": command.group, "load_bytes": load, "store_bytes": store},
-            }
-            for engine in span.engines
-        ]
-    return {"displayTimeUnit": "ns", "traceEvents": events}

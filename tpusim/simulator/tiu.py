@@ -12,11 +12,14 @@ import numpy as np
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import (
     Arith,
+    ChannelRescale,
     ChannelScale,
     Command,
+    Compare,
     Conv,
     Depthwise,
     Dequantize,
+    FloatLut,
     Fn,
     LaneCopy,
     Lut,
@@ -26,15 +29,21 @@ from tpusim.isa.commands import (
     Requant,
     Rescale,
     Select,
+    Where,
 )
-from tpusim.isa.region import View
+from tpusim.isa.region import View, numpy_dtype
 from tpusim.simulator.conv import conv, depthwise, pool
+from tpusim.simulator.float_tables import by_mantissa, by_slope
 from tpusim.simulator.function import function
 from tpusim.simulator.integer import (
+    channel_parameters,
     check_accumulator,
+    doubling_multiply,
+    finite_bf16,
     float_to_integer,
     is_float,
     limits,
+    narrowed,
     requantize,
     round_half_away,
     rounding_shift,
@@ -57,7 +66,7 @@ def matmul(command: MatMul, memory: Machine) -> None:
     right = _matrices(memory.load(command.right), command.right, command.right_transpose)
     wide = carrier(left.dtype, right.dtype, left.shape[-1])
     acc = left.astype(wide) @ right.astype(wide)
-    bias = None if command.bias is None else memory.load(command.bias).reshape(-1)
+    bias = None if command.bias is None else _bias_rows(memory.load(command.bias), right.shape)
     if is_float(command.left.dtype):
         total = acc if bias is None else acc + bias
         result = (np.maximum(total, 0.0) if command.relu else total).astype(np.float32)
@@ -67,8 +76,36 @@ def matmul(command: MatMul, memory: Machine) -> None:
             total += bias
         check_accumulator(total, command)
         total = np.maximum(total, 0) if command.relu else total
-        result = requantize(total, command.requant or Requant(), command.output.dtype)
+        columns = None if command.multipliers is None else memory.load(command.multipliers)
+        result = _requantized(command, total, right.shape[:-2], columns)
     memory.store(command.output, result.reshape(command.output.shape))
+
+
+def _bias_rows(bias: np.ndarray, right: tuple[int, ...]) -> np.ndarray:
+    """N elements for all rows, or N for each right matrix."""
+    columns = right[-1]
+    return bias.reshape(-1) if bias.size == columns else bias.reshape(*right[:-2], 1, columns)
+
+
+def _requantized(
+    command: MatMul, total: np.ndarray, matrices: tuple[int, ...], columns: np.ndarray | None
+) -> np.ndarray:
+    """One requant for all, a multiplier per column, or a requant per right matrix."""
+    if columns is not None:
+        requant = command.requant or Requant()
+        scaled = rounding_shift(total * columns.reshape(-1).astype(np.int64), requant.rshift, requant.rounding)
+        return saturate(scaled + requant.zero_point, command.output.dtype)
+    if not command.requants:
+        return requantize(total, command.requant or Requant(), command.output.dtype)
+    rows = np.array([(r.multiplier, r.rshift) for r in command.requants], np.int64)
+    multiplier, shift = (rows[:, i].reshape(*matrices, 1, 1) for i in (0, 1))
+    return saturate(doubling_multiply(total, multiplier, shift), command.output.dtype)
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    """The upper 16 bits of every f32."""
+    del b
+    return (np.ascontiguousarray(a).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 def _quotient(a: Any, b: Any) -> Any:
@@ -85,6 +122,7 @@ _ARITH: dict[str, Callable[[Any, Any], Any]] = {
     "max": np.maximum,
     "min": np.minimum,
     "copy": lambda a, b: a,
+    "truncate": _truncated,
 }
 
 
@@ -103,6 +141,40 @@ def arith(command: Arith, memory: Machine) -> None:
     memory.store(command.output, result.astype(np.float32) if floating else saturate(result, dtype))
 
 
+_RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Equal": np.equal,
+    "NotEqual": np.not_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}
+
+
+def compare(command: Compare, memory: Machine) -> None:
+    """AR select of 1 and 0; integers of any width and sign compare as numbers."""
+    kind = np.dtype(np.float32 if is_float(command.a.dtype) else np.int64)
+    a = memory.load(command.a).astype(kind)
+    b = memory.load(command.b).astype(kind) if isinstance(command.b, View) else kind.type(command.b)
+    found = np.broadcast_to(_RELATIONS[command.kind](a, b), command.output.shape)
+    floating = is_float(command.output.dtype)
+    memory.store(command.output, found.astype(np.float32 if floating else numpy_dtype(command.output.dtype)))
+
+
+def where(command: Where, memory: Machine) -> None:
+    """AR select of two branches."""
+    kind = np.float32 if is_float(command.output.dtype) else numpy_dtype(command.output.dtype)
+    true, false = (
+        memory.load(branch) if isinstance(branch, View) else np.asarray(branch).astype(kind)
+        for branch in (command.on_true, command.on_false)
+    )
+    found = np.where(memory.load(command.condition) != 0, true, false)
+    memory.store(command.output, np.broadcast_to(found, command.output.shape).astype(kind))
+
+
 def rescale(command: Rescale, memory: Machine) -> None:
     """RQ rq1: integer requant, relu at the zero point."""
     values = memory.load(command.input).astype(np.int64)
@@ -111,9 +183,26 @@ def rescale(command: Rescale, memory: Machine) -> None:
     memory.store(command.output, requantize(values, command.requant, command.output.dtype, relu=command.relu))
 
 
+def channel_rescale(command: ChannelRescale, memory: Machine) -> None:
+    """RQ rq1 per channel: integer requant by a table of multipliers, shifts and zero points."""
+    values = memory.load(command.input).astype(np.int64)
+    multiplier, rshift, zero = channel_parameters(memory.load(command.table), values.ndim)
+    scaled = rounding_shift(values * multiplier, rshift, command.rounding)
+    memory.store(command.output, saturate(scaled + zero, command.output.dtype))
+
+
 def quantize(command: Quantize, memory: Machine) -> None:
-    """RQ rq0: one f32 product, round half away, zero point, saturate."""
+    """RQ rq0: one f32 product, of bf16 rounded to bf16, then round half away, zero point, saturate.
+
+    In BF16 (CV18xx) both roundings are half to even.
+    """
     product = memory.load(command.input) * np.float32(command.scale)
+    if command.bf16:
+        rounded = np.rint(finite_bf16(product).astype(np.float64))
+        memory.store(command.output, float_to_integer(rounded, command.zero_point, command.output.dtype))
+        return
+    if command.input.dtype == "bf16":
+        product = narrowed(product, "bf16").astype(np.float32)
     memory.store(command.output, float_to_integer(round_half_away(product), command.zero_point, command.output.dtype))
 
 
@@ -158,13 +247,26 @@ def select(command: Select, memory: Machine) -> None:
         memory.store(command.output, np.where(values > 0, values, scaled))
         return
     scaled = rounding_shift(scaled, command.rshift, "half_up")
-    memory.store(command.output, saturate(np.where(values > 0, values, scaled), command.output.dtype))
+    kept = values
+    if command.positive is not None:
+        kept = rounding_shift(values * command.positive.multiplier, command.positive.rshift, "half_up")
+    memory.store(command.output, saturate(np.where(values > 0, kept, scaled), command.output.dtype))
 
 
 def lut(command: Lut, memory: Machine) -> None:
     """SG: the entry of the input's byte."""
     index = memory.read(command.input).view(np.uint8)
     memory.write(command.output, memory.read(command.table).reshape(-1)[index])
+
+
+def float_lut(command: FloatLut, memory: Machine) -> None:
+    """A function by two BF16 tables."""
+    x, table, mantissa = (memory.load(view) for view in (command.input, command.table, command.mantissa))
+    if command.mode == "slope":
+        result = by_slope(x, table, mantissa, command.low, command.high)
+    else:
+        result = by_mantissa(x, table, mantissa, log=command.mode == "log")
+    memory.store(command.output, result)
 
 
 def lane_copy(command: LaneCopy, memory: Machine) -> None:
@@ -183,12 +285,16 @@ EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {
     Pool: pool,
     MatMul: matmul,
     Arith: arith,
+    Compare: compare,
+    Where: where,
     Rescale: rescale,
+    ChannelRescale: channel_rescale,
     Quantize: quantize,
     Dequantize: dequantize,
     ChannelScale: channel_scale,
     Select: select,
     Lut: lut,
+    FloatLut: float_lut,
     LaneCopy: lane_copy,
     Fn: macro,
 }

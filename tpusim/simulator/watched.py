@@ -31,6 +31,7 @@ class WatchedTensors:
         if name not in self._values:
             self._values[name] = np.zeros(location.whole, numpy_dtype(location.view.dtype))
             self._seen[name] = np.zeros(location.whole, np.bool_)
+        part = part.reshape(location.depth, -1, *part.shape[1:]).transpose(1, 2, 0, 3, 4)
         window = tuple(slice(s, s + size) for s, size in zip(location.start, part.shape, strict=True))
         again = self._seen[name][window]
         if again.any() and not np.array_equal(

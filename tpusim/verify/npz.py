@@ -2,23 +2,16 @@
 
 import os
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from tokenize import TokenError
 from typing import IO
 
 import numpy as np
 
+from tpusim import arrays
 from tpusim.errors import ConfigError
 from tpusim.verify.similarity import Tensor
-
-UNREADABLE = (
-    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
-    *(zipfile.BadZipFile, zlib.error, TokenError),
-)
-"""What NumPy and zipfile raise on files that are damaged or something else."""
 
 
 def load_tensors(path: str | Path) -> dict[str, Tensor]:
@@ -26,13 +19,11 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return {path.stem: loaded}
-            return {name: loaded[name] for name in loaded.files}
+            loaded = arrays.load(file)
+            return {path.stem: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; give an .npz (name -> array) or .npy file") from None
-    except UNREADABLE as error:
+    except arrays.UNREADABLE as error:
         raise ConfigError(f"{path}: an .npz or .npy of plain arrays is required, got {_reason(error)}") from error
 
 

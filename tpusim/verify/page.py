@@ -29,6 +29,7 @@ td.name { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: .92e
 .fair { color: var(--fair); background: var(--fair-soft); }
 .cards { display: flex; flex-wrap: wrap; gap: .7rem; margin-top: .6rem; }
 .card { border: 1px solid var(--line); border-radius: .5rem; padding: .5rem .9rem; min-width: 8.5rem; }
+.cards + table { margin-top: .9rem; }
 .card b { display: block; font-size: 1.15rem; font-weight: 600; font-variant-numeric: tabular-nums; }
 .bar { position: relative; width: 9rem; height: .55rem; border-radius: .3rem; background: var(--line); overflow: hidden;
   margin-top: .25rem; } .bar i { position: absolute; inset: 0 auto 0 0; background: #4a7bd0; }
@@ -45,6 +46,13 @@ COMPARISON_TITLES = {
     "tpu_vs_top": "quantised model against float model",
     "local_vs_tpu": "executed commands against the flat model",
 }
+BOUNDS = {
+    "tiu": "TIU",
+    "gdma": "GDMA",
+    "dependency": "waiting for the other engine",
+    "sync": "synchronisation",
+}
+"""What bounds a group or op -> how the page says it."""
 
 
 def report_page(report: Json) -> str:
@@ -53,8 +61,10 @@ def report_page(report: Json) -> str:
         _header(report),
         _section("Totals", _totals(report)),
         _section("Comparisons", _comparisons(report["compare"])),
+        *([_section("Fidelity", _fidelity(report["fidelity"]))] if "fidelity" in report else []),
         _section("Tensors", "".join(_tensors(name, c) for name, c in report["compare"].items())),
         _section("Layer groups", _groups(report["groups"])),
+        *([_section("Engines", _engines(report["engines"]))] if "engines" in report else []),
         _section("Stages", _stages(report["stages"])),
     ]
     title = escape(f"tpusim: {report['model']} on {report['chip']}")
@@ -73,15 +83,33 @@ def _header(report: Json) -> str:
     )
 
 
+def _bounds(totals: Json) -> dict[str, str]:
+    """How far the program is above what must move and what must be multiplied."""
+    found: dict[str, str] = {}
+    if totals.get("traffic_ratio"):
+        found[f"moved, of {_bytes(totals['compulsory_bytes'])} that must"] = f"{totals['traffic_ratio']:.2f} ×"
+    if totals.get("cycle_ratio"):
+        found[f"cycles, of {totals['mac_cycles']:,} MAC-bound"] = f"{totals['cycle_ratio']:.2f} ×"
+    return found
+
+
+def _clock(totals: Json) -> dict[str, str]:
+    """The time before it is multiplied by what measured times are to it."""
+    factor = totals.get("time_factor", 1)
+    return {} if factor == 1 else {f"on the clock, × {factor:.2f}": f"{totals['clock_milliseconds']:,.3f} ms"}
+
+
 def _totals(report: Json) -> str:
     totals, memory = report["totals"], report["memory"]
     cards = {
         "estimated time": f"{totals['milliseconds']:,.3f} ms",
+        **_clock(totals),
         "cycles": f"{totals['cycles']:,}",
         "multiply-adds": f"{totals['macs']:,}",
         "commands": f"{totals['commands']:,}",
         "loaded": _bytes(totals["load_bytes"]),
         "stored": _bytes(totals["store_bytes"]),
+        **_bounds(totals),
         "weights in memory": _bytes(memory["coeff_bytes"]),
         "activations in memory": _bytes(memory["neuron_bytes"]),
     }
@@ -115,6 +143,31 @@ def _comparisons(comparisons: Json) -> str:
     ]
     header = ("comparison", "#tensors", "#missing", "#worst cosine", "#worst euclidean", "@worst tensor")
     return _table((*header, "bit exact", "tolerance", "verdict"), rows)
+
+
+def _fidelity(card: Json) -> str:
+    """How many ops are exact to the specification, which decisions the others follow, which fall back to float."""
+    cards = {
+        "exact to spec": card["exact"],
+        "follow a decision": card["decision"],
+        "fall back to float": card["float"],
+        "casts": card["casts"],
+    }
+    content = "".join(
+        f"<div class='card'><b>{count:,}</b><span class='dim'>{name}</span></div>" for name, count in cards.items()
+    )
+    parts = [f"<div class='cards'>{content}</div>\n"]
+    if card["decisions"]:
+        rows = [(escape(d["decision"]), escape(d["says"]), escape(", ".join(d["ops"]))) for d in card["decisions"]]
+        parts.append(_table(("decision", "it says", "@ops"), rows))
+    if card["fallbacks"]:
+        rows = [
+            (escape(f["op"]), escape(f["kind"]), escape(f["number"]), escape(f["reason"])) for f in card["fallbacks"]
+        ]
+        table = _table(("@op", "@kind", "runs in", "why"), rows)
+        title = f"Float fallbacks <span class='dim'>({len(rows):,} ops)</span>"
+        parts.append(f"<details open><summary>{title}</summary><div class='scroll'>{table}</div></details>\n")
+    return "".join(parts)
 
 
 def _outcome(comparison: Json) -> str:
@@ -155,7 +208,7 @@ def _badness(tensor: Json) -> tuple[bool, float, float]:
 def _sections(group: Json) -> str:
     if group["reason"]:
         return f"global: {group['reason']}"
-    return " ".join(f"{axis}{count}" for axis, count in group["secs"].items() if count != 1) or "whole"
+    return "×".join(str(group["secs"][axis]) for axis in "ncdhw")
 
 
 def _groups(groups: Sequence[Json]) -> str:
@@ -170,11 +223,55 @@ def _groups(groups: Sequence[Json]) -> str:
             _bytes(group["load_bytes"]),
             _bytes(group["store_bytes"]),
             f"{group['cycles']:,}",
+            _bound(group),
         )
         for group in groups
     ]
-    header = ("#id", "@ops", "sections", "local memory, peak per lane", "#loaded", "#stored", "#cycles")
-    return f"<div class='scroll'>{_table(header, rows)}</div>\n"
+    header = ("#id", "@ops", "sections n×c×d×h×w", "local memory, peak per lane", "#loaded", "#stored", "#cycles")
+    return f"<div class='scroll'>{_table((*header, 'bound by'), rows)}</div>\n"
+
+
+def _bound(work: Json) -> str:
+    name = str(work["bound"])
+    return escape(BOUNDS.get(name, name))
+
+
+def _engines(engines: Json) -> str:
+    """Busy shares, how much they overlap, and the ops that take longest with what bounds them."""
+    cards = {
+        "TIU busy": f"{engines['tiu_busy']:.0%}",
+        "GDMA busy": f"{engines['gdma_busy']:.0%}",
+        "both at once": f"{engines['both_busy']:.0%}",
+        "parallelism": f"{engines['parallelism']:.2f}",
+        "bound by": _bound(engines),
+    }
+    content = "".join(
+        f"<div class='card'><b>{value}</b><span class='dim'>{name}</span></div>" for name, value in cards.items()
+    )
+    ops = sorted(engines["ops"], key=lambda op: -max(op["tiu_cycles"], op["gdma_cycles"]))
+    rows = [
+        (
+            escape(op["op"]),
+            str(op["group"]),
+            *(f"{op[key]:,}" for key in ("tiu_cycles", "gdma_cycles", "dependency_cycles", "sync_cycles")),
+            _bound(op),
+        )
+        for op in ops
+    ]
+    header = (
+        "@op",
+        "#group",
+        "#TIU cycles",
+        "#GDMA cycles",
+        "#waits for the other",
+        "#waits to synchronise",
+        "bound by",
+    )
+    title = f"Ops <span class='dim'>({len(rows):,}, the longest first)</span>"
+    return (
+        f"<div class='cards'>{content}</div>\n"
+        f"<details><summary>{title}</summary><div class='scroll'>{_table(header, rows)}</div></details>\n"
+    )
 
 
 def _stages(stages: Sequence[Json]) -> str:

@@ -36,6 +36,16 @@ class Group:
     cycles: int = 0
     reason: str = ""
     """For a layer that runs from global memory: why it is not in local memory."""
+    tiu_cycles: int = 0
+    """How long the TIU works for it."""
+    gdma_cycles: int = 0
+    """How long the DMA works for it."""
+    dependency_cycles: int = 0
+    """How long the busier of the two waits for the other one."""
+    sync_cycles: int = 0
+    """How long it waits for another core, or because both engines are needed at once."""
+    bound: str = ""
+    """What limits it: tiu, gdma, dependency or sync."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the whole model."""
+    """Sums over the whole model.
+
+    compulsory_bytes: constants, network inputs and outputs, each once; mac_cycles: the multiply-accumulates at the peak
+    rate of the chip. The ratios say how far above these bounds the program is; 0 where a bound is 0.
+    milliseconds: the estimate, clock_milliseconds (the cycles' time) times time_factor; measured times of the chip lie
+    within the share time_residual of such estimates (hardware.md DH-08), 1 and 0 where none are known.
+    """
 
     commands: int = 0
     load_bytes: int = 0
@@ -56,13 +72,33 @@ class Totals:
     cycles: int = 0
     milliseconds: float = 0.0
     macs: int = 0
+    compulsory_bytes: int = 0
+    mac_cycles: int = 0
+    traffic_ratio: float = 0.0
+    cycle_ratio: float = 0.0
+    clock_milliseconds: float = 0.0
+    time_factor: float = 1.0
+    time_residual: float = 0.0
+
+
+@dataclass(frozen=True)
+class Core:
+    """What one core of several did: commands, bytes moved, and the share of the time each of its engines worked."""
+
+    core: int
+    commands: int
+    load_bytes: int
+    store_bytes: int
+    tiu_busy: float
+    gdma_busy: float
 
 
 @dataclass(frozen=True)
 class Accuracy:
     """Top-1 accuracy (0 to 1) on labelled data: float model, flat quantised model, local-memory machine.
 
-    local_bit_exact_samples counts the samples for which every tensor the machine stored equals the flat one.
+    local_exact_tensors is how many tensors the machine stores before which no float op stands (none in a float mode);
+    local_bit_exact_samples counts the samples for which all of these equal the flat ones.
     """
 
     samples: int
@@ -71,6 +107,7 @@ class Accuracy:
     local_top1: float = 0.0
     local_samples: int = 0
     local_bit_exact_samples: int = 0
+    local_exact_tensors: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +125,12 @@ class Report:
     memory: Memory = Memory()
     totals: Totals = Totals()
     accuracy: Accuracy | None = None
+    fidelity: Mapping[str, Any] | None = None
+    """How far to trust the numbers, as `tpusim.fidelity.Card.to_json` gives it."""
+    engines: Mapping[str, Any] | None = None
+    """How busy the engines are and what holds them up, as the simulator's `Summary.to_json` gives it."""
+    cores: tuple[Core, ...] = ()
+    """The cores that were used."""
 
     @property
     def passed(self) -> bool:
@@ -108,9 +151,14 @@ class Report:
             "groups": [{**vars(group), "ops": list(group.ops), "secs": dict(group.secs)} for group in self.groups],
             "memory": asdict(self.memory),
             "totals": asdict(self.totals),
+            "cores": [asdict(core) for core in self.cores],
         }
         if self.accuracy is not None:
             content["accuracy"] = asdict(self.accuracy)
+        if self.fidelity is not None:
+            content["fidelity"] = dict(self.fidelity)
+        if self.engines is not None:
+            content["engines"] = dict(self.engines)
         return content
 
 
@@ -127,6 +175,9 @@ def build_report(
     memory: Mapping[str, int] | None = None,
     totals: Mapping[str, Any] | None = None,
     accuracy: Mapping[str, Any] | None = None,
+    fidelity: Mapping[str, Any] | None = None,
+    engines: Mapping[str, Any] | None = None,
+    cores: Iterable[Mapping[str, Any]] = (),
 ) -> Report:
     """A report from plain values; keys as in `report.json`, and a key that is not one of those is a `TypeError`."""
     return Report(
@@ -141,6 +192,9 @@ def build_report(
         memory=Memory(**(memory or {})),
         totals=Totals(**(totals or {})),
         accuracy=None if accuracy is None else Accuracy(**accuracy),
+        fidelity=fidelity,
+        engines=engines,
+        cores=tuple(Core(**core) for core in cores),
     )
 
 

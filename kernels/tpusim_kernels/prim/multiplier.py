@@ -15,10 +15,11 @@ I64 = NDArray[np.int64]
 
 def _best_fit(scales: ArrayLike, limit: int, first: int, last: int) -> tuple[I64, I64, NDArray[np.bool_]]:
     """All scales at once: the smallest n in first..last with the strictly smallest f32 error; (m, r, found)."""
-    wide = np.atleast_1d(np.asarray(scales, np.float64)).astype(np.float32).astype(np.float64)
     n = np.arange(first, last + 1)
-    m = round_half_away(np.ldexp(wide[:, None], n[None, :]))
-    error = np.abs(np.ldexp(m, -n[None, :]) - wide[:, None]).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):  # a scale beyond f32 is infinite there, and fits nothing
+        wide = np.atleast_1d(np.asarray(scales, np.float64)).astype(np.float32).astype(np.float64)
+        m = round_half_away(np.ldexp(wide[:, None], n[None, :]))
+        error = np.abs(np.ldexp(m, -n[None, :]) - wide[:, None]).astype(np.float32)
     error = np.where(np.abs(m) < limit, error, np.float32(np.inf))
     best = np.argmin(error, axis=1)  # the first of equals
     rows = np.arange(len(wide))
@@ -47,6 +48,22 @@ def best_fit(scale: float, bits: int = 32) -> tuple[int, int]:
     """
     m, r = best_fit_array([scale], bits)
     return int(m[0]), int(r[0])
+
+
+def common_shift(scales: ArrayLike) -> tuple[I64, int] | None:
+    """(m, R) of the columns of a matrix product: best fits brought to one shift R >= 0 (numerics 5.1).
+
+    m_n = fit*2^(R-r_n) with the 32-bit fits, or with 8-bit ones if a product leaves int32; None if one still does.
+    """
+    for bits in (32, 8):  # upstream goes down bit by bit; below 32 every limit is 127
+        m, r, found = _best_fit(scales, _limit(bits), -32, 30)
+        if not found.all():
+            continue
+        shift = max(int(r.max()), 0)
+        fits = [int(a) << (shift - int(b)) for a, b in zip(m, r, strict=True)]
+        if max(abs(f) for f in fits) < 1 << 31:
+            return np.array(fits, np.int64), shift
+    return None
 
 
 def best_fit_positive(scale: float, bits: int = 8) -> tuple[int, int]:
@@ -119,7 +136,8 @@ def bm1684_right_shift(coeff: float, s_in: float, s_out: float) -> tuple[int, in
     recomputes m with `bm1684_multiplier(coeff, 0, s_in, s_out)`. A zero coefficient gives (0, 31).
     """
     ratio = abs(float(np.float32(coeff))) * s_in / s_out
-    r = 31 if ratio == 0 else min(31, math.floor(math.log(127 / ratio) / math.log(2)))
+    fraction, exponent = math.frexp(ratio)  # ratio*2^r <= 127 = 127/128 * 2^7, exactly at powers of two as well
+    r = 31 if ratio == 0 else min(31, (7 if fraction <= 127 / 128 else 6) - exponent)
     return bm1684_multiplier(coeff, r, s_in, s_out), r
 
 

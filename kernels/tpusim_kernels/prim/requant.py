@@ -11,22 +11,32 @@ from tpusim_kernels.prim.rounding import RoundMode, rsr, to_int
 REQUANT_MODES = ("multiply_shift", "only_shift", "qdm")
 
 
+def _scaled(m: Array, r: Array) -> tuple[Array, Array]:
+    """(multiplier with the left shift of a negative r in it, right shift >= 0).
+
+    The multiplier ends at 2^31: what it multiplies then leaves int32, as the exact product does, and saturates alike.
+    """
+    left = jnp.clip(-r, 0, 31)
+    limit = jnp.asarray(1 << 31, jnp.int64) >> left
+    return jnp.where(r < 0, jnp.clip(m, -limit, limit), m) << left, jnp.clip(r, 0, 63)
+
+
 @kernel(static=("mode",), inline=True)
 def multiply_shift(v: ArrayLike, m: ArrayLike, r: ArrayLike, mode: RoundMode = RoundMode.HALF_UP) -> Array:
     """RSR(v*m, r, mode) in int64 (numerics 4.4, MultiplierShift on BM chips).
 
-    `m`, `r` are integers broadcastable to `v`; r < 0 shifts left. Exact while |v*m| < 2^63: |v| <= 2^31 and |m| <= 2^31
-    do.
+    `m`, `r` are integers broadcastable to `v`. Exact for int32 operands and r >= 0. r < 0 shifts left: exact while the
+    result fits int32, beyond it any value that saturates like the exact one.
     """
-    v, m, r = i64(v), i64(m), i64(r)
+    v = i64(v)
+    m, right = _scaled(i64(m), i64(r))
     if mode != RoundMode.HALF_UP:
-        return rsr(v * m, r, mode)
+        return rsr(v * m, right, mode)
     # The common case, one multiply-add and one shift per element: floor((v*m + 2^(r-1)) / 2^r). The sum cannot overflow
     # because |v*m| <= 2^62 for 32-bit operands and the rounding term is at most 2^62.
-    left, right = jnp.maximum(-r, 0), jnp.clip(r, 0, 63)
     half = (jnp.asarray(1, jnp.int64) << right) >> 1
     half = jnp.where(right == 63, jnp.asarray(1 << 62, jnp.int64), half)
-    return (v * (m << left) + half) >> right
+    return (v * m + half) >> right
 
 
 @kernel(static=("mode",), inline=True)
@@ -52,7 +62,7 @@ def requantize(v: Array, m: ArrayLike, r: ArrayLike, requant: str) -> Array:
     if requant == "multiply_shift":
         return multiply_shift(v, m, r, RoundMode.HALF_UP)
     if requant == "only_shift":
-        return rsr(v, r, RoundMode.HALF_UP)
+        return multiply_shift(v, 1, r, RoundMode.HALF_UP)
     if requant == "qdm":
         return quantized_multiplier_apply(v, m, -i64(r), RoundMode.HALF_AWAY_FROM_ZERO)
     raise ValueError(f"requant must be one of {REQUANT_MODES}, got {requant!r}")

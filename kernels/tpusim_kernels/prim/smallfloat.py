@@ -1,4 +1,4 @@
-"""Roundings to F16 and BF16 (numerics 8.2): f32 arrays in, f32 arrays holding the rounded values out.
+"""Roundings to F16, BF16 and F8 (numerics 8.2, 8.3): f32 arrays in, f32 arrays holding the rounded values out.
 
 All of it is integer arithmetic on the bits: XLA is allowed to drop a pair of casts such as f32 -> bf16 -> f32, and its
 reduce_precision flushes the subnormals of the target, so neither says what the chip does.
@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 
-from tpusim_kernels.base import Array, ArrayLike, f32, kernel
+from tpusim_kernels.base import Array, ArrayLike, divide, f32, kernel
 
 SIGN, MAGNITUDE, INFINITY = 0x80000000, 0x7FFFFFFF, 0x7F800000
 
@@ -28,33 +28,81 @@ def _value(bits: Array) -> Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def _nearest_even(bits: Array, drop: Array | int) -> Array:
-    """Round away the low `drop` >= 1 bits of an unsigned integer, ties to even; the dropped bits become zero."""
+def _nearest(bits: Array, drop: Array | int, *, away: bool = False) -> Array:
+    """Round away the low `drop` >= 1 bits of an unsigned integer; the dropped bits become zero.
+
+    Ties to even, or (`away`) up, which for a magnitude is away from zero.
+    """
     drop = jnp.asarray(drop, jnp.uint32)
     one = _u32(1)
     below_half = (one << (drop - one)) - one
-    return ((bits + below_half + ((bits >> drop) & one)) >> drop) << drop
+    tie = one if away else (bits >> drop) & one
+    return ((bits + below_half + tie) >> drop) << drop
 
 
-@kernel(inline=True)
-def to_f16(x: ArrayLike) -> Array:
+def _with_subnormals(magnitude: Array, fraction_bits: int, lowest: int, *, away: bool = False) -> Array:
+    """The bits of an f32 magnitude rounded to `fraction_bits`, subnormals below 2^lowest; no upper limit.
+
+    Below 2^lowest the unit is 2^(lowest - fraction_bits): the 24-bit significand is shifted to that unit, rounded, and
+    converted back (exact). f32 subnormals become zero.
+    """
+    exponent = magnitude >> 23
+    significand = (magnitude & _u32(0x7FFFFF)) | _u32(0x800000)
+    drop = jnp.clip(_u32(127 + lowest + 23 - fraction_bits) - exponent, _u32(1), _u32(26))
+    units = _nearest(significand, drop, away=away) >> drop
+    subnormal = _bits(units.astype(jnp.float32) * jnp.float32(2.0 ** (lowest - fraction_bits)))
+    normal = _nearest(magnitude, 23 - fraction_bits, away=away)
+    return jnp.where(magnitude < _u32((127 + lowest) << 23), subnormal, normal)
+
+
+@kernel(static=("away",), inline=True)
+def to_f16(x: ArrayLike, *, away: bool = False) -> Array:
     """Round f32 `x` to IEEE half precision (numerics 8.2), returned as f32 of the same shape.
 
-    Round half to even; overflow (>= 65520) to infinity; half subnormals are kept, f32 subnormals become signed zero;
-    any NaN becomes the pattern 0xFFC00000.
+    Round half to even, or half away from zero (`away`: the second entry point, for the constant of the F8 MulConst);
+    overflow (>= 65520) to infinity; half subnormals are kept, f32 subnormals become signed zero; any NaN becomes the
+    pattern 0xFFC00000.
     """
     bits = _bits(x)
     sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-    normal = _nearest_even(magnitude, 13)
-    normal = jnp.where(normal >= _u32(0x47800000), _u32(INFINITY), normal)
-    # Below 2^-14 the unit is 2^-24: shift the 24-bit significand to that unit, round, and convert back (exact).
-    exponent = magnitude >> 23
-    significand = (magnitude & _u32(0x7FFFFF)) | _u32(0x800000)
-    drop = jnp.clip(_u32(126) - exponent, _u32(1), _u32(26))
-    units = _nearest_even(significand, drop) >> drop
-    subnormal = _bits(units.astype(jnp.float32) * jnp.float32(2.0**-24))
-    out = jnp.where(magnitude < _u32(0x38800000), subnormal, normal) | sign
+    out = _with_subnormals(magnitude, 10, -14, away=away)
+    out = jnp.where(out >= _u32(0x47800000), _u32(INFINITY), out) | sign
     return _value(jnp.where(magnitude > _u32(INFINITY), _u32(0xFFC00000), out))
+
+
+@kernel(static=("step", "saturating"), inline=True)
+def to_f8e4m3(x: ArrayLike, *, step: float = 1.0, saturating: bool = True) -> Array:
+    """Round f32(x/step) to F8 E4M3 (numerics 8.3), returned as f32 of the same shape.
+
+    Round half to even; unit 2^-9 below 2^-6; beyond 448 (infinities too) to 448 with the sign, or, not saturating, to
+    NaN; NaN stays. f32 subnormals become signed zero. The quotient is in double, narrowed once, as upstream's.
+    """
+    bits = _bits(_stepped(x, step))
+    sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
+    out = _with_subnormals(magnitude, 3, -6)
+    largest, nan = _bits(jnp.float32(448)), _u32(MAGNITUDE)
+    out = jnp.where(out > largest, largest if saturating else nan, out)
+    return _value(jnp.where(magnitude > _u32(INFINITY), nan, out) | sign)
+
+
+@kernel(static=("step",), inline=True)
+def to_f8e5m2(x: ArrayLike, *, step: float = 1.0) -> Array:
+    """Round f32(x/step) to F8 E5M2 (numerics 8.3), returned as f32 of the same shape.
+
+    Round half to even; unit 2^-16 below 2^-14; never saturates: what rounds beyond 57344 becomes infinity; NaN stays.
+    f32 subnormals become signed zero. The quotient is in double, narrowed once, as upstream's.
+    """
+    bits = _bits(_stepped(x, step))
+    sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
+    out = _with_subnormals(magnitude, 2, -14)
+    out = jnp.where(out > _bits(jnp.float32(57344)), _u32(INFINITY), out)
+    return _value(jnp.where(magnitude > _u32(INFINITY), _u32(MAGNITUDE), out) | sign)
+
+
+def _stepped(x: ArrayLike, step: float) -> Array:
+    """x/step in double, narrowed to f32."""
+    x = f32(x)
+    return x if step == 1.0 else divide(x.astype(jnp.float64), jnp.float64(step)).astype(jnp.float32)
 
 
 @kernel(inline=True)
@@ -66,10 +114,23 @@ def to_bf16(x: ArrayLike) -> Array:
     """
     bits = _bits(x)
     sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-    out = _nearest_even(magnitude, 16)
+    out = _nearest(magnitude, 16)
     out = jnp.where(magnitude < _u32(0x7F8000), _u32(0), out)
     out = jnp.where(magnitude < _u32(0x800000), jnp.minimum(out, _u32(0x800000)), out) | sign
     return _value(jnp.where(magnitude > _u32(INFINITY), _u32(0x7FFF0000), out))
+
+
+@kernel(inline=True)
+def sticky_f32(x: Array) -> Array:
+    """Round f64 `x` to f32 so that a later rounding to F16 or BF16 is that of `x` itself: one rounding, not two.
+
+    Round to odd: towards zero, then the last bit is set if anything was lost. A value beside a tie of the narrow type
+    stays beside it, which the nearest f32 may not.
+    """
+    near = x.astype(jnp.float32)
+    bits, back = lax.bitcast_convert_type(near, jnp.uint32), near.astype(jnp.float64)
+    bits = jnp.where(jnp.abs(back) > jnp.abs(x), bits - _u32(1), bits)
+    return _value(jnp.where(back == x, bits, bits | _u32(1)))
 
 
 def widened(x: Array) -> Array:
@@ -77,12 +138,15 @@ def widened(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x
 
 
-def narrowed(x: Array, dtype: np.dtype) -> Array:
-    """An f32 array rounded once to float16 or bfloat16 (numerics 8.2); unchanged for any other dtype."""
+def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:
+    """An f32 array rounded once to float16 or bfloat16 (numerics 8.2); unchanged for any other dtype.
+
+    finite: BF16 as CV18xx rounds it, without infinities.
+    """
     if dtype == np.float16:
         return to_f16(x).astype(dtype)
     if dtype == ml_dtypes.bfloat16:
-        return to_bf16(x).astype(dtype)
+        return (to_bf16_cv18xx if finite else to_bf16)(x).astype(dtype)
     return x
 
 
@@ -93,7 +157,7 @@ def to_bf16_cv18xx(x: ArrayLike) -> Array:
     Whatever then has the exponent of an infinity or a NaN becomes 0x7f7f, the positive largest finite value.
     """
     bits = _bits(x)
-    out = _nearest_even(bits, 16)
+    out = _nearest(bits, 16)
     return _value(jnp.where((out & _u32(INFINITY)) == _u32(INFINITY), _u32(0x7F7F0000), out))
 
 

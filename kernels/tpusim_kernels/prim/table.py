@@ -72,15 +72,42 @@ class Bytes:
     signed: bool
 
 
-def lookup_table(mode: str, coeffs: tuple[float, ...], source: Bytes, target: Bytes) -> NDArray[np.integer]:
-    """(256,) int8 or uint8: the entry of byte b is sat(round-half-away(f((q - z_in)*s_in)/s_out + z_out)).
+def table_values(mode: str, coeffs: tuple[float, ...], source: Bytes) -> F64:
+    """(256,) f(x) in double for every byte b of the source; not finite where f has no value (numerics 10).
 
-    All in double; q is b as the source's stored type, so a negative q has its entry at 256 + q (numerics 10). Where f
-    is infinite the entry saturates, where it is no number it is 0 (DN-19).
+    q is b as the source's stored type, so a negative q has its entry at 256 + q.
     """
     if mode not in FUNCTIONS:
         raise ValueError(f"a table's function must be one of {', '.join(FUNCTIONS)}, got {mode!r}")
+    return function_values(lambda x: FUNCTIONS[mode](x, *coeffs), source)
+
+
+def function_values(function: Callable[[F64], F64], source: Bytes) -> F64:
+    """(256,) as `table_values`, of any function of doubles."""
     q = np.arange(256, dtype=np.uint8).view(np.int8 if source.signed else np.uint8).astype(np.float64)
     with np.errstate(all="ignore"):
-        y = FUNCTIONS[mode]((q - source.zero_point) * source.scale, *coeffs) / target.scale + target.zero_point
+        return function((q - source.zero_point) * source.scale)
+
+
+def lookup_table(mode: str, coeffs: tuple[float, ...], source: Bytes, target: Bytes) -> NDArray[np.integer]:
+    """(256,) int8 or uint8: the entry of byte b is sat(round-half-away(f((q - z_in)*s_in)/s_out + z_out)).
+
+    All in double, f by `table_values`. Where f is infinite the entry saturates, where it is no number it is 0 (DN-19).
+    """
+    return _stored(table_values(mode, coeffs, source), target)
+
+
+def byte_table(function: Callable[[F64], F64], source: Bytes, target: Bytes) -> NDArray[np.integer]:
+    """(256,) as `lookup_table`, of any function of doubles (numerics 10)."""
+    return _stored(function_values(function, source), target)
+
+
+def _stored(values: F64, target: Bytes) -> NDArray[np.integer]:
+    with np.errstate(all="ignore"):
+        y = values / target.scale + target.zero_point
     return saturate_np(round_half_away(y), "int8" if target.signed else "uint8")
+
+
+def reciprocal_table(numerator: float, largest: float, source: Bytes, target: Bytes) -> NDArray[np.integer]:
+    """(256,) the table of numerator/x on CV18xx: x == 0 gives `largest`, the calibrated maximum (numerics 10)."""
+    return byte_table(lambda x: np.where(x == 0, largest, numerator / np.where(x == 0, 1.0, x)), source, target)

@@ -7,7 +7,9 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier
+from tpusim_kernels.cv18xx import sloped_int
+from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier, small_multiplier
+from tpusim_kernels.prim.scale import saturate_np
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -29,10 +31,12 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
     Window,
+    chip_of,
     logical_shape,
 )
 from tpusim.ops.families import UnaryTop, UnaryTpu, value_dtype
-from tpusim.ops.rescale import lower_same_scale, requantised
+from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
+from tpusim.ops.small_multiplier import positive_side, ratio
 
 SLOPED = RangeRule(backward_keep_min=True, forward=True)
 NO_ZERO_POINTS = "there is no integer form with zero points (numerics.md 9.0)"
@@ -46,10 +50,15 @@ class TopLeakyRelu(UnaryTop):
     """`top.LeakyRelu`: x > 0 ? x : alpha*x."""
 
     name = "top.LeakyRelu"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.7", "5.6")
     ONNX: ClassVar[tuple[str, ...]] = ("LeakyRelu",)
     RANGE: ClassVar[RangeRule] = SLOPED
 
     alpha = attr_def(FloatAttr)
+
+    def range_rule(self, chip: ChipSpec) -> RangeRule:
+        """Step 5 gives the input both ends on a chip with symmetric ranges."""
+        return RangeRule(backward=True, forward=True) if chip.symmetric_ranges else self.RANGE
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -63,6 +72,8 @@ class TopLeakyRelu(UnaryTop):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
+        if ctx.chip.requant == "qdm":
+            return self._lower_both_sides(ctx)
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
         why = NO_ZERO_POINTS if ctx.asymmetric else None
         fit = {"multiplier": int_attr(0), "rshift": int_attr(0)}
@@ -72,16 +83,46 @@ class TopLeakyRelu(UnaryTop):
             why = f"the slope {self.alpha.value.data:.6g} has no 8-bit multiplier"
         return lower_same_scale(self, ctx, TpuLeakyRelu, attributes | fit, why, attributes)
 
+    def _lower_both_sides(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx: an 8-bit multiplier and shift for each sign (numerics.md 9.7).
+
+        Decision: a negative slope runs in BF16; its integer form keeps the magnitude only.
+        """
+        name, shape, slope = op_name(self), shape_of(self.output), self.alpha.value.data
+        if ctx.mode(self) == "int8":
+            if ctx.quant(self.input) is not None and ctx.quant(self.output) is not None and slope >= 0:
+                m, r = positive_side(self.input, self.output)
+                m_neg, r_neg = small_multiplier(float(np.float32(abs(ratio(self.input, self.output) * slope))))
+                attributes = {"alpha": self.alpha, "multiplier": int_attr(m), "rshift": int_attr(r)}
+                attributes |= {"multiplier_neg": int_attr(m_neg), "rshift_neg": int_attr(r_neg)}
+                operands = [ctx.operand(self.input, "int8", self)]
+                return ctx.build(TpuLeakyRelu, operands, attributes, ctx.quantised_type(self.output), shape, name)
+            ctx.fallback(self, "the slope is negative" if slope < 0 else "input or output is not calibrated")
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
+        return ctx.build(TpuLeakyRelu, operands, {"alpha": self.alpha}, ctx.float_type(self), shape, name)
+
 
 @irdl_op_definition
 class TpuLeakyRelu(UnaryTpu):
-    """`tpu.LeakyRelu`: bytes q >= 0 ? q : RSR(q*multiplier, rshift, HALF_UP), saturated; f32 x > 0 ? x : alpha*x."""
+    """`tpu.LeakyRelu`: bytes q >= 0 ? q : RSR(q*multiplier, rshift, HALF_UP), saturated; f32 x > 0 ? x : alpha*x.
+
+    With multiplier_neg (CV18xx): multiplier and rshift are for q >= 0, multiplier_neg and rshift_neg for the others.
+    """
 
     name = "tpu.LeakyRelu"
 
     alpha = attr_def(FloatAttr)
     multiplier = opt_attr_def(IntegerAttr)
     rshift = opt_attr_def(IntegerAttr)
+    multiplier_neg = opt_attr_def(IntegerAttr)
+    rshift_neg = opt_attr_def(IntegerAttr)
+
+    @property
+    def _negative(self) -> tuple[int, int] | None:
+        """(multiplier, right shift) of negative values where the others are scaled too."""
+        if self.multiplier_neg is None or self.rshift_neg is None:
+            return None
+        return self.multiplier_neg.value.data, self.rshift_neg.value.data
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers exactly, f32 as top.LeakyRelu."""
@@ -89,6 +130,8 @@ class TpuLeakyRelu(UnaryTpu):
         if self.multiplier is None or self.rshift is None:
             return (kernels.leaky_relu_float(x, self.alpha.value.data),)
         m, r = self.multiplier.value.data, self.rshift.value.data
+        if self._negative is not None:
+            return (sloped_int(x, m, r, *self._negative, out_dtype=value_dtype(self.output)),)
         return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
 
     def accepts_margins(self) -> bool:
@@ -97,10 +140,13 @@ class TpuLeakyRelu(UnaryTpu):
 
     def emit(self, ctx: EmitContext) -> None:
         """AR select with one slope."""
-        slope, shift = self.alpha.value.data, 0
+        slope, shift, positive = self.alpha.value.data, 0, None
         if self.multiplier is not None and self.rshift is not None:
             slope, shift = float(self.multiplier.value.data), self.rshift.value.data
-        ctx.emit(isa.Select, input=ctx.input(0), output=ctx.output(), slope=slope, rshift=shift)
+            if self._negative is not None:
+                positive = isa.Requant(int(slope), shift)
+                slope, shift = float(self._negative[0]), self._negative[1]
+        ctx.emit(isa.Select, input=ctx.input(0), output=ctx.output(), slope=slope, rshift=shift, positive=positive)
 
 
 # --------------------------------------------------------------------------------------------------------------- PRelu
@@ -130,12 +176,17 @@ class TopPRelu(TopOp):
     """`top.PRelu`: x > 0 ? x : slope[c]*x, slope a constant (C,), channels on axis 1."""
 
     name = "top.PRelu"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.7", "5.3")
     ONNX: ClassVar[tuple[str, ...]] = ("PRelu",)
     RANGE: ClassVar[RangeRule] = SLOPED
 
     input = operand_def(TensorType)
     slope = operand_def(TensorType)
     output = result_def(TensorType)
+
+    def range_rule(self, chip: ChipSpec) -> RangeRule:
+        """No part in steps 5 and 9 on a chip with symmetric ranges."""
+        return RangeRule() if chip.symmetric_ranges else self.RANGE
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -187,20 +238,33 @@ class TopPRelu(TopOp):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return NO_ZERO_POINTS
-        operand = requantised(ctx, ctx.operand(self.input, "int8", self), source, self.output, name + "_requant")
+        if ctx.chip.requant == "qdm":
+            return self._lower_both_sides(ctx)
+        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output, name + "_requant")
         if operand is None:
-            return "the input's scale is more than 126 times the output's"
+            return TOO_LARGE
         slopes, shift = shared_small_multiplier(self._slope(ctx))
         operands = [operand, ctx.weight(name + "_slope", slopes)]
         attributes = {"rshift": int_attr(shift)}
         return ctx.build(TpuPRelu, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), name)
+
+    def _lower_both_sides(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx (numerics.md 9.7): positives by th_x/th_y; slopes to_int8(slope*th_x/th_y*2^r, half up)."""
+        scaled = self._slope(ctx).astype(np.float64) * ratio(self.input, self.output)
+        _, shift = small_multiplier(float(np.abs(scaled).max()))
+        slopes = saturate_np(np.floor(np.ldexp(scaled, shift) + 0.5), "int8")
+        m, r = positive_side(self.input, self.output)
+        attributes = {"rshift": int_attr(shift), "multiplier_pos": int_attr(m), "rshift_pos": int_attr(r)}
+        operands = [ctx.operand(self.input, "int8", self), ctx.weight(op_name(self) + "_slope", slopes)]
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuPRelu, operands, attributes, element, shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
 class TpuPRelu(TpuOp):
     """`tpu.PRelu`: bytes q >= 0 ? q : RSR(q*slope[c], rshift, HALF_UP), saturated; f32 x > 0 ? x : slope[c]*x.
 
-    slope is (1, C, 1, 1), int8 or float.
+    slope is (1, C, 1, 1), int8 or float. With multiplier_pos (CV18xx) q >= 0 is scaled too.
     """
 
     name = "tpu.PRelu"
@@ -210,7 +274,21 @@ class TpuPRelu(TpuOp):
     slope = operand_def(TensorType)
     output = result_def(TensorType)
     rshift = opt_attr_def(IntegerAttr)
+    multiplier_pos = opt_attr_def(IntegerAttr)
+    rshift_pos = opt_attr_def(IntegerAttr)
     group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def _positive(self) -> tuple[int, int] | None:
+        """(multiplier, right shift) of values that are not negative, None where they stay."""
+        if self.multiplier_pos is None or self.rshift_pos is None:
+            return None
+        return self.multiplier_pos.value.data, self.rshift_pos.value.data
+
+    def compact_operands(self) -> tuple[int, ...]:
+        """The slopes, but CV18xx aligns them (hardware.md 2.3)."""
+        chip = chip_of(self)
+        return () if chip is not None and chip.requant == "qdm" else self.COMPACT_OPERANDS
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (1, C, 1, 1)."""
@@ -224,7 +302,10 @@ class TpuPRelu(TpuOp):
         x, slope = operands[0], operands[1].reshape(-1)
         if uniform_of(self.output) is None or self.rshift is None:
             return (kernels.prelu_float(x, slope),)
-        return (kernels.prelu_int(x, slope, self.rshift.value.data, out_dtype=value_dtype(self.output)),)
+        shift, dtype = self.rshift.value.data, value_dtype(self.output)
+        if self._positive is not None:
+            return (sloped_int(x, *self._positive, slope, shift, out_dtype=dtype),)
+        return (kernels.prelu_int(x, slope, shift, out_dtype=dtype),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local up to rank 5 (DL-02)."""
@@ -243,7 +324,8 @@ class TpuPRelu(TpuOp):
         """AR select with a slope per channel."""
         shift = 0 if self.rshift is None else self.rshift.value.data
         x, out = _four_axes(ctx.input(0)), _four_axes(ctx.output())
-        ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift)
+        positive = None if self._positive is None else isa.Requant(*self._positive)
+        ctx.emit(isa.Select, input=x, output=out, slope=ctx.input(1), rshift=shift, positive=positive)
 
 
 def _four_axes(view: View) -> View:

@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from tpusim_kernels import activation as kernels
-from tpusim_kernels.prim.table import Bytes, lookup_table
+from tpusim_kernels.prim.table import Bytes, lookup_table, reciprocal_table, table_values
 from xdsl.dialects.builtin import FloatAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.activation.fusion import MergeGelu, MulToSiLU
+from tpusim.ops.activation.lut_bf16 import lower_by_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.base import (
     Array,
@@ -27,6 +29,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.families import UnaryTop
 from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.small_multiplier import threshold
 
 WIDE = FloatRule(f16="f32", bf16="f32")
 """Functions that 16-bit modes of BM1684X compute and store in f32 (numerics.md 12.2, 12.3)."""
@@ -35,10 +38,14 @@ WIDE = FloatRule(f16="f32", bf16="f32")
 class Activation(UnaryTop):
     """y = f(x), element by element: a table in INT8, else in float."""
 
+    SPEC: ClassVar[tuple[str, ...]] = ("9.8", "10")
+
     MODE: ClassVar[str]
     """Name of the function (numerics.md 9.8)."""
     TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = True
     """Whether BM1684 has a table of it (numerics.md 16). Decision: where it has none the op runs in f32 there."""
+    TABLE_ON_CV18XX: ClassVar[bool] = True
+    """Whether CV18xx has a table of it (numerics.md 10); where it has none the op runs in BF16 (DN-13)."""
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -66,24 +73,37 @@ class Activation(UnaryTop):
         return (kernels.activation_float(operands[0], mode=self.mode, coeffs=self.coeffs),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Lut in integers, else the function in float."""
+        """tpu.Lut in integers, tpu.LutBF16 on a chip with BF16 tables, else the function in float."""
         if ctx.mode(self) == "int8":
             x, y, why = ctx.quant(self.input), ctx.quant(self.output), "input or output is not calibrated"
-            if ctx.chip.requant_words == 0 and not self.TABLE_WITHOUT_MULTIPLIER:
-                why = f"{ctx.chip.name} has no table of this function (numerics.md 16)"
+            known = {"shift": self.TABLE_WITHOUT_MULTIPLIER, "qdm": self.TABLE_ON_CV18XX}
+            if not known.get(ctx.chip.requant, True):
+                why = "this chip has no table of this function (numerics.md 10, 16)"
+                if ctx.chip.requant == "qdm":
+                    ctx.decision(self, "DN-13")
             elif x is not None and y is not None:
                 return self._lower_table(ctx, x, y)
             ctx.fallback(self, why)
+        found = lower_by_tables(self, ctx, self.mode, self.coeffs)
+        if found is not None:
+            return found
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         cls, attributes = self._float_form()
         return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue:
         name = op_name(self)
-        entries = lookup_table(self._table_mode(ctx), self.coeffs, _bytes(x), _bytes(y))
+        entries = self._entries(ctx, _bytes(x), _bytes(y))
         table = ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))
         operands = [ctx.operand(self.input, "int8", self), table]
         return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
+
+    def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """The 256 entries of the table."""
+        function = (self._table_mode(ctx), self.coeffs, x)
+        if not np.isfinite(table_values(*function)).all():
+            ctx.decision(self, "DN-19")
+        return lookup_table(*function, y)
 
     def _table_mode(self, ctx: LoweringContext) -> str:
         """The function the table is made of."""
@@ -164,7 +184,7 @@ class TopGELU(Activation):
 
     def _table_mode(self, ctx: LoweringContext) -> str:
         """BM1684 tables are always of the tanh form (numerics.md 10)."""
-        return "TGELU" if ctx.chip.requant_words == 0 else self.mode
+        return "TGELU" if ctx.chip.requant == "shift" else self.mode
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -283,6 +303,7 @@ class TopSqrt(Activation):
 
     name = "top.Sqrt"
     MODE: ClassVar[str] = "SQRT"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Sqrt",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -293,6 +314,7 @@ class TopErf(Activation):
 
     name = "top.Erf"
     MODE: ClassVar[str] = "ERF"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Erf",)
     FLOAT: ClassVar[FloatRule] = WIDE
@@ -304,6 +326,7 @@ class TopSin(Activation):
 
     name = "top.Sin"
     MODE: ClassVar[str] = "SIN"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Sin",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -314,6 +337,7 @@ class TopCos(Activation):
 
     name = "top.Cos"
     MODE: ClassVar[str] = "COS"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Cos",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -340,6 +364,12 @@ class TopReciprocal(Activation):
         """(numerator,)."""
         return (self.const_val.value.data,)
 
+    def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """On CV18xx 0 gives the calibrated maximum (numerics.md 10)."""
+        if ctx.chip.requant != "qdm":
+            return super()._entries(ctx, x, y)
+        return reciprocal_table(self.const_val.value.data, threshold(self.output), x, y)
+
     def _float_form(self) -> tuple[OpT, dict[str, Attribute]]:
         return TpuReciprocal, {"const_val": self.const_val}
 
@@ -352,6 +382,7 @@ class TopAbs(Activation):
     """`top.Abs`: |x|; bytes saturate(|q|) at the input's scale (numerics.md 9.0, DN-14)."""
 
     name = "top.Abs"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.8")
     MODE: ClassVar[str] = "ABSVAL"
     ONNX: ClassVar[tuple[str, ...]] = ("Abs",)
     RANGE: ClassVar[RangeRule] = RangeRule(mirrored=True, sign=True, backward=True, forward=True)
@@ -359,7 +390,10 @@ class TopAbs(Activation):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active on bytes or in float."""
         cls, attributes = self._float_form()
-        return lower_same_scale(self, ctx, cls, attributes)
+        lowered = lower_same_scale(self, ctx, cls, attributes)
+        if uniform_of(lowered) is not None:
+            ctx.decision(self, "DN-14")
+        return lowered
 
 
 @irdl_op_definition
@@ -377,6 +411,7 @@ class TopCeil(Activation):
 
     name = "top.Ceil"
     MODE: ClassVar[str] = "CEIL"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Ceil",)
 
@@ -387,6 +422,7 @@ class TopRound(Activation):
 
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Round",)
 
@@ -397,4 +433,10 @@ class TopSign(Activation):
 
     name = "top.Sign"
     MODE: ClassVar[str] = "SIGN"
+    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Sign",)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """As every activation; the value at 0 is a decision."""
+        ctx.decision(self, "DN-18")
+        return super().lower(ctx)

@@ -1,7 +1,9 @@
 """`tpu.Active`, `tpu.Lut` and `tpu.Reciprocal`: a function in float, or by a table of 256 bytes."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
+import msgspec
 from tpusim_kernels import activation as kernels
 from tpusim_kernels.arith import abs_int
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
@@ -14,6 +16,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, lmem_bytes
 from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
+from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 ENTRIES = 256
 TABLE_SHAPE = (1, 1, 1, ENTRIES)
@@ -30,11 +33,12 @@ class FloatFunction(UnaryTpu):
         raise NotImplementedError
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double from f32, rounded to f32; of integers only |q|, saturated (numerics.md 9.8, DN-14)."""
+        """In double from f32, rounded once to the result's type; of integers only |q|, saturated (9.8, DN-14)."""
         mode, coeffs = self.function
         if uniform_of(self.output) is not None:
             return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
-        return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
+        narrow = storage_dtype(element_of(self.output)).itemsize == 2
+        return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs, sticky=narrow),)
 
     def accepts_margins(self) -> bool:
         """Element-wise: reads any window."""
@@ -89,6 +93,7 @@ class TpuActive(FloatFunction):
     """`tpu.Active`: the function `mode` with its coefficients, in float; ABSVAL also of integers."""
 
     name = "tpu.Active"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     mode = attr_def(StringAttr)
     coeffs = opt_attr_def(ArrayAttr)
@@ -118,6 +123,7 @@ class TpuLut(TpuOp):
     """`tpu.Lut`: output = table[byte of input]; table (1, 1, 1, 256) of the output's stored type (numerics.md 10)."""
 
     name = "tpu.Lut"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)
     table = operand_def(TensorType)
@@ -150,5 +156,6 @@ class TpuLut(TpuOp):
         return True
 
     def emit(self, ctx: EmitContext) -> None:
-        """SG table gather."""
-        ctx.emit(isa.Lut, input=ctx.input(0), table=ctx.input(1), output=ctx.output())
+        """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""
+        table = msgspec.structs.replace(ctx.input(1), shape=TABLE_SHAPE)
+        ctx.emit(isa.Lut, input=ctx.input(0), table=table, output=ctx.output())

@@ -5,6 +5,7 @@ INT8 coefficients are one row per lane, [requant | bias | filter], each block wi
 """
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -19,18 +20,19 @@ def filter_row(ic: int, kernel: int, packing: int) -> int:
 
 
 def pack_filter(filter: np.ndarray, packing: int) -> np.ndarray:
-    """(oc, ic, kh, kw) -> (oc, K): packed rows."""
-    oc, ic, kh, kw = filter.shape
-    padded = np.zeros((oc, align(ic, packing), kh * kw), filter.dtype)
-    padded[:, :ic] = filter.reshape(oc, ic, kh * kw)
-    blocks = padded.reshape(oc, -1, packing, kh * kw).transpose(0, 1, 3, 2)
+    """(oc, ic, kernel axes) -> (oc, K): packed rows."""
+    oc, ic, *kernel = filter.shape
+    taps = prod(kernel)
+    padded = np.zeros((oc, align(ic, packing), taps), filter.dtype)
+    padded[:, :ic] = filter.reshape(oc, ic, taps)
+    blocks = padded.reshape(oc, -1, packing, taps).transpose(0, 1, 3, 2)
     return np.ascontiguousarray(blocks).reshape(oc, -1)
 
 
-def unpack_filter(rows: np.ndarray, ic: int, kernel: tuple[int, int], packing: int) -> np.ndarray:
-    """(oc, K) -> (oc, ic, kh, kw): the inverse of `pack_filter`."""
+def unpack_filter(rows: np.ndarray, ic: int, kernel: tuple[int, ...], packing: int) -> np.ndarray:
+    """(oc, K) -> (oc, ic, kernel axes): the inverse of `pack_filter`."""
     oc = rows.shape[0]
-    blocks = rows.reshape(oc, -1, kernel[0] * kernel[1], packing).transpose(0, 1, 3, 2)
+    blocks = rows.reshape(oc, -1, prod(kernel), packing).transpose(0, 1, 3, 2)
     return np.ascontiguousarray(blocks.reshape(oc, -1, *kernel)[:, :ic])
 
 
@@ -123,3 +125,35 @@ def foldable_shape(rows: int, row_elements: int, packing: int) -> tuple[int, int
         return 1, rows, 1, row_elements
     height = max(d for d in range(1, max(packing, 2) + 1) if row_elements % d == 0)
     return 1, rows, height, row_elements // height
+
+
+# ------------------------------------------------------------------------------------------------------------- CV18xx
+
+
+def pack_channels(bias: np.ndarray | None, multiplier: np.ndarray, rshift: np.ndarray) -> np.ndarray:
+    """(1, oc, 1, 9) bytes per channel: int32 bias, int32 multiplier, int8 shift, little endian; 5 without bias."""
+    words = [multiplier] if bias is None else [bias, multiplier]
+    columns = [np.ascontiguousarray(w.astype("<i4")).view(np.uint8).reshape(-1, 4) for w in words]
+    columns.append(rshift.astype(np.int8).view(np.uint8).reshape(-1, 1))
+    packed = np.concatenate(columns, axis=1)
+    return packed.reshape(1, len(packed), 1, -1)
+
+
+def unpack_channels(packed: np.ndarray) -> tuple[np.ndarray | None, np.ndarray, np.ndarray]:
+    """(bias or None, multiplier, shift): the inverse of `pack_channels`."""
+    rows = np.ascontiguousarray(packed).reshape(packed.shape[1], -1)
+    words = np.ascontiguousarray(rows[:, :-1]).view("<i4")
+    bias = words[:, 0] if words.shape[1] == 2 else None
+    return bias, words[:, -1].astype(np.int64), rows[:, -1].view(np.int8).astype(np.int64)
+
+
+def bias_planes(bias: np.ndarray) -> np.ndarray:
+    """An f32 bias (oc,) as (2, oc, 1, 1) of 16 bits: the upper halves, then the lower ones."""
+    bits = np.ascontiguousarray(bias, np.float32).view(np.uint32)
+    return np.stack([bits >> 16, bits & 0xFFFF]).astype(np.uint16).reshape(2, -1, 1, 1)
+
+
+def bias_from_planes(planes: np.ndarray) -> np.ndarray:
+    """The inverse of `bias_planes`."""
+    upper, lower = planes.reshape(2, -1).astype(np.uint32)
+    return ((upper << 16) | lower).view(np.float32)

@@ -1,20 +1,21 @@
 """`top.Conv`: import, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import conv as kernels
-from tpusim_kernels.prim.multiplier import best_fit_array, bm1684_conv_shift
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32
+from tpusim_kernels.conv3d import conv3d_float
+from tpusim_kernels.prim.multiplier import best_fit_array
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, text, value_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.modes import requant_mode
+from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
@@ -22,24 +23,39 @@ from tpusim.ops.base import (
     ImportContext,
     LoweringContext,
     OnnxNode,
+    OpT,
     QuantInfo,
     Shape,
     TopOp,
     is_none,
 )
+from tpusim.ops.conv.head import before_float_head
+from tpusim.ops.conv.quantize import (
+    filter_is_signed,
+    filter_scales,
+    int32_bias,
+    qdm_operands,
+    quantised_filter,
+    shift_coefficients,
+)
 from tpusim.ops.conv.tpu import TpuConv2D
-from tpusim.ops.families import conv_extent, only_user, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.conv.volume import TpuConv3D
+from tpusim.ops.families import constant_of, conv_extent, only_user, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.requant_axis import requantised_axis
+from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
-
-SATURATED_BIAS_RATIO = 0.03
-"""Share of saturated biases above which the BM1684 shift is lowered (numerics.md 5.4)."""
+from tpusim.ops.wide_output import stored_output
 
 
 @irdl_op_definition
 class TopConv(TopOp):
-    """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none."""
+    """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
+
+    3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
+    """
 
     name = "top.Conv"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Conv",)
 
@@ -60,13 +76,13 @@ class TopConv(TopOp):
         """ONNX Conv with a constant or computed filter; 1-D as 2-D over (w, 1)."""
         x, filter = ctx.value(node.inputs[0]), ctx.value(node.inputs[1])
         rank = len(shape_of(x))
-        if rank not in (3, 4) or len(shape_of(filter)) != rank:
-            raise node.refuse(f"a 1-D or 2-D convolution is required, got a filter of shape {shape_of(filter)}")
+        if rank not in (3, 4, 5) or len(shape_of(filter)) != rank:
+            raise node.refuse(f"a 1-D, 2-D or 3-D convolution is required, got a filter of shape {shape_of(filter)}")
         bias = ctx.value(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ctx.none()
         attributes = onnx_window(node, shape_of(x)[2:], kernel=shape_of(filter)[2:])
         attributes |= {"group": int_attr(node.take("group", 1)), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
         name = node.outputs[0]
-        if rank == 4:
+        if rank != 3:
             return ctx.build(cls, [x, filter, bias], attributes, name)
         x, filter = (_as_image(ctx, node.inputs[i], f"{name}_{k}") for i, k in ((0, "input"), (1, "filter")))
         y = ctx.build(cls, [x, filter, bias], attributes, name + "_2d")
@@ -78,12 +94,17 @@ class TopConv(TopOp):
         return {
             "strides": ints(self.strides),
             "pads": ints(self.pads),
-            "dilations": ints(self.dilations) if self.dilations else (1, 1),
+            "dilations": ints(self.dilations) if self.dilations else (1,) * len(ints(self.kernel_shape)),
             "groups": self.group.value.data if self.group else 1,
         }
 
+    @property
+    def volume(self) -> bool:
+        """Whether the convolution is 3-D."""
+        return len(ints(self.kernel_shape)) == 3
+
     def infer(self) -> tuple[Shape, ...]:
-        """(n, oc, oh, ow)."""
+        """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
         kernel, spatial = ints(self.kernel_shape), shape_of(self.filter)[2:]
         if kernel != spatial:
             raise ValueError(f"a filter of kernel_shape {kernel} is required, got {spatial}")
@@ -93,27 +114,25 @@ class TopConv(TopOp):
         """f32 convolution, bias, relu."""
         x, w, b = operands
         relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
-        y = kernels.conv2d_float(x, w, b, **relu, **self.geometry)  # type: ignore[arg-type]
-        return (y,)
+        convolution = conv3d_float if self.volume else kernels.conv2d_float
+        return (convolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
 
     def flops(self) -> int:
-        """Out * (2*kh*kw*ic/g + bias + relu) (numerics.md 16)."""
+        """Out * (2*kernel*ic/g + bias + relu) (numerics.md 16)."""
         out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)[1:])
         return out * (per + (not is_none(self.bias)) + relu_of(self))
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """What follows a 1-D convolution works on the image."""
-        del weights
-        return (ReshapeBehindChannelOp(),)
+        """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one."""
+        return ReshapeBehindChannelOp(), Conv3dTo2d(weights)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Conv2D in integers if the op is calibrated and its filter constant, else in float."""
         if ctx.mode(self) == "int8":
             why = self._why_not_int8(ctx)
             if why is None:
-                multiplied = ctx.chip.requant_words > 0
-                lowered = _lower_multiplier(self, ctx) if multiplied else _lower_shift(self, ctx)
+                lowered = _LOWER[ctx.chip.requant](self, ctx)
                 if lowered is not None:
                     return lowered
                 why = "the right shift of the requant would be negative"
@@ -125,41 +144,57 @@ class TopConv(TopOp):
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
-        if ctx.chip.requant_words == 0 and max(ints(self.strides)) > ctx.chip.max_stride:
+        if ctx.chip.requant != "multiplier" and self.volume:
+            ctx.decision(self, "DN-12")
+            return "this chip has no integer 3-D convolution (numerics.md 9.1)"
+        if ctx.chip.requant == "shift" and max(ints(self.strides)) > ctx.chip.max_stride:
             return f"stride above {ctx.chip.max_stride}"
         return None
 
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed."""
-        constant = ctx.array(self.filter) is not None and (is_none(self.bias) or ctx.array(self.bias) is not None)
+        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed.
+
+        A chip whose only float is BF16 computes in it whatever the filter is, with a computed bias in BF16.
+        """
+        constant_bias = is_none(self.bias) or ctx.array(self.bias) is not None
+        constant = (ctx.array(self.filter) is not None and constant_bias) or ctx.chip.bf16_unit
         mode, element = (ctx.float_mode(self), ctx.float_type(self)) if constant else ("f32", f32)
+        bias_mode = "f32" if constant_bias or not ctx.chip.bf16_unit else mode
         operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
-        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, "f32", self))
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
 
     def build_tpu(
-        self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, more: dict[str, Attribute]
+        self,
+        ctx: LoweringContext,
+        operands: list[SSAValue],
+        element: Attribute,
+        more: dict[str, Attribute],
+        name: str = "",
     ) -> SSAValue:
-        """A tpu.Conv2D with this op's geometry and the given operands, type and further attributes."""
+        """A tpu.Conv2D or tpu.Conv3D with this op's geometry and the given operands, type and further attributes."""
         keep = ("kernel_shape", "strides", "pads")
         attributes = {k: self.attributes[k] for k in keep}
         attributes["dilations"] = ints_attr(self.geometry["dilations"])  # type: ignore[arg-type]
         attributes["group"] = int_attr(self.geometry["groups"])  # type: ignore[arg-type]
         attributes["do_relu"] = flag(relu_of(self))
         attributes |= {"relu_limit": float_attr(-1.0), **more}
-        return ctx.build(TpuConv2D, operands, attributes, element, shape_of(self.output), op_name(self))
+        cls: OpT = TpuConv3D if self.volume else TpuConv2D
+        return ctx.build(cls, operands, attributes, element, shape_of(self.output), name or op_name(self))
 
 
 class ReshapeBehindChannelOp(RewritePattern):
     """Conv -> Reshape that keeps n and c -> Relu or Scale: the Reshape goes last, so that the op can become the Conv's.
 
-    Such a Reshape stands behind a 1-D convolution.
+    Such a Reshape stands behind a 1-D convolution or transposed convolution.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Reshape takes the op's name, the op one of its own (no such tensor in ONNX)."""
         view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale") else None
-        if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopConv):
+        if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopOp):
+            return
+        if view.input.owner.name not in ("top.Conv", "top.Deconv"):
             return
         wide, narrow = shape_of(view.input), shape_of(view.output)
         if wide[:2] != narrow[:2] or only_user(view.input) is None or only_user(view.output) is None:
@@ -175,6 +210,54 @@ class ReshapeBehindChannelOp(RewritePattern):
         rewriter.erase(view)
 
 
+class Conv3dTo2d(RewritePattern):
+    """A 3-D Conv whose kernel covers the whole unpadded depth, one group -> Reshape, 2-D Conv, Reshape.
+
+    The depth of the input becomes channels: (n, ic, d, h, w) -> (n, ic*d, h, w).
+    """
+
+    def __init__(self, weights: WeightStore) -> None:
+        self._weights = weights
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The last Reshape takes the op's name; the other new tensors get names of their own."""
+        if not isinstance(op, TopConv) or not op.volume or not _fills_depth(op):
+            return
+        filter = constant_of(op.filter, self._weights)
+        if filter is None:
+            return
+        name, (n, ic, depth, h, w), oc = op_name(op), shape_of(op.input), len(filter)
+        packed = make_weight(self._weights, name + "_filter_2d", filter.reshape(oc, ic * depth, *filter.shape[3:]))
+        image = _reshape(op.input, (n, ic * depth, h, w), name + "_input_2d")
+        _, _, _, oh, ow = shape_of(op.output)
+        attributes = dict(op.attributes)
+        for key in ("kernel_shape", "strides", "dilations"):
+            attributes[key] = ints_attr(ints(attributes[key])[1:]) if key in attributes else ints_attr((1, 1))
+        _, top, left, _, bottom, right = ints(op.pads)
+        attributes["pads"] = ints_attr((top, left, bottom, right))
+        flat = TopConv.create(
+            operands=[image.output, packed.output, op.bias],
+            result_types=[tensor((n, oc, oh, ow))],
+            attributes=attributes,
+        )
+        set_op_name(flat, name + "_2d")
+        rewriter.replace(op, [packed, image, flat, _reshape(flat.output, shape_of(op.output), name)])
+
+
+def _fills_depth(op: TopConv) -> bool:
+    """Whether there is one output depth, made of every input depth in order."""
+    geometry, pads = op.geometry, ints(op.pads)
+    kernel, depth = ints(op.kernel_shape)[0], shape_of(op.input)[2]
+    spread = kernel > 1 and geometry["dilations"][0] != 1  # type: ignore[index]
+    return geometry["groups"] == 1 and kernel == depth and not spread and pads[0] == pads[3] == 0
+
+
+def _reshape(value: SSAValue, shape: Shape, name: str) -> TopReshape:
+    op = TopReshape.create(operands=[value], result_types=[tensor(shape)], attributes={"shape": ints_attr(shape)})
+    set_op_name(op, name)
+    return op
+
+
 def _as_image(ctx: ImportContext, source: str, name: str) -> SSAValue:
     """A tensor (n, c, w) as (n, c, w, 1); a constant is reshaped at once."""
     constant = ctx.constant(source)
@@ -185,26 +268,28 @@ def _as_image(ctx: ImportContext, source: str, name: str) -> SSAValue:
 
 
 def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | int]) -> Shape:
-    """(n, oc, oh, ow). Raises ValueError for operands that do not fit."""
+    """(n, oc, oh, ow) or (n, oc, od, oh, ow). Raises ValueError for operands that do not fit."""
     strides, pads, dilations, groups = (geometry[k] for k in ("strides", "pads", "dilations", "groups"))
-    if len(x) != 4 or len(filter) != 4:
-        raise ValueError(f"a 4-D input and filter are required, got {x} and {filter}")
+    axes = len(x) - 2
+    if axes not in (2, 3) or len(filter) != len(x) or len(pads) != 2 * axes:  # type: ignore[arg-type]
+        raise ValueError(
+            f"an input and a filter of 4 or 5 axes, and two pads per axis, are required, got {x}, {filter}"
+        )
     if x[1] != filter[1] * groups or filter[0] % groups:  # type: ignore[operator]
         raise ValueError(f"input of {x[1]} channels does not fit filter {filter} in {groups} groups")
     spatial = (
-        conv_extent(x[2 + i], filter[2 + i], strides[i], pads[i], pads[2 + i], dilations[i])  # type: ignore[index]
-        for i in range(2)
+        conv_extent(x[2 + i], filter[2 + i], strides[i], pads[i], pads[axes + i], dilations[i])  # type: ignore[index]
+        for i in range(axes)
     )
     return (x[0], filter[0], *spatial)
 
 
-def _filter_scales(op: TopConv, ctx: LoweringContext, w: np.ndarray, signed: bool) -> np.ndarray:
+def _scales(w: np.ndarray, signed: bool) -> np.ndarray:
     """Per output channel f64 scale of the filter (numerics.md 7.1), with the all-int8 shortcut."""
     shortcut = _power_of_two_scale(w, signed)
     if shortcut is not None:
         return np.full(len(w), shortcut, np.float64)
-    largest: np.ndarray = np.abs(w.reshape(w.shape[0], -1)).max(axis=1)
-    return np.maximum(largest.astype(np.float32).astype(np.float64) / (127 if signed else 255), 1e-5)
+    return filter_scales(w, signed)
 
 
 def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
@@ -226,16 +311,18 @@ def _input_scale(x: QuantInfo, w: np.ndarray, bias: np.ndarray | None) -> float:
 
 
 def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
-    """X family: per-channel filter scale, int32 bias, 32-bit multiplier and shift per channel."""
-    x, y = ctx.quant(op.input), ctx.quant(op.output)
-    w = ctx.array(op.filter)
+    """X family: per-channel filter scale, int32 bias, 32-bit multiplier and shift per channel.
+
+    A 3-D convolution gives int32 `<name>_int32`, then the requant (numerics.md 9.1).
+    """
+    x, w = ctx.quant(op.input), ctx.array(op.filter)
+    y, element = stored_output(op, ctx, wide=before_float_head(op, ctx))
     bias = None if is_none(op.bias) else ctx.array(op.bias)
-    assert x is not None and y is not None and w is not None  # held by _why_not_int8
-    signed = bool((w < 0).any()) or bias is not None
-    scales = _filter_scales(op, ctx, w, signed)
-    s_in = _input_scale(x, w, bias)
-    filter = saturate_np(round_half_away(w / scales.reshape(-1, 1, 1, 1)), "int8" if signed else "uint8")
-    int_bias = _int32_bias(bias, filter if signed else np.zeros_like(filter), scales * s_in, x.zero_point)
+    assert x is not None and w is not None  # held by _why_not_int8
+    signed = filter_is_signed(w, bias)
+    scales, s_in = _scales(w, signed), _input_scale(x, w, bias)
+    filter = quantised_filter(w, scales, signed)
+    int_bias = int32_bias(op, ctx, bias, filter, scales * s_in, x.zero_point)
     m, r = best_fit_array(scales * s_in / y.scale)
     name = value_name(op.filter)
     operands = [
@@ -243,19 +330,13 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
         ctx.weight(name + "_int8", filter),
         ctx.none() if int_bias is None else ctx.weight(name + "_bias_int32", int_bias),
     ]
+    if op.volume:
+        accumulators = op.build_tpu(ctx, operands, i32, {}, op_name(op) + "_int32")
+        return requantised_axis(ctx, op, accumulators, m, r)
     more: dict[str, Attribute] = {
-        "multiplier": ints_attr(m), "rshift": ints_attr(r), "quant_mode": text("MultiplierShift")
+        "multiplier": ints_attr(m), "rshift": ints_attr(r), "quant_mode": requant_mode("MultiplierShift")
     }  # fmt: skip
-    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), more)
-
-
-def _int32_bias(bias: np.ndarray | None, filter: np.ndarray, scale: np.ndarray, z_in: int) -> np.ndarray | None:
-    """round-half-away(b/(s_w*s_in) - z_in*sum(W_q)) (numerics.md 7.2); None if there is neither bias nor zero point."""
-    if bias is None and z_in == 0:
-        return None
-    offset = z_in * filter.reshape(filter.shape[0], -1).astype(np.int64).sum(axis=1)
-    real = np.zeros(filter.shape[0]) if bias is None else bias.astype(np.float64) / scale
-    return saturate_np(round_half_away(real - offset), "int32")
+    return op.build_tpu(ctx, operands, element, more)
 
 
 def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
@@ -264,11 +345,10 @@ def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
     w = ctx.array(op.filter)
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     assert x is not None and y is not None and w is not None  # held by _why_not_int8
-    r = bm1684_conv_shift(float(np.abs(w).max()), x.scale, y.scale)
-    if r < 0:
+    found = shift_coefficients(w, bias, x.scale, y.scale)
+    if found is None:
         return None
-    r, int_bias = shift_and_bias(r, bias, y.scale)
-    filter = saturate_np(round_half_away(w.astype(np.float64) * 2.0**r * x.scale / y.scale), "int8")
+    filter, int_bias, r = found
     name = value_name(op.filter)
     operands = [
         ctx.operand(op.input, "int8", op),
@@ -278,18 +358,21 @@ def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
     more: dict[str, Attribute] = {
         "multiplier": ints_attr([1]),
         "rshift": ints_attr([r]),
-        "quant_mode": text("OnlyShift"),
+        "quant_mode": requant_mode("OnlyShift"),
     }
     return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), more)
 
 
-def shift_and_bias(r: int, bias: np.ndarray | None, s_out: float) -> tuple[int, np.ndarray | None]:
-    """Lower r while more than 3 % of the int16 biases saturate (numerics.md 5.4)."""
-    if bias is None:
-        return r, None
-    while True:
-        wide = round_half_away(bias.astype(np.float64) * 2.0**r / s_out)
-        stored = saturate_np(wide, "int16")
-        if r == 0 or np.mean(wide != stored) <= SATURATED_BIAS_RATIO:
-            return r, stored
-        r -= 1
+def _lower_qdm(op: TopConv, ctx: LoweringContext) -> SSAValue:
+    """CV18xx: a QDM multiplier and shift per channel, to which filter and bias are quantised."""
+    w, bias = ctx.array(op.filter), None if is_none(op.bias) else ctx.array(op.bias)
+    assert w is not None  # held by _why_not_int8
+    coefficients, attributes = qdm_operands(ctx, value_name(op.filter), w, bias, op.input, op.output)
+    operands = [ctx.operand(op.input, "int8", op), *coefficients]
+    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), attributes)
+
+
+_LOWER: dict[str, Callable[[TopConv, LoweringContext], SSAValue | None]] = {
+    "multiplier": _lower_multiplier, "shift": _lower_shift, "qdm": _lower_qdm
+}  # fmt: skip
+"""The integer form by how the chip requants."""

@@ -15,14 +15,16 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import flag, float_attr, op_name, set_op_name
-from tpusim.ir.types import is_tensor, shape_of
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints_attr, op_name, set_op_name
+from tpusim.ir.types import element_of, is_tensor, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
-from tpusim.ops.conv import TopConv
+from tpusim.ops.conv import TopConv, TpuConv2D
+from tpusim.ops.conv.quantize import qdm_operands
 from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.structure import make_weight
+from tpusim.ops.view import TpuReshape
 
 
 @irdl_op_definition
@@ -30,6 +32,7 @@ class TopBatchNorm(TopOp):
     """`top.BatchNorm`: (x - mean[c])/sqrt(variance[c] + epsilon)*gamma[c] + beta[c], channels on axis 1, all (C,)."""
 
     name = "top.BatchNorm"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.4",)
     ONNX: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
 
     input = operand_def(TensorType)
@@ -85,6 +88,7 @@ class TopScale(TopOp):
     """`top.Scale`: x*scale[c] + bias[c], channels on axis 1, scale and bias constants (C,), optional relu."""
 
     name = "top.Scale"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.4", "5.4")
 
     input = operand_def(TensorType)
     scale = operand_def(TensorType)
@@ -122,16 +126,44 @@ class TopScale(TopOp):
         scale, bias = ctx.array(self.scale), ctx.array(self.bias)
         if scale is None or bias is None:
             raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
+        if ctx.chip.requant == "qdm":
+            return self._lower_depthwise(ctx, scale, bias)
         if ctx.mode(self) == "int8":
             lowered = self._lower_int8(ctx)
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
+        if ctx.float_mode(self) != "f32":
+            ctx.decision(self, "DN-16")
         constants = [ctx.float_weight(self, f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in
                      (("scale", scale), ("bias", bias))]  # fmt: skip
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), *constants, ctx.none()]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuScale, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+
+    def _lower_depthwise(self, ctx: LoweringContext, scale: np.ndarray, bias: np.ndarray) -> SSAValue:
+        """CV18xx: a depthwise convolution with a filter of 1x1, over (n, c, 1, rest) of a tensor of another rank."""
+        name, shape, filter = op_name(self), shape_of(self.output), scale.reshape(-1, 1, 1, 1)
+        integers = ctx.mode(self) == "int8"
+        if integers and (ctx.quant(self.input) is None or ctx.quant(self.output) is None):
+            ctx.fallback(self, "input or output is not calibrated")
+            integers = False
+        mode = "int8" if integers else ctx.float_mode(self)
+        x, element = ctx.operand(self.input, mode, self), ctx.float_type(self)
+        more: dict[str, Attribute] = {"relu_limit": float_attr(-1.0)}
+        if integers:
+            coefficients, requant = qdm_operands(ctx, name, filter, bias, self.input, self.output)
+            more |= requant
+            element = ctx.quantised_type(self.output)
+        else:
+            more["relu_limit"] = float_attr(relu_limit_of(self))
+            coefficients = [ctx.float_weight(self, name + "_scale", filter), ctx.weight(name + "_bias", bias)]
+        if len(shape) == 4:
+            return ctx.build(TpuConv2D, [x, *coefficients], _pointwise(self) | more, element, shape, name)
+        wide = (*shape[:2], 1, prod(shape[2:]))
+        x = ctx.build(TpuReshape, [x], {"shape": ints_attr(wide)}, element_of(x), wide, name + "_input_4d")
+        y = ctx.build(TpuConv2D, [x, *coefficients], _pointwise(self) | more, element, wide, name + "_4d")
+        return ctx.build(TpuReshape, [y], {"shape": ints_attr(shape)}, element, shape, name)
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""
@@ -149,11 +181,19 @@ class TopScale(TopOp):
             *(ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
         ]
         attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
-        if ctx.chip.requant_words == 0:  # a chip without requant multipliers accumulates in 16 bits
+        if ctx.chip.requant == "shift":  # a chip without requant multipliers accumulates in 16 bits
             attributes["clamp16"] = flag(True)
         return ctx.build(
             TpuScale, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
         )
+
+
+def _pointwise(op: TopScale) -> dict[str, Attribute]:
+    """Geometry and relu of the depthwise convolution that stands for a Scale."""
+    return {
+        "kernel_shape": ints_attr((1, 1)), "strides": ints_attr((1, 1)), "pads": ints_attr((0, 0, 0, 0)),
+        "dilations": ints_attr((1, 1)), "group": int_attr(shape_of(op.output)[1]), "do_relu": flag(relu_of(op)),
+    }  # fmt: skip
 
 
 def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:

@@ -15,7 +15,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.isa.region import View
@@ -95,6 +95,10 @@ class TpuScale(TpuOp):
     def accepts_margins(self) -> bool:
         """Element-wise: reads any window."""
         return True
+
+    def may_overwrite(self, operand: int) -> bool:
+        """f32 (layer_group.md 10.1, rule 6)."""
+        return operand == 0 and storage_dtype(element_of(self.output)).itemsize == 4
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Integers: two 16-bit copies of the result (layer_group.md 9.3)."""

@@ -1,0 +1,124 @@
+"""docs/groups.md from the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from benchmarks.groups.measure import SMALL, Gap, Row
+from benchmarks.groups.results import Results
+from tpusim import chips
+
+PUBLISHED: dict[tuple[str, int, str], float] = {
+    ("resnet50", 1, "bm1684x"): 1.10,
+    ("resnet50", 1, "bm1688"): 3.14,
+    ("resnet50", 1, "bm1684"): 3.93,
+    ("resnet50", 4, "bm1684x"): 0.82,
+    ("resnet50", 4, "bm1688"): 2.48,
+    ("resnet50", 4, "bm1684"): 1.24,
+}
+"""Milliseconds per image in INT8 (sophgo/sophon-demo, bmrt_test, October 2024; hardware.md 6); BM1688 on one core."""
+SHOWN = {"off": "off", "1": "1", "2": "2"}
+
+HEAD = """# Layer groups of the classic networks
+
+`make groups` measures this page and writes it from `benchmarks/groups/results.json`; do not edit it. INT8, symmetric,
+one core, all other options as by default. How groups are made: [layer_group.md](layer_group.md).
+
+* **strategy**: of `--layer-group`: off, every op alone; 1, greedy from the tail; 2, the default, dynamic programming on
+  the estimated time, or what 1 finds if that costs less. On CV18xx 2 is 1 (DL-08), so that the rows are equal.
+* **groups**, **global**: layer groups, and layers that run from global memory.
+* **MiB**: what the DMA moves, over what must move: constants, network inputs and network outputs, each once.
+* **cycles**: TIU cycles on the simulator's clock, over those of the multiply-accumulates alone at the peak rate.
+* **ms**: the same clock, in time. **LMEM**: the highest byte per lane that any group uses, of what a lane has.
+"""
+
+PUBLISHED_HEAD = """## Beside published figures
+
+Milliseconds per image of the chip (sophgo/sophon-demo, `bmrt_test`, October 2024), on the clock with strategy 2, and
+estimated: the clock's time by one factor per chip (DH-08). The factor is fitted to the published times of ResNet-50 in
+F32, F16 and in INT8 at batch 4, and to nothing at batch 1 in INT8: those rows are left out of the fit and check it.
+`python -m benchmarks.how_far_is_the_clock` fits anew. Residual: the largest distance of a time that was fitted.
+"""
+
+PUBLISHED_TAIL = """
+What the factor stands for:
+
+* The clock has no host and no driver. `bmrt_test` times a call of the runtime: launch, interrupt, synchronisation and,
+  depending on the input's placement, its copy. That share is the largest where the network is short.
+* Rates and latencies are the documented peaks: 58 and 44 GiB/s with 150 ns per command on BM1684X (DH-08), at which
+  the compulsory bytes of ResNet-50 take 0.45 ms; the ops hide beside them. Refresh, bank switching and traffic of other
+  masters are not modelled; nor are bank conflicts inside local memory.
+* TIU cycles are those of the open profiler tables (DH-07): start-up plus padded operations over the peak rate. Stalls
+  of the real array are not in them, nor is what the closed cycle functions of the vendor's compiler know beyond them.
+* BM1684's cycle functions are closed. Its array width is derived from its published 17.6 TOPS, and its bandwidth is
+  assumed (DH-02), so that this chip's figures are the least certain.
+* Some of it goes the other way: the network's input and output are f32 here, four times the bytes of 8-bit ones, and
+  the conversions at both ends are layers of their own.
+
+YOLOv5s at 640 x 640 (published, INT8: 3.51 ms on BM1684X, 9.33 ms on BM1688 with one core, 11.26 ms on BM1684; per
+image of a batch of four 3.34, 8.90 and 6.04) is not in the table: neither its weights nor its topology come with the
+`onnx` package, from which the networks here are built.
+"""
+
+GAP_HEAD = f"""## Greedy, dynamic program, optimum
+
+Estimated microseconds of the first {SMALL} ops of each network's longest run of local ops, and of the whole run of
+digits, in all of local memory and in a sixteenth of it. The optimum is the cheapest of all divisions into consecutive
+groups, each tried; strategy 2 takes the cheaper one of greedy and dynamic program.
+"""
+
+
+def groups_page(found: Results) -> str:
+    """The page as Markdown."""
+    parts = [HEAD]
+    for (batch, network), rows in groupby(found.rows, lambda r: (r.batch, r.network)):
+        title = network if batch == 1 else f"{network}, batch {batch}"
+        parts.append(f"## {title}\n\n" + "\n".join(_table(rows)) + "\n")
+    parts += [PUBLISHED_HEAD + "\n" + "\n".join(_published(found.rows)) + "\n" + PUBLISHED_TAIL]
+    parts += [GAP_HEAD + "\n" + "\n".join(_gaps(found.gaps)) + "\n"]
+    return "\n".join(parts)
+
+
+def _table(rows: Iterable[Row]) -> Iterator[str]:
+    yield "| chip | strategy | groups | global | MiB | x must move | cycles | x MAC | ms | LMEM |"
+    yield "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"
+    for _, several in groupby(rows, lambda r: r.chip):
+        yield from (_line(row) for row in sorted(several, key=lambda r: list(SHOWN).index(r.opt)))
+
+
+def _line(row: Row) -> str:
+    share = row.lmem_peak_bytes / chips.load(row.chip).lmem_bytes
+    return (
+        f"| {row.chip} | {SHOWN[row.opt]} | {row.groups} | {row.global_layers} | {row.moved_bytes / 2**20:.2f} "
+        f"| {row.moved_bytes / row.compulsory_bytes:.2f} | {row.cycles:,} | {row.cycles / row.mac_cycles:.2f} "
+        f"| {row.milliseconds:.3f} | {share:.0%} |"
+    )
+
+
+def estimated(row: Row) -> float:
+    """Milliseconds per image, by the factor of the chip."""
+    return row.milliseconds / row.batch * chips.load(row.chip).calibration.factor
+
+
+def _published(rows: Iterable[Row]) -> Iterator[str]:
+    yield "| network | batch | chip | published | clock | factor | residual | estimate | estimate / published |"
+    yield "|---|---:|---|---:|---:|---:|---:|---:|---:|"
+    for row in rows:
+        known = PUBLISHED.get((row.network, row.batch, row.chip))
+        if known is not None and row.opt == "2":
+            clock, fit = row.milliseconds / row.batch, chips.load(row.chip).calibration
+            yield (
+                f"| {row.network} | {row.batch} | {row.chip} | {known:.2f} | {clock:.2f} | {fit.factor:.2f} "
+                f"| {fit.residual:.0%} | {estimated(row):.2f} | {estimated(row) / known:.2f} |"
+            )
+
+
+def _gaps(gaps: Iterable[Gap]) -> Iterator[str]:
+    yield "| network | chip | local memory | ops | greedy | dynamic | optimum | greedy over | dynamic over |"
+    yield "|---|---|---|---:|---:|---:|---:|---:|---:|"
+    for gap in gaps:
+        memory = "all" if gap.share == 1 else f"1/{gap.share}"
+        figures = " | ".join(f"{ns / 1000:.2f}" for ns in (gap.greedy_ns, gap.dynamic_ns, gap.optimum_ns))
+        over = " | ".join(f"{ns / gap.optimum_ns - 1:.1%}" for ns in (gap.greedy_ns, gap.dynamic_ns))
+        yield f"| {gap.network} | {gap.chip} | {memory} | {gap.ops} | {figures} | {over} |"

@@ -1,0 +1,37 @@
+"""What was measured, on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.groups.measure import Gap, Row
+from tpusim.ir.files import replacing
+
+RESULTS = Path(__file__).with_name("results.json")
+PAGE = Path(__file__).parents[2] / "docs" / "groups.md"
+
+
+class Results(msgspec.Struct, frozen=True):
+    """Rows and gaps, in the order of the page."""
+
+    rows: tuple[Row, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+def read(path: Path = RESULTS) -> Results:
+    """The results; none if there is no file."""
+    return msgspec.json.decode(path.read_bytes(), type=Results) if path.exists() else Results()
+
+
+def write(results: Results, path: Path = RESULTS) -> None:
+    """One line per row."""
+    parts = {
+        name: ",\n".join(msgspec.json.encode(item).decode() for item in getattr(results, name))
+        for name in ("rows", "gaps")
+    }
+    with replacing(path) as target:
+        target.write_text(
+            "{" + ",\n".join(f'"{name}": [\n{lines}\n]' for name, lines in parts.items()) + "}\n", encoding="utf-8"
+        )

@@ -1,0 +1,76 @@
+"""Three-dimensional transposed convolution, float and integer (numerics 9.1): as `deconv`, with one axis more."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+from tpusim_kernels.base import Array, ArrayLike, f32, kernel
+from tpusim_kernels.conv import accumulate_nhwc, biased_int32, check_operands, finished_float, sum_nhwc
+from tpusim_kernels.conv3d import Pads3, Triple, sum_volume
+
+GEOMETRY = ("strides", "pads", "output_padding", "dilations", "groups")
+ONES = (1, 1, 1)
+
+
+def _widened_ndhwc(
+    x: Array, w: Array, value: Array, strides: Triple, pads: Pads3, output_padding: Triple, dilations: Triple
+) -> Array:
+    """NCDHW `x` as NDHWC with `value` inserted and padded."""
+    config = [(0, 0, 0)]
+    for i in range(3):
+        reach = (w.shape[2 + i] - 1) * dilations[i]
+        config.append((reach - pads[i], reach - pads[3 + i] + output_padding[i], strides[i] - 1))
+    return lax.pad(jnp.transpose(x, (0, 2, 3, 4, 1)), value, [*config, (0, 0, 0)])
+
+
+@kernel(static=(*GEOMETRY, "do_relu"))
+def deconv3d_accumulate(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    z_in: ArrayLike,
+    *,
+    strides: Triple,
+    pads: Pads3,
+    output_padding: Triple,
+    dilations: Triple,
+    groups: int,
+    do_relu: bool,
+) -> Array:
+    """Compute acc = relu(sum q_x * q_w + b) of a transposed convolution: int32 (n, oc, od, oh, ow) (numerics 9.1).
+
+    x int8|uint8 (n, ic, d, h, w), inserted and padded values z_in; w int8|uint8 (oc, ic/groups, kd, kh, kw); b int32
+    (oc,) or None; pads all befores, then all afters. Exact while every sum fits int32. RequantIntAxis follows.
+    """
+    check_operands(x, w, groups, 5)
+    value = lax.convert_element_type(z_in, x.dtype)
+    x = _widened_ndhwc(x, w, value, strides, pads, output_padding, dilations)
+    acc = sum_volume(accumulate_nhwc, x, jnp.flip(w, (2, 3, 4)), ONES, dilations, groups)
+    return biased_int32(acc, b, do_relu)
+
+
+@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
+def deconv3d_float(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    *,
+    strides: Triple,
+    pads: Pads3,
+    output_padding: Triple,
+    dilations: Triple,
+    groups: int,
+    do_relu: bool,
+    relu_limit: float = -1.0,
+) -> Array:
+    """Compute y = relu(deconv(x, w) + b) in f32; operands as `deconv3d_accumulate`, what is inserted and padded is 0.
+
+    f32 accumulation in an unspecified order; relu_limit < 0 means no upper limit. Source: numerics 9.1, ONNX
+    ConvTranspose (whose filter is (ic, oc/groups, kd, kh, kw)).
+    """
+    x, w = f32(x), f32(w)
+    check_operands(x, w, groups, 5)
+    x = _widened_ndhwc(x, w, jnp.float32(0), strides, pads, output_padding, dilations)
+    y = sum_volume(sum_nhwc, x, jnp.flip(w, (2, 3, 4)), ONES, dilations, groups)
+    return finished_float(y, b, do_relu, relu_limit)

@@ -1,0 +1,419 @@
+"""Groups on several cores (layer_group.md 15): bits of the whole in every order, no race, every step on one core."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from end_to_end import DIGITS
+from msgspec import structs
+from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from test_layer_group import NETWORKS, equal
+from test_sections import SHAPES, deep, tokens
+
+from tpusim import chips
+from tpusim.chips import ChipSpec
+from tpusim.cli import main
+from tpusim.codegen import generate
+from tpusim.codegen.group import slice_at, steps_of, unshared
+from tpusim.errors import ConfigError, SimulationError
+from tpusim.ir.attrs import LayerGroupInfo
+from tpusim.ir.module import Model, load_model, save_model
+from tpusim.isa.commands import Move, SendMessage, WaitMessage
+from tpusim.isa.region import View
+from tpusim.isa.stream import Program, load
+from tpusim.layer_group import LayerGroupConfig, group_layers, views
+from tpusim.layer_group.cost import CostModel
+from tpusim.layer_group.force import Counts, ForcedGroup
+from tpusim.layer_group.graph import base_groups
+from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.layer_group.readback import GroupView
+from tpusim.layer_group.rewrite import write_group
+from tpusim.layer_group.sections import Sections
+from tpusim.layer_group.spread import candidates, spread
+from tpusim.memory import assign_addresses
+from tpusim.ops import context
+from tpusim.ops.base import GroupType, TpuOp
+from tpusim.simulator import Simulator, SimulatorOptions, timeline
+from tpusim.simulator.overlap import common_byte
+
+Key = tuple[int, int, int]
+ORDERS = [SimulatorOptions("early"), SimulatorOptions("late"), *(SimulatorOptions("random", s) for s in range(2))]
+ON_CORES = pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 2), ("bm1690", 8)])
+MESSAGES = (SendMessage, WaitMessage)
+
+
+def grouped(key: Key, chip: str, trial: int) -> Model:
+    model, _ = cached_lowered(key[0], chip, *key[1:])
+    return randomly_grouped(model, np.random.default_rng(trial))[0]
+
+
+# ---------------------------------------------------------------------------------------------------- values and races
+
+
+@ON_CORES
+@pytest.mark.parametrize("key", NETWORKS, ids=str)
+def test_random_sections_give_the_bits_of_the_whole(key: Key, chip: str, cores: int) -> None:
+    """Random networks, random sections, every order; the machine finds no race, no poison, no deadlock."""
+    _, flat = cached_lowered(key[0], chip, *key[1:])
+    feeds = cached_network(*key).feeds()
+    used: set[int] = set()
+    for trial in range(2):
+        program = program_of(grouped(key, chip, trial), cores)
+        used |= {c.core for c in program.commands if not isinstance(c, MESSAGES)}
+        for options in ORDERS:
+            equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+    assert used > {0}
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 8)])
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[2]], ids=str)
+def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip: str, cores: int) -> None:
+    """SMALL_C and MM groups, with cuts along c and operands that stay."""
+    model, feeds, flat = tokens(0, shape, chip)
+    for trial in range(2):
+        program = program_of(randomly_grouped(model, np.random.default_rng(trial))[0], cores)
+        for options in ORDERS:
+            equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 8)])
+@pytest.mark.parametrize("sections", [Sections(d=5), Sections(2, d=3, w=4)], ids=str)
+def test_depth_on_several_cores(sections: Sections, chip: str, cores: int) -> None:
+    model, feeds, flat = deep(chip)
+    work = model.clone()
+    ops = next(ops for ops, why in base_groups(work, chips.load(chip)) if why is None)
+    found = plan(ops, chips.load(chip), sections, GroupType.GROUP_3D)
+    assert isinstance(found, GroupPlan)
+    write_group(found)
+    work.set(state="TPU_DIVIDED")
+    program = program_of(work, cores)
+    for options in ORDERS:
+        equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+
+
+@pytest.mark.slow
+@ON_CORES
+@pytest.mark.parametrize("seed", range(5, 9))
+def test_many_random_sections(seed: int, chip: str, cores: int) -> None:
+    key = (seed, 8, 1 + seed % 4)
+    _, flat = cached_lowered(key[0], chip, *key[1:])
+    for trial in range(3):
+        program = program_of(grouped(key, chip, trial), cores)
+        for options in (*ORDERS, *(SimulatorOptions("random", s) for s in range(2, 8))):
+            equal(Simulator(program, options=options).run(cached_network(*key).feeds(), watch=True).tensors, flat)
+
+
+# ------------------------------------------------------------------------------------------------------- who does what
+
+
+def without(program: Program, dropped: Callable[[Any], bool]) -> Program:
+    """The program without some commands, the others numbered anew."""
+    kept: list[Any] = []
+    before: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0])
+    for command in program.commands:  # per queue: how many of the first i commands are kept
+        count = before[command.core, command.engine]
+        count.append(count[-1] + (not dropped(command)))
+    places: dict[int, int] = {}
+    for index, command in enumerate(program.commands):
+        if not dropped(command):
+            other = before[command.core, "gdma" if command.engine == "tiu" else "tiu"]
+            number = before[command.core, command.engine][command.id]
+            kept.append(structs.replace(command, id=number, dep=other[command.dep]))
+        places[index] = len(kept) - 1
+    locations = tuple(structs.replace(where, command=places[where.command]) for where in program.locations)
+    return structs.replace(program, commands=tuple(kept), locations=locations)
+
+
+@ON_CORES
+@pytest.mark.parametrize("key", NETWORKS[:3], ids=str)
+def test_every_step_runs_on_one_core(key: Key, chip: str, cores: int) -> None:
+    """Consecutive steps, ceil(steps, cores) each; the later cores may be idle; held tensors once on each."""
+    model = grouped(key, chip, 1)
+    program = program_of(model, cores)
+    single = program_of(model, 1)
+    for entry in program.groups:
+        own = [c for c in program.commands if c.group == entry.id and not isinstance(c, MESSAGES)]
+        at: dict[str, set[int]] = defaultdict(set)
+        for command in own:
+            if command.engine == "tiu":
+                at[command.step].add(command.core)
+        if entry.reason:
+            assert {c.core for c in own} == {0}
+            continue
+        total = prod(entry.secs.values())
+        share = -(-total // cores)
+        names = [step.text() for step in steps_of(entry.secs)]
+        assert {name: {i // share} for i, name in enumerate(names)} == at
+        computed = sorted((c.op, c.step) for c in own if c.engine == "tiu")
+        assert computed == sorted((c.op, c.step) for c in single.commands if c.group == entry.id and c.engine == "tiu")
+        held = [c for c in single.commands if c.group == entry.id and c.op.startswith("load_") and c.step == names[0]]
+        once = {c.op for c in held} - {
+            c.op for c in single.commands if c.group == entry.id and c.step != names[0] and isinstance(c, Move)
+        }
+        busy = -(-total // share)
+        for name in once if total > 1 else ():
+            assert sorted({c.core for c in own if c.op == name}) == list(range(busy)), name
+
+
+@ON_CORES
+def test_every_core_is_at_every_barrier(chip: str, cores: int) -> None:
+    program = program_of(grouped(NETWORKS[0], chip, 0), cores)
+    local = [entry for entry in program.groups if not entry.reason]
+    for entry in local:
+        for core in range(cores):
+            own = [c for c in program.commands if c.group == entry.id and c.core == core]
+            assert [isinstance(c, MESSAGES) for c in (*own[:2], *own[-2:])] == [True] * 4
+            assert sum(isinstance(c, MESSAGES) for c in own) == 4
+    sent = [c.message for c in program.commands if isinstance(c, SendMessage) and c.core == 0]
+    assert sent == list(range(2 * len(local)))
+    assert {c.count for c in program.commands if isinstance(c, MESSAGES)} == {cores}
+
+
+def test_one_core_has_no_messages() -> None:
+    for chip in ("bm1688", "bm1684x"):
+        program = program_of(grouped(NETWORKS[0], chip, 0), 1)
+        assert not any(c.core or isinstance(c, MESSAGES) for c in program.commands)
+
+
+def test_message_numbers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpusim.codegen.emitter.MESSAGES", 2)
+    program = program_of(grouped(NETWORKS[0], "bm1688", 0), 2)
+    assert {c.message for c in program.commands if isinstance(c, MESSAGES)} == {0, 1}
+    for options in ORDERS:
+        Simulator(program, options=options)
+
+
+@ON_CORES
+def test_a_dropped_barrier_is_a_race_if_cores_hand_over_data(chip: str, cores: int) -> None:
+    """Between two groups there are two barriers, and either is enough; without both, cores race in every order."""
+    spec, verdicts = chips.load(chip), []
+    for trial in range(3):
+        program = program_of(grouped(NETWORKS[0], chip, trial), cores)
+        for one, other in pairwise(e.id for e in program.groups if not e.reason):
+            if other != one + 1:
+                continue  # a global layer between them
+            end = [c.message for c in program.commands if isinstance(c, SendMessage) and c.group == one][-1]
+            begin = next(c.message for c in program.commands if isinstance(c, SendMessage) and c.group == other)
+            for message in (end, begin):
+                Simulator(without(program, lambda c, m=message: isinstance(c, MESSAGES) and c.message == m))
+            broken = without(program, lambda c, m=(end, begin): isinstance(c, MESSAGES) and c.message in m)
+            verdicts.append(hands_over(program, one, other, spec))
+            for options in ORDERS:
+                if verdicts[-1]:
+                    with pytest.raises(SimulationError, match=r"race: .* of core .* no dependency orders the two"):
+                        Simulator(broken, options=options)
+                else:
+                    Simulator(broken, options=options)
+    assert any(verdicts)
+
+
+def hands_over(program: Program, one: int, other: int, chip: ChipSpec) -> bool:
+    """Whether a core touches bytes in the second group that another core touched in the first, one of them writing."""
+
+    def touched(group: int) -> list[tuple[int, View, bool]]:
+        own = [c for c in program.commands if c.group == group]
+        found = [(c.core, v, False) for c in own for v in c.reads() if v.memory == "gmem"]
+        return found + [(c.core, v, True) for c in own for v in c.writes() if v.memory == "gmem"]
+
+    return any(
+        a != b and (x or y) and common_byte(v, w, chip) is not None
+        for a, v, x in touched(one)
+        for b, w, y in touched(other)
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- what is stored
+
+
+def info(starts: tuple[int, ...], sizes: tuple[int, ...]) -> LayerGroupInfo:
+    one, whole = (0,), (4,)
+    return LayerGroupInfo(
+        n_idx=one, n_slice=(1,), c_idx=one, c_slice=whole, d_idx=one, d_slice=(1,), h_idx=starts, h_slice=sizes,
+        w_idx=one, w_slice=whole,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("starts", "sizes", "expected"),
+    [
+        ((0, 4, 7), (4, 3, 3), [(0, 4), (4, 3), (7, 3)]),
+        ((0, 3, 6), (5, 5, 4), [(0, 5), (5, 3), (8, 2)]),
+        ((0, 1, 2), (8, 7, 8), [(0, 8), (8, 0), (8, 2)]),
+    ],
+)
+def test_no_element_is_stored_twice(
+    starts: tuple[int, ...], sizes: tuple[int, ...], expected: list[tuple[int, int]]
+) -> None:
+    found = unshared(info(starts, sizes))
+    assert list(zip(found.h_idx, found.h_slice, strict=True)) == expected
+    assert [slice_at(found, step).h for step in steps_of({"n": 1, "c": 1, "d": 1, "h": 3, "w": 1})] == expected
+
+
+def test_cores_that_store_the_same_rows_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stored tensor with users in its group has halos: without `unshared` two cores write them."""
+    program_of(grouped(NETWORKS[0], "bm1688", 0), 2)
+    monkeypatch.setattr("tpusim.codegen.group.unshared", lambda info: info)
+    races = 0
+    for trial in range(4):
+        try:
+            Simulator(program_of(grouped(NETWORKS[0], "bm1688", trial), 2))
+        except SimulationError as error:
+            assert "of core 1) of op 'store_" in str(error)
+            races += 1
+    assert races
+
+
+# ---------------------------------------------------------------------------------------------------------- sections
+
+
+def test_sections_are_raised_until_the_cores_divide_the_steps() -> None:
+    limit = Sections(4, 1, 1, 10, 5)
+    assert list(candidates(Sections(h=3), limit, 8)) == [
+        Sections(h=8), Sections(n=4, h=3), Sections(h=3, w=5),
+    ]  # fmt: skip
+    assert list(candidates(Sections(n=2, h=3), limit, 2)) == []
+    assert list(candidates(Sections(), limit, 2)) == [Sections(h=2), Sections(n=2), Sections(w=2)]
+    assert list(candidates(Sections(h=7), Sections(h=7), 8)) == []
+
+
+def test_sections_are_raised_only_where_it_is_cheaper() -> None:
+    key, chip = NETWORKS[0], chips.load("bm1688")
+    model, _ = cached_lowered(key[0], "bm1688", *key[1:])
+    raised = 0
+    for ops, why in base_groups(model.clone(), chip):
+        found = plan(ops[:2], chip) if why is None else None
+        if not isinstance(found, GroupPlan):
+            continue
+        two = CostModel(chip, 2)
+        other = spread(found, two)
+        assert two.group_ns(other) <= two.group_ns(found)
+        assert spread(found, CostModel(chip)) is found
+        raised += other is not found
+    slow = structs.replace(chip, dma_latency_ns=0.0, tiu_mhz=1.0)  # nothing counts but what the TIU computes
+    ops = next(ops for ops, why in base_groups(model.clone(), chip) if why is None)
+    found = plan(ops[:1], slow)
+    assert isinstance(found, GroupPlan)
+    assert spread(found, CostModel(slow, 2)).sections.steps % 2 == 0
+
+
+def test_a_pinned_group_keeps_the_sections_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The networks here are too small to gain from a second core, so a model is used that likes many steps."""
+    monkeypatch.setattr(CostModel, "group_ns", lambda self, plan: 1.0 / plan.sections.steps)
+    model, _ = cached_lowered(NETWORKS[0][0], "bm1688", *NETWORKS[0][1:])
+
+    def steps(pins: tuple[ForcedGroup, ...]) -> dict[tuple[str, str], int]:
+        found = views(group_layers(model, LayerGroupConfig("off", pins, cores=2)))
+        return {(v.ops[0][0], v.ops[-1][0]): v.steps for v in found if isinstance(v, GroupView)}
+
+    free = steps(())
+    (first, last), count = max(free.items(), key=lambda item: item[1])
+    assert count % 2 == 0
+    assert steps((ForcedGroup(first, last),))[first, last] == count
+    assert steps((ForcedGroup(first, last, sections=Counts()),))[first, last] == 1
+
+
+def test_the_first_cores_share_is_what_counts() -> None:
+    key, chip = NETWORKS[0], chips.load("bm1690")
+    model, _ = cached_lowered(key[0], "bm1690", *key[1:])
+    ops = next(ops for ops, why in base_groups(model.clone(), chip) if why is None)
+    found = plan(ops[:1], chip, Sections(h=4))
+    assert isinstance(found, GroupPlan)
+    costs = [CostModel(chip, cores).group_ns(found) for cores in (1, 2, 3, 4, 8)]
+    assert costs[0] > costs[1] == costs[2] > costs[3] == costs[4]  # 4, 2, 2, 1, 1 steps
+
+
+@ON_CORES
+def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
+    """At the rate of one core beside others all the time, and with the first core's steps; barriers are not in it."""
+    spec, key = chips.load(chip), NETWORKS[0]
+    model, _ = cached_lowered(key[0], chip, *key[1:])
+    cost = CostModel(spec, cores)
+    for trial in range(3):
+        estimates: list[float] = []
+        divided, _ = randomly_grouped(
+            model, np.random.default_rng(trial), seen=lambda p, e=estimates: e.append(cost.group_ns(p))
+        )
+        estimate = sum(estimates) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
+        measured = timeline(program_of(divided, cores), spec).milliseconds * 1e6
+        assert estimate * spec.shared_rate <= measured <= estimate * 1.02 + 10 * len(estimates)
+
+
+# ------------------------------------------------------------------------------------------------------- module and CLI
+
+
+def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
+    model, _ = cached_lowered(NETWORKS[0][0], "bm1688", *NETWORKS[0][1:])
+    grouped_for_two = group_layers(model, LayerGroupConfig("1", cores=2))
+    final = assign_addresses(grouped_for_two)
+    save_model(final, tmp_path / "6_final.mlir")
+    again = generate(load_model(tmp_path / "6_final.mlir", context()))
+    assert again.commands == generate(final).commands
+    assert {c.core for c in again.commands} == {0, 1}
+    assert generate(final, 1).commands != again.commands
+    assert not any(c.core for c in generate(final, 1).commands)
+    assert all(getattr(view, "cores", 2) == 2 for view in views(final))
+    single = group_layers(model, LayerGroupConfig("1"))
+    assert single.number("module.cores") == 0 and not any(c.core for c in generate(assign_addresses(single)).commands)
+
+
+@pytest.mark.parametrize(
+    ("chip", "cores", "message"),
+    [
+        ("bm1688", 3, "--cores 3: bm1688 has 2 cores; give 1 to 2"),
+        ("bm1690", 0, "--cores 0: bm1690 has 8 cores; give 1 to 8"),
+        ("bm1684x", 2, "--cores 2: bm1684x has 1 core; give 1"),
+    ],
+)
+def test_more_cores_than_the_chip_has_are_refused(chip: str, cores: int, message: str) -> None:
+    model, _ = cached_lowered(NETWORKS[0][0], chip, *NETWORKS[0][1:])
+    with pytest.raises(ConfigError, match=message):
+        group_layers(model, LayerGroupConfig("1", cores=cores))
+    if cores:
+        with pytest.raises(ConfigError, match=message):
+            generate(assign_addresses(group_layers(model, LayerGroupConfig("1"))), cores)
+
+
+@pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 8)])
+def test_digits_end_to_end(chip: str, cores: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A group is pinned to four sections, since digits is too small to gain from several cores."""
+    out, force = tmp_path / "out", tmp_path / "groups.toml"
+    force.write_text('[[groups]]\nfirst = "stem"\nlast = "stem"\nsections = { h = 4 }\n')
+    single = ["run", str(DIGITS / "digits.onnx"), "--chip", chip, "--data", str(DIGITS / "calibration.npz")]
+    spread_out = ["--force", str(force), "--cores", str(cores), "--dma", "random", "--seed", "5"]
+    capsys.readouterr()
+    assert main([*single, "--out", str(out), "--samples", "8", *spread_out]) == 0
+    assert f"core {cores - 1}: " in capsys.readouterr().out
+    report = json.loads((out / "report.json").read_text())
+    assert report["compare"]["local_vs_tpu"]["bit_exact"] and report["passed"]
+    assert [core["core"] for core in report["cores"]] == list(range(cores))
+    assert sum(core["commands"] for core in report["cores"]) == report["totals"]["commands"]
+    assert sum(core["load_bytes"] for core in report["cores"]) == report["totals"]["load_bytes"]
+    assert report["cores"][1]["tiu_busy"] > 0.01
+    events = json.loads((out / "trace.json").read_text())["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {f"core {core} {engine}" for core in range(cores) for engine in ("TIU", "GDMA")} <= names
+    main(["group", str(out / "6_final.mlir"), "--show"])
+    share = -(-4 // cores)
+    assert f"(4 steps, {share} on each of {4 // share} cores)" in capsys.readouterr().out
+    # from the text alone, and the machine's own command
+    assert main(["codegen", str(out / "6_final.mlir"), "--out", str(out / "again.tpusim")]) == 0
+    assert load(out / "again.tpusim").commands == load(out / "7_model.tpusim").commands
+    checked = ["--input", str(out / "inputs.npz"), "--check", str(out / "tpu_outputs.npz"), "--dma", "late"]
+    assert main(["simulate", str(out / "again.tpusim"), *checked]) == 0
+    assert main(["dis", str(out / "again.tpusim"), "--core", "1", "--engine", "tiu"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("tiu", "gdma"))]
+    assert shown and all(line.startswith("tiu") and " core=1 " in line for line in shown)
+
+
+def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = [str(DIGITS / "digits.onnx"), "--data", str(DIGITS / "calibration.npz"), "--samples", "4"]
+    assert main(["run", *model, "--cores", "2", "--out", str(tmp_path / "out")]) == 1
+    assert "--cores 2: bm1684x has 1 core; give 1" in capsys.readouterr().err
+    assert main(["run", *model, "--seed", "2", "--out", str(tmp_path / "out")]) == 1
+    assert "seed 2: dma random is required, got early" in capsys.readouterr().err

@@ -1,0 +1,253 @@
+"""What a person sees of a grouped module: `tpusim group --show`, `--plot`, read from the text alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end import assert_equal, digits_run, hashes, report_of, tensors
+from networks import CHIPS, cached_lowered, randomly_grouped
+
+from tpusim import chips
+from tpusim.cli import main
+from tpusim.cli.grouping import WIDTH, cut, show, wrapped
+from tpusim.cli.plot import draw_memory, draw_pipeline, spans
+from tpusim.errors import ConfigError, ImportModelError
+from tpusim.ir.attrs import ints_attr, op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module, print_module
+from tpusim.layer_group import GroupView, views
+from tpusim.layer_group.lifetime import buffers
+from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.layer_group.readback import tensor_name
+from tpusim.ops import context
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopWeight, TpuGroup
+
+RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])
+
+
+def grouped(seed: int, chip: str) -> tuple[Model, list[GroupPlan], list[GroupView]]:
+    """A randomly grouped network, its plans, and the groups as read from its printed text.
+
+    The plans are remade on the module without groups, because writing a group moves its values.
+    """
+    flat = cached_lowered(seed, chip)[0]
+    model, written = randomly_grouped(flat, np.random.default_rng(seed))
+    by_name = {op_name(op): op for op in flat.ops if isinstance(op, TpuOp)}
+    plans: list[GroupPlan] = []
+    for one in written:
+        ops = [by_name[op_name(op)] for op in one.graph.ops]
+        found = plan(ops, chips.load(chip), one.sections, one.graph.kind)
+        assert isinstance(found, GroupPlan)
+        plans.append(found)
+    again = Model(parse_module(print_module(model.module), context()), model.weights)
+    return model, plans, [v for v in views(again) if isinstance(v, GroupView)]
+
+
+@RANDOM
+def test_areas_are_the_plans_buffers(seed: int, chip: str) -> None:
+    """Size, address, rows and held of every buffer, although the reader knows only the text."""
+    _, plans, found = grouped(seed, chip)
+    assert len(plans) == len(found) > 0
+    spec = chips.load(chip)
+    for one, view in zip(plans, found, strict=True):
+        made = buffers(one.graph, one.rows, one.slices, spec, steps=one.sections.steps)
+        where = one.allocation.address
+        count = len(one.rows)
+        wanted = sorted((where[b.owner], b.size, sorted(b.rows(count)), b.held) for b in made)
+        assert sorted((a.address, a.size, sorted(a.rows), a.held) for a in view.areas) == wanted
+        assert view.overlaps == () and view.kind == one.graph.kind and view.steps == one.sections.steps
+        assert view.peak == one.allocation.peak_bytes
+
+
+@RANDOM
+def test_rows_are_the_plans_rows(seed: int, chip: str) -> None:
+    """Items with their stages; constants, inputs and results are told apart."""
+    _, plans, found = grouped(seed, chip)
+    for one, view in zip(plans, found, strict=True):
+        for row, items in zip(one.rows, view.rows, strict=True):
+            wanted = {("TIU", value_name(op.results[0]), 1) for op in row.layers}
+            wanted |= {(t.kind, tensor_name(t.value), t.stage) for t in row.transfers}
+            assert {(i.engine, i.tensor, i.stage) for i in items} == wanted and len(items) == len(wanted)
+            assert all(i.bytes > 0 for i in items)
+        kinds = {a.name: a.kind for a in view.areas}
+        for v in one.graph.values:
+            made_here = any(v is op.results[0] for op in one.graph.ops)
+            kind = "weight" if isinstance(v.owner, TopWeight) else "result" if made_here else "input"
+            assert kinds[tensor_name(v)] == kind
+
+
+def test_every_area_is_written_before_it_is_used() -> None:
+    for view in grouped(0, "bm1684x")[2]:
+        for area in view.areas:
+            marks = "".join(area.marks.values())
+            assert ("L" in marks) == (area.kind in ("input", "weight")) and ("W" in marks) != ("L" in marks)
+            assert set(area.marks) <= area.rows
+            assert area.kind == "work" or set("RS") & set(marks)
+
+
+def test_a_row_whose_item_is_lost_is_an_error() -> None:
+    model = grouped(0, "bm1684x")[0].clone()
+    group = next(op for op in model.ops if isinstance(op, TpuGroup))
+    group.attributes["flow"] = ints_attr([-1, 0])
+    with pytest.raises(ImportModelError, match="no row of the group's flow has it"):
+        list(views(model))
+    group.attributes["flow"] = ints_attr([-1, 99])
+    with pytest.raises(ImportModelError, match="flow names item 99"):
+        list(views(model))
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+
+
+def test_cut_keeps_both_ends() -> None:
+    assert cut("abcdefghij", 10) == "abcdefghij"
+    assert cut("abcdefghij", 5) == "ab…ij" and len(cut("abcdefghij", 4)) == 4
+
+
+def test_wrapped_lines() -> None:
+    lines = list(wrapped("  ops:", [f"op{i} (tpu.Something)" for i in range(40)], 7))
+    assert all(len(line) <= WIDTH for line in lines) and len(lines) > 5
+    joined = " ".join(line.strip() for line in lines)
+    assert joined == "ops: " + ", ".join(f"op{i} (tpu.Something)" for i in range(40))
+    assert all(len(line) <= WIDTH for line in wrapped("x:", ["n" * 500, "m"], 4))
+
+
+@RANDOM
+def test_lines_fit_120_columns(seed: int, chip: str) -> None:
+    found = list(views(grouped(seed, chip)[0]))
+    lines = list(show(found))
+    assert max(len(line) for line in lines) <= WIDTH
+    for view in found:
+        if isinstance(view, GroupView):
+            whole = list(show(found, view.index))
+            assert max(len(line) for line in whole) <= WIDTH
+            assert all(any(cut(a.name, 20)[-9:] in line for line in whole) for a in view.areas)
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> Path:
+    path = tmp_path / "artefacts"
+    shutil.copytree(digits_run(tmp_path_factory, "bm1684x", "int8"), path)
+    return path
+
+
+def test_show_of_a_grouped_module_only_prints(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = hashes(folder)
+    for name in ("5_grouped.mlir", "6_final.mlir"):
+        capsys.readouterr()
+        assert main(["group", str(folder / name), "--show"]) == 0
+        out = capsys.readouterr().out
+        count = len(report_of(folder)["groups"][0]["ops"])
+        head = rf"^Group 0 of 2: type NORMAL, sections n=1 c=1 d=1 h=1 w=1 \(1 step\), {count} ops, (\d+) rows$"
+        rows = re.search(head, out, re.M)
+        assert rows is not None and int(rows[1]) <= count  # rows may be combined
+        assert re.search(r"^ +0  image_stem_uint8 @1 +stem_norm_filter_int8_merged @1 20,480 +global @2 64$", out, re.M)
+        assert re.search(r"^ +[\d,]+ +[\d,]+ +\d+  stem_norm_filter_int8_merged +L +R$", out, re.M)
+        assert "Global layer flat (tpu.Reshape): views are free in global memory" in out
+        assert "OVERLAP" not in out
+        totals = report_of(folder)["totals"]
+        assert f"= {totals['traffic_ratio']:.2f} x what must move once, {totals['cycles']:,} cycles = " in out
+    assert hashes(folder) == before
+
+
+def test_show_reads_what_a_hand_wrote(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A buffer moved onto another is seen; nothing is searched again."""
+    path = folder / "6_final.mlir"
+    text = path.read_text()
+    moved, count = re.subn(r"out_addr = \d+", "out_addr = 0", text)
+    assert count > 20
+    path.write_text(moved)
+    assert main(["group", str(path), "--show", "--group", "0"]) == 0
+    assert "OVERLAP" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--show", "--group", "7"], "--group 7: the module has 2 groups; give 0 to 1"),
+        (["--show", "--out", "x.mlir"], "grouped already"),
+        (["--show", "--force", "x.toml"], "grouped already"),
+        ([], "TPU_"),
+    ],
+)
+def test_refused(folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = hashes(folder)
+    assert main(["group", str(folder / "5_grouped.mlir"), *words]) == 1
+    assert message in capsys.readouterr().err
+    assert hashes(folder) == before
+
+
+def test_text_alone_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
+    """`tpusim codegen 6_final.mlir && tpusim simulate` in a folder with nothing else, and the weights."""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for name in ("6_final.mlir", "chip_weights.npz"):
+        shutil.copy(folder / name, alone)
+    assert main(["codegen", str(alone / "6_final.mlir")]) == 0
+    for dma in ("early", "late"):
+        words = ["simulate", str(alone / "7_model.tpusim"), "--input", str(folder / "inputs.npz"), "--dma", dma]
+        assert main(words) == 0
+        got, wanted = tensors(alone / "local_outputs.npz"), tensors(folder / "local_outputs.npz")
+        assert set(got) <= set(wanted) and got
+        assert_equal(got, {name: wanted[name] for name in got})
+
+
+# ----------------------------------------------------------------------------------------------------------- pictures
+
+
+def test_spans() -> None:
+    assert list(spans(frozenset([0, 1, 4, 5, 6, 9]))) == [(0, 2), (4, 3), (9, 1)]
+    assert list(spans(frozenset())) == []
+
+
+def test_plot_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    for name in ("matplotlib", "matplotlib.figure", "matplotlib.patches"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "pictures")]) == 1
+    assert "--plot needs matplotlib" in (err := capsys.readouterr().err) and "tpusim[plot]" in err
+    assert not (folder / "pictures").exists()
+
+
+def test_plot_writes_two_pictures_per_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = pytest.importorskip("matplotlib.image", reason="extra 'plot' is not installed")
+    assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "pictures")]) == 0
+    names = sorted(path.name for path in (folder / "pictures").iterdir())
+    assert names == [f"group_00{i}_{kind}.png" for i in range(2) for kind in ("lmem", "pipeline")]
+    for name in names:
+        pixels = image.imread(folder / "pictures" / name)
+        assert pixels.shape[0] > 150 and len(np.unique(pixels.reshape(-1, 4), axis=0)) > 10
+    assert capsys.readouterr().out.count("wrote") == 4
+    (folder / "file").write_text("no folder")
+    assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "file")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_pictures_show_every_area_and_item() -> None:
+    """The rectangles drawn are those of the group, no more and no fewer."""
+    pytest.importorskip("matplotlib", reason="extra 'plot' is not installed")
+    from matplotlib import patches
+    from matplotlib.figure import Figure
+
+    for view in grouped(0, "bm1684x")[2]:
+        figure = Figure()
+        draw_memory(figure, patches, view)
+        drawn = sorted((p.get_x() + 0.5, p.get_y(), p.get_width(), p.get_height()) for p in figure.axes[0].patches)
+        assert drawn == sorted((r, a.address, n, a.size) for a in view.areas for r, n in spans(a.rows))
+        assert len({p.get_facecolor() for p in figure.axes[0].patches}) == len(view.areas)
+        figure = Figure()
+        draw_pipeline(figure, patches, view)
+        boxes = sorted(round(p.get_x() + 0.47) for p in figure.axes[0].patches)
+        assert boxes == sorted(r for r, row in enumerate(view.rows) for _ in row)
+
+
+def test_group_number_of_a_plot() -> None:
+    from tpusim.cli.plot import plot
+
+    with pytest.raises(ConfigError, match="--group 99"):
+        list(plot(grouped(0, "bm1684x")[2], Path("nowhere"), 99))

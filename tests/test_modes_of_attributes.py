@@ -1,0 +1,44 @@
+"""The mode attributes of lowered modules are written as upstream writes them, and read back (TpuOps.td)."""
+
+from __future__ import annotations
+
+import pytest
+from test_modes import calibrated
+
+from tpusim.errors import ImportModelError
+from tpusim.ir.modes import requant_mode
+from tpusim.ir.text import parse_module, print_module
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops import context
+
+ROWS = [
+    ("conv-3x3", "bm1684x", "int8", "quant_mode = #tpu<rq_mode MultiplierShift>"),
+    ("conv-3x3", "bm1684", "int8", "quant_mode = #tpu<rq_mode OnlyShift>"),
+    ("conv-3x3", "cv183x", "int8", "quant_mode = #tpu<rq_mode QDM>"),
+    ("gemm-fc", "cv183x", "int8", "quant_mode = #tpu<rq_mode QDM>"),
+    ("mul", "cv183x", "int8", "quant_mode = #tpu<rq_mode QDM>"),
+    ("deconv-4x4-s2", "bm1684x", "int8", "quant_mode = #tpu<rq_mode MultiplierShift>"),
+    ("avgpool-3x3-padded", "cv183x", "int8", "first_round_mode = #tpu<round_mode HalfUp>"),
+    ("avgpool-3x3-padded", "bm1684x", "int8", "pool_mode = #tpu<pool_mode Avg>"),
+    ("maxpool-2x2", "bm1684", "int8", "pool_mode = #tpu<pool_mode Max>"),
+    ("sigmoid", "cv183x", "bf16", "lut_mode = #tpu<lut_mode Slope>"),
+]
+
+
+@pytest.mark.parametrize(("row", "chip", "mode", "written"), ROWS)
+def test_modes_are_written_as_upstream_writes_them(row: str, chip: str, mode: str, written: str) -> None:
+    tpu, _ = lower(calibrated(row, False), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+    text = print_module(tpu.module)
+    assert written in text
+    assert print_module(parse_module(text, context())) == text
+
+
+def test_an_unknown_mode_is_an_error_that_lists_the_modes() -> None:
+    tpu, _ = lower(calibrated("conv-3x3", False), LoweringConfig("bm1684x", "int8"))
+    text = print_module(tpu.module).replace("rq_mode MultiplierShift", "rq_mode Shift")
+    with pytest.raises(ImportModelError, match="MultiplierShift"):
+        parse_module(text, context())
+    with pytest.raises(ValueError, match="Shift"):
+        requant_mode("Shift")
+    with pytest.raises(ImportModelError, match="rq_mode"):  # a string is no mode
+        parse_module(text.replace("#tpu<rq_mode Shift>", '"MultiplierShift"'), context())

@@ -1,0 +1,216 @@
+"""F16 and BF16: what an op gives is its f32 (or double) formula, rounded once (numerics.md 8.2, 9.8).
+
+The formulas are NumPy's, the roundings those of NumPy and ml_dtypes. Kernel and machine are asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from bench import Bench
+from hypothesis import given
+from integer_oracles import SEEDS, bounded
+from op_cases import CASES, OpCase
+from test_ops import canonical
+from tpusim_kernels.activation import activation_float
+from tpusim_kernels.prim.smallfloat import narrowed, sticky_f32
+
+from tpusim.inference import run
+from tpusim.ir.attrs import ints, op_name
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
+from tpusim.isa import commands as isa
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopWeight
+from tpusim.simulator.activation import sticky
+
+Array = np.ndarray
+NARROW: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
+KINDS = pytest.mark.parametrize("kind", NARROW)
+
+
+def rounded(wide: Array, kind: str) -> Array:
+    """A double rounded to the type once, by fractions: to nearest, ties to even (normal range)."""
+    bits = {"f16": 11, "bf16": 8}[kind]
+
+    def one(v: float) -> float:
+        if v == 0:
+            return v
+        exponent = math.frexp(v)[1] - bits
+        return math.ldexp(round(Fraction(v) / Fraction(2) ** exponent), exponent)
+
+    return np.array([one(float(v)) for v in wide.ravel()]).reshape(wide.shape).astype(np.float32).astype(NARROW[kind])
+
+
+def beside_ties(kind: str, seed: int) -> Array:
+    """Doubles at ties of the narrow type, and so close beside them that f32 does not tell the difference."""
+    rng = np.random.default_rng(seed)
+    bits = {"f16": 11, "bf16": 8}[kind]
+    odd = 2 * rng.integers(1 << (bits - 1), 1 << bits, 64) + 1
+    ties = np.ldexp(odd.astype(np.float64), rng.integers(-12, 4, 64) - bits)
+    return np.concatenate([ties, ties * (1 + 2.0**-40), ties * (1 - 2.0**-40), -ties * (1 - 2.0**-45)])
+
+
+@KINDS
+@bounded(20)
+@given(seed=SEEDS)
+def test_a_double_is_rounded_once(kind: str, seed: int) -> None:
+    wide = beside_ties(kind, seed)
+    expected = rounded(wide, kind)
+    assert (wide.astype(np.float32).astype(NARROW[kind]) != expected).any()  # what two roundings give
+    np.testing.assert_array_equal(sticky(wide).astype(NARROW[kind]), expected)
+    with_x64 = np.asarray(narrowed(sticky_f32(wide), np.dtype(NARROW[kind])))
+    np.testing.assert_array_equal(with_x64, expected)
+
+
+def test_what_is_exact_or_no_number_stays() -> None:
+    values = np.array([0.0, -0.0, 1.5, -(2.0**-20), np.inf, -np.inf, 3.0e38])
+    for found in (sticky(values), np.asarray(sticky_f32(values))):
+        np.testing.assert_array_equal(found[:6].view(np.uint32), values[:6].astype(np.float32).view(np.uint32))
+        assert found[6] < 3.1e38
+    beyond = np.array([1e300, -1e300, np.nan])
+    for found in (sticky(beyond), np.asarray(sticky_f32(beyond))):
+        with np.errstate(over="ignore"):
+            assert found[:2].astype(np.float16).tolist() == [np.inf, -np.inf]
+        assert np.isnan(found[2])
+
+
+@KINDS
+def test_functions_are_rounded_once(kind: str) -> None:
+    """EXP, SIGMOID, SQUARE ... over every value of the type between 2^-6 and 2^3: the double, rounded once."""
+    codes = np.arange(1 << 16, dtype=np.uint16).view(NARROW[kind]).astype(np.float32)
+    x = codes[np.isfinite(codes) & (np.abs(codes) >= 2.0**-6) & (np.abs(codes) <= 8)]
+    x = x[:: 8 if kind == "f16" else 1]
+    functions: dict[str, Callable[[Array], Array]] = {
+        "SQUARE": lambda v: v * v,
+        "SIGMOID": lambda v: 1 / (1 + np.exp(-v)),
+        "EXP": np.exp,
+        "TANH": np.tanh,
+        "SOFT_SIGN": lambda v: v / (1 + np.abs(v)),
+    }
+    bench = Bench()
+    for mode, function in functions.items():
+        expected = rounded(function(x.astype(np.float64)), kind)
+        found = np.asarray(narrowed(activation_float(x, mode=mode, sticky=True), np.dtype(NARROW[kind])))
+        np.testing.assert_array_equal(found, expected, err_msg=mode)
+        bench.top = 0
+        image = x.astype(NARROW[kind]).reshape(1, 1, 1, -1)
+        view = bench.put(image)
+        params = {"mode": mode}
+        got = bench.run(isa.Fn, function="active", inputs=(view,), output=bench.space(image.shape, kind), params=params)
+        np.testing.assert_array_equal(got.ravel(), expected, err_msg=mode)
+
+
+# ----------------------------------------------------------------------------------------------------- rows of op_cases
+
+
+def relu(op: Any, y: Array) -> Array:
+    flag, limit = op.attributes.get("do_relu"), op.attributes.get("relu_limit")
+    if flag is None or not flag.value.data:
+        return y
+    y = np.maximum(y, np.float32(0))
+    return np.minimum(y, np.float32(limit.value.data)) if limit is not None and limit.value.data >= 0 else y
+
+
+def chain(combine: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    """One f32 operation after the other, from left to right."""
+
+    def compute(op: Any, xs: Sequence[Array]) -> Array:
+        first, *rest = xs
+        for x in rest:
+            first = combine(first, x)
+        return relu(op, first)
+
+    return compute
+
+
+def const(combine: Callable[[Any, Array, np.float32], Array]) -> Callable[..., Array]:
+    return lambda op, xs: relu(op, combine(op, xs[0], np.float32(op.const_val.value.data)))
+
+
+def reverse(op: Any, x: Array, c: np.float32) -> Array:
+    flag = op.attributes.get("is_reverse")
+    return c - x if flag is not None and flag.value.data else x - c
+
+
+def column(v: Array, rank: int) -> Array:
+    return v.reshape(1, -1, *(1,) * (rank - 2))
+
+
+FORMULAS: dict[str, Callable[..., Array]] = {
+    "tpu.Add": chain(np.add),
+    "tpu.Sub": chain(np.subtract),
+    "tpu.Mul": chain(np.multiply),
+    "tpu.Div": chain(np.divide),
+    "tpu.Max": chain(np.maximum),
+    "tpu.Min": chain(np.minimum),
+    "tpu.AddConst": const(lambda op, x, c: x + c),
+    "tpu.SubConst": const(reverse),
+    "tpu.MulConst": const(lambda op, x, c: x * c),
+    "tpu.MaxConst": const(lambda op, x, c: np.maximum(x, c)),
+    "tpu.MinConst": const(lambda op, x, c: np.minimum(x, c)),
+    "tpu.LeakyRelu": lambda op, xs: np.where(xs[0] > 0, xs[0], xs[0] * np.float32(op.alpha.value.data)),
+    "tpu.PRelu": lambda op, xs: np.where(xs[0] > 0, xs[0], xs[0] * column(xs[1], xs[0].ndim)),
+    "tpu.Relu": lambda op, xs: relu_alone(op, xs[0]),
+    "tpu.Cast": lambda op, xs: xs[0],
+    "tpu.Concat": lambda op, xs: np.concatenate(xs, axis=op.axis.value.data),
+    "tpu.Permute": lambda op, xs: np.transpose(xs[0], ints(op.order)),
+    "tpu.Reshape": lambda op, xs: xs[0].reshape(shape_of(op.output)),
+}
+
+
+def relu_alone(op: Any, x: Array) -> Array:
+    limit = op.attributes.get("relu_limit")
+    y = np.maximum(x, np.float32(0))
+    return np.minimum(y, np.float32(limit.value.data)) if limit is not None and limit.value.data > 0 else y
+
+
+@cache
+def sixteen_bit_ops(case_id: str, kind: str) -> list[tuple[Any, list[Array], Array]]:
+    """(op, its operands, what the flat executor made of them) for every op of a row with a formula."""
+    case = next(c for c in CASES if c.id == case_id)
+    model, _ = lower(canonical(case_id), LoweringConfig("bm1688", kind))  # type: ignore[arg-type]
+    feeds, found = case.feeds(), []
+    tensors = {**feeds, **run(model, feeds)}
+    for op in model.ops:
+        if (
+            not isinstance(op, TpuOp)
+            or op.name not in FORMULAS
+            or storage_dtype(element_of(op.results[0])).itemsize != 2
+        ):
+            continue
+        values = [
+            model.weights[op_name(v.owner)] if isinstance(v.owner, TopWeight) else tensors[op_name(v.owner)]  # type: ignore[arg-type]
+            for v in op.operands
+            if is_tensor(v)
+        ]
+        found.append((op, values, tensors[op_name(op)]))
+    return found
+
+
+ROWS = [c for c in CASES if set(c.result.split("|")) & set(FORMULAS)]
+
+
+@KINDS
+@pytest.mark.parametrize("case", ROWS, ids=lambda c: c.id)
+def test_ops_are_rounded_once(case: OpCase, kind: str) -> None:
+    """Every op of the row whose formula is a few f32 operations: bit for bit."""
+    checked = sixteen_bit_ops(case.id, kind)
+    for op, values, found in checked:
+        with np.errstate(all="ignore"):
+            wide = FORMULAS[op.name](op, [v.astype(np.float32) for v in values])
+            expected = wide.astype(np.float32).astype(found.dtype)
+        np.testing.assert_array_equal(found, expected, err_msg=f"{op.name} {op_name(op)}")
+
+
+@KINDS
+def test_most_formulas_are_reached(kind: str) -> None:
+    reached = {op.name for case in ROWS for op, _, _ in sixteen_bit_ops(case.id, kind)}
+    assert len(reached) >= len(FORMULAS) - 2, set(FORMULAS) - reached

@@ -1,0 +1,107 @@
+"""Whose bytes a command uses: other tensors, old slices, outputs that do not last, elements stored twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from end_to_end import digits_run
+from msgspec import structs
+from streams import Builder, lmem, neuron
+
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import Arith, Fill, Move
+from tpusim.isa.stream import load
+from tpusim.simulator import Simulator
+
+SHAPE = (1, 2, 1, 4)
+
+
+def two_inputs(**last: Any) -> Builder:
+    """Loads x (lmem 0) and y (lmem 64), copies x to lmem 128 and stores it."""
+    build = Builder()
+    x, y = (build.tensor(name, neuron(64 * i, SHAPE), "input") for i, name in enumerate("xy"))
+    out = build.tensor("out", neuron(128, SHAPE), "output")
+    build.add(Move, op="load_x", step="h0", input=x, output=lmem(0, SHAPE), sources=("x",))
+    build.add(Move, op="load_y", step="h0", input=y, output=lmem(64, SHAPE), sources=("y",))
+    copy: dict[str, Any] = {"a": lmem(0, SHAPE), "sources": ("load_x@h0",), **last}
+    build.add(Arith, op="copy", step="h0", kind="copy", output=lmem(128, SHAPE), **copy)
+    build.add(Move, op="store", step="h0", input=lmem(128, SHAPE), output=out, tensor="out", sources=("copy@h0",))
+    return build
+
+
+def refused(build: Builder, words: str) -> None:
+    with pytest.raises(SimulationError, match=words):
+        Simulator(build.program())
+
+
+def test_right_streams_have_no_finding() -> None:
+    x = np.arange(8, dtype=np.int8).reshape(SHAPE)
+    assert np.array_equal(Simulator(two_inputs().program()).run({"x": x, "y": x}).tensors["out"], x)
+
+
+def test_bytes_of_another_tensor_are_found_though_their_values_may_be_equal() -> None:
+    refused(
+        two_inputs(a=lmem(64, SHAPE)),
+        r"Arith 1 \(tiu\) of op 'copy' step 'h0' reads lanes 0-1, local bytes \[64, 68\) as 'load_x@h0', but 8 of its "
+        r"8 bytes \(lanes 0-1, local bytes \[64, 68\)\) were last written by Move 2 \(gdma\) of op 'load_y' step 'h0' "
+        r"for 'load_y@h0'; correct the address",
+    )
+
+
+def test_bytes_of_another_slice_are_found() -> None:
+    refused(two_inputs(sources=("load_x@h1",)), r"as 'load_x@h1', but .* for 'load_x@h0'")
+
+
+def test_every_operand_has_a_source_or_none() -> None:
+    refused(two_inputs(sources=("load_x@h0", "y")), "one source per operand it reads is required, got 2 for 1")
+
+
+def test_an_output_must_last() -> None:
+    build = two_inputs()
+    build.add(Fill, op="late", output=neuron(130, (2,)), value=1)
+    refused(build, r"output 'out' is read by the host at the end, but 2 of its 8 bytes .* by Fill 4 \(gdma\)")
+
+
+def test_a_store_outside_its_tensor() -> None:
+    build = two_inputs()
+    build.add(Move, op="again", input=lmem(128, SHAPE), output=neuron(132, SHAPE), tensor="out")
+    refused(build, "Move 4 .* stores a part of tensor 'out' to global memory .*, the tensor is global memory")
+
+
+def test_two_coefficients_share_no_byte() -> None:
+    build = Builder()
+    view = build.coefficient(np.zeros(SHAPE, np.int8))
+    build.tensor("y", neuron(0, SHAPE), "output")
+    for i, name in enumerate(("filter", "bias")):
+        build.add(Move, op=name, input=view, output=lmem(64 * i, SHAPE), sources=(name,))
+    build.add(Move, op="store", input=lmem(0, SHAPE), output=neuron(0, SHAPE), tensor="y", sources=("filter",))
+    refused(build, "reads coefficients .* as 'filter', and Move 2 .* reads .* as 'bias'")
+
+
+@pytest.mark.parametrize("source", [0, 64])
+def test_elements_stored_twice_have_one_value(source: int) -> None:
+    build = two_inputs()
+    part = (1, 2, 1, 4)
+    build.add(Move, op="again", input=lmem(source, part), output=neuron(128, part), tensor="out")
+    machine = Simulator(build.program())
+    x = np.arange(8, dtype=np.int8).reshape(SHAPE)
+    machine.run({"x": x, "y": x})
+    if source == 0:
+        machine.run({"x": x, "y": x + 1})
+    else:
+        with pytest.raises(SimulationError, match="stores 8 elements of tensor 'out' again with other .* Move 3"):
+            machine.run({"x": x, "y": x + 1})
+
+
+def test_a_wrong_address_in_the_digits_network(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Every operand of the real program that is shifted to where another tensor lies is named with both owners."""
+    program = load(digits_run(tmp_path_factory, "bm1684x", "int8") / "7_model.tpusim")
+    assert all(len(c.sources) == len(c.reads()) for c in program.commands)
+    index, command = next((i, c) for i, c in enumerate(program.commands) if isinstance(c, Arith))
+    assert isinstance(command.b, type(command.a))
+    swapped = structs.replace(command, a=command.b, sources=("half@n0h0", *command.sources[1:]))
+    broken = structs.replace(program, commands=(*program.commands[:index], swapped, *program.commands[index + 1 :]))
+    with pytest.raises(SimulationError, match=f"as 'half@n0h0', but .* for '{command.sources[1]}'"):
+        Simulator(broken)

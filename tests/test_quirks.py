@@ -1,0 +1,125 @@
+"""Upstream's quirks as switches: what each changes in the compiled constants, with a warning (DN-02, 17.2)."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from op_row import network, node
+from test_logic import ranged
+from test_ops import canonical, table
+
+from tpusim.calibration.stage import apply_table
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ConfigError
+from tpusim.frontend import import_onnx
+from tpusim.inference import dequantised, run
+from tpusim.ir.attrs import flag, op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import set_type, tensor, uniform_of
+from tpusim.ir.weights import WeightStore
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering.quirks import QUIRKS
+
+Quirks = tuple[str, ...]
+
+
+def lowered(top: Model, off: Quirks = (), *, asymmetric: bool = False) -> Model:
+    return lower(top, LoweringConfig("bm1684x", "int8", asymmetric=asymmetric, quirks_off=off))[0]
+
+
+def named(model: Model, kind: str) -> object:
+    return next(op for op in model.ops if op.name == kind)
+
+
+def marks(op: object) -> str:
+    return str(op.attributes.get("decisions", ""))  # type: ignore[attr-defined]
+
+
+def error_of(tpu: Model, top: Model, feeds: dict[str, np.ndarray]) -> float:
+    """Largest error of the result."""
+    real, wanted = dequantised(tpu, run(tpu, feeds)), run(top, feeds)
+    name = value_name(top.results[0])
+    return float(np.abs(real[name] - wanted[name]).max())
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no_quirk is no quirk; expected some of uint8_filter_zp_zero"):
+        lowered(apply_table(canonical("add"), table("add")), ("no_quirk",))
+
+
+def test_zero_point_term_of_an_unsigned_filter(caplog: pytest.LogCaptureFixture) -> None:
+    weight = np.random.default_rng(1).uniform(0.1, 1, (12, 5, 3, 3)).astype(np.float32)
+    plain = canonicalize(import_onnx(network([node("Conv", "x w")], {"w": weight})({"x": (3, 5, 6, 5)})))[0]
+    feeds = {"x": np.random.default_rng(2).uniform(-1, 3, (3, 5, 6, 5)).astype(np.float32)}
+    high = float(run(plain, feeds)["y"].max())
+    top = ranged(plain.clone(), {"x": (-1.0, 3.0), "y": (-1.0, high)})
+    with caplog.at_level(logging.WARNING):
+        theirs = lowered(top, asymmetric=True)
+    assert "uint8_filter_zp_zero" in caplog.text
+    assert "'y'" in caplog.text
+    caplog.clear()
+    ours = lowered(top, ("uint8_filter_zp_zero",), asymmetric=True)
+    assert not caplog.text
+    assert "uint8_filter_zp_zero" in marks(named(theirs, "tpu.Conv2D"))
+    assert not marks(named(ours, "tpu.Conv2D"))
+    bias = [named(m, "tpu.Conv2D").operands[2] for m in (theirs, ours)]  # type: ignore[attr-defined]
+    stored = [m.weights[value_name(b)] for m, b in zip((theirs, ours), bias, strict=True)]
+    filter_sums = ours.weights["w_int8"].astype(np.int64).reshape(12, -1).sum(1)
+    zero = uniform_of(named(ours, "tpu.Conv2D").operands[0]).zero_point.value.data  # type: ignore[attr-defined, union-attr]
+    assert not stored[0].any()
+    np.testing.assert_array_equal(stored[1], -zero * filter_sums)
+    assert zero
+    assert error_of(ours, plain, feeds) < 0.1 * high < error_of(theirs, plain, feeds)
+
+
+def test_zero_point_term_of_a_transposed_weight() -> None:
+    """K x N read from the bytes of N x K."""
+    weight = np.random.default_rng(2).normal(0, 1, (4, 6)).astype(np.float32)
+    top = canonicalize(import_onnx(network([node("MatMul", "x w")], {"w": weight})({"x": (3, 4)})))[0]
+    product = next(op for op in top.ops if op.name == "top.MatMul")
+    name = value_name(product.operands[1])
+    turned = np.ascontiguousarray(weight.T)
+    set_type(product.operands[1], tensor((6, 4)))
+    top = Model(top.module, WeightStore({name: turned}))
+    product.attributes["right_transpose"] = flag(True)
+    ranged(top, {"x": (-1.0, 3.0), "y": (-8.0, 9.0)})
+    theirs = lowered(top, asymmetric=True)
+    ours = lowered(top, ("matmul_transposed_zp_index",), asymmetric=True)
+    stored = ours.weights[name + "_int8"].astype(np.int64)
+    zero = uniform_of(named(ours, "tpu.MatMul").operands[0]).zero_point.value.data  # type: ignore[attr-defined, union-attr]
+    np.testing.assert_array_equal(ours.weights["y_bias_int32"], -zero * stored.sum(1))
+    np.testing.assert_array_equal(theirs.weights["y_bias_int32"], -zero * stored.reshape(-1).reshape(4, 6).sum(0))
+    assert marks(named(theirs, "tpu.MatMul"))
+    feeds = {"x": np.random.default_rng(3).uniform(-1, 3, (3, 4)).astype(np.float32)}
+    assert error_of(ours, top, feeds) < 0.3 < error_of(theirs, top, feeds)
+
+
+def test_integer_averages_without_padding_run_in_float_with_the_quirk_off() -> None:
+    nodes = [node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+    top = canonicalize(import_onnx(network(nodes)({"x": (1, 2, 6, 6)})))[0]
+    ranged(top, {"x": (-1.0, 1.0), "y": (-1.0, 1.0)})
+    pools = [named(lowered(top, off), "tpu.Pool2D").results[0] for off in ((), ("avgpool_full_kernel",))]  # type: ignore[attr-defined]
+    assert [uniform_of(v) is not None for v in pools] == [True, False]
+
+
+def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> None:
+    """-2.5 steps are -3 half away from zero, -2 half up."""
+    nodes = [node("Greater", "z w", "m"), node("Where", "m x c")]
+    constants = {"w": np.array(0, np.float32), "c": np.array(-2.5, np.float32)}
+    shapes = {"x": (2, 5, 6), "z": (2, 5, 6)}
+    top = canonicalize(import_onnx(network(nodes, constants)(shapes)))[0]
+    ranged(top, {"x": (-127.0, 127.0), "z": (-1.0, 1.0), "m": (0.0, 1.0), "y": (-127.0, 127.0)})
+    with caplog.at_level(logging.WARNING):
+        found = [
+            named(lowered(top, off), "tpu.Where").y_const_val.value.data  # type: ignore[attr-defined]
+            for off in ((), ("where_const_no_round_mode",))
+        ]
+    assert found == [-3.0, -2.0]
+    assert caplog.text.count("quirks_off=where_const_no_round_mode") == 1
+    assert op_name(named(lowered(top), "tpu.Where")) == "y"  # type: ignore[arg-type]
+
+
+def test_every_quirk_states_what_it_does() -> None:
+    assert all("; off: " in text for text in QUIRKS.values())

@@ -1,0 +1,61 @@
+"""The machine finds nothing wrong with right streams: every check is on, in both timings and in random orders."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from benchmarks.groups.measure import Network
+from tpusim import chips
+from tpusim.codegen import generate
+from tpusim.isa.region import numpy_dtype
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.memory import assign_addresses
+from tpusim.simulator import Simulator, SimulatorOptions
+
+ORDERS = [
+    SimulatorOptions(dma="early"),
+    SimulatorOptions(dma="late"),
+    *(SimulatorOptions(dma="random", seed=seed) for seed in range(20)),
+]
+
+
+@cache
+def network(name: str) -> Network:
+    return Network.prepare(name)
+
+
+def inputs(program: Program) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    shapes = {entry.name: (entry.shape or entry.view.shape, entry.view.dtype) for entry in program.inputs}
+    return {name: rng.normal(size=shape).astype(numpy_dtype(dtype)) for name, (shape, dtype) in shapes.items()}
+
+
+def assert_silent(name: str, chip: str, cores: int) -> None:
+    """No finding, and the same bits in every order."""
+    grouped = group_layers(network(name).on(chip), LayerGroupConfig(cores=cores))
+    program = generate(assign_addresses(grouped))
+    feeds, first = inputs(program), None
+    for options in ORDERS:
+        found = Simulator(program, options=options).run(feeds, watch=True).tensors
+        first = first or found
+        assert found.keys() == first.keys()
+        assert all(found[key].tobytes() == first[key].tobytes() for key in first), options
+
+
+CASES = [(chip, cores) for chip in chips.available() for cores in sorted({1, chips.load(chip).cores})]
+
+
+@pytest.mark.parametrize(("chip", "cores"), CASES)
+def test_nothing_is_found_in_digits(chip: str, cores: int) -> None:
+    assert_silent("digits", chip, cores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet"])
+@pytest.mark.parametrize(("chip", "cores"), CASES)
+def test_nothing_is_found_in_the_zoo(name: str, chip: str, cores: int) -> None:
+    assert_silent(name, chip, cores)

@@ -1,0 +1,253 @@
+"""The support table is what the code does, its page is the table, and every line of it can be looked up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import support_rows
+from end_to_end import DIGITS
+from op_cases import BY_ID, CASES
+from support_rows import PAGE, ROOT, collect, measure, refusals
+from test_ops import calibrated, canonical, lowered, under_test
+
+from tpusim import chips
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.canonicalize import canonicalize
+from tpusim.cli import main
+from tpusim.fidelity import DECISIONS, SECTIONS, card_of, fidelity_of
+from tpusim.fidelity.page import support_page
+from tpusim.fidelity.spec import EVERYWHERE
+from tpusim.fidelity.support import MODES, Support, lines, load
+from tpusim.frontend import import_onnx
+from tpusim.ir.module import load_model, save_model
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.ops import Top, context
+from tpusim.ops.base import TopOp
+from tpusim.verify.report import build_report
+
+SAMPLE = tuple(case for i, case in enumerate(CASES) if i % 17 == 3)
+"""Rows whose cells the default run measures again; `slow` does all."""
+
+
+def only(support: Support, rows: set[str]) -> dict[tuple[str, str, str], set[tuple[object, ...]]]:
+    """(op, row, cell) -> outcomes of these rows."""
+    found: dict[tuple[str, str, str], set[tuple[object, ...]]] = {}
+    for entry in support.ops:
+        for o in entry.outcomes:
+            for row in rows & set(o.rows):
+                for where in o.cells:
+                    found.setdefault((entry.op, row, where), set()).add((o.status, o.number, o.decisions, o.reason))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- the specification
+
+
+def test_every_op_names_its_sections() -> None:
+    for c in Top.operations:
+        if issubclass(c, TopOp):
+            assert c.SPEC, f"{c.name} has no SPEC"
+            assert set(c.SPEC) <= set(SECTIONS), c.name
+
+
+def test_every_decision_in_the_code_has_a_line() -> None:
+    text = "".join(p.read_text() for p in (ROOT / "tpusim").rglob("*.py"))
+    called = set(re.findall(r'\.decision\([^)]*?"(DN-\d+[ \w]*)"', text))
+    called |= {f"DN-02 {quirk}" for quirk in re.findall(r'\.quirked\([^"]*?"(\w+)"', text)}
+    assert called >= {"DN-05", "DN-14", "DN-17"}
+    assert called <= set(DECISIONS)
+    assert not set(DECISIONS) & set(EVERYWHERE)
+    assert {d for s in load().ops for o in s.outcomes for d in o.decisions} <= called
+
+
+# -------------------------------------------------------------------------------------------------------- the table
+
+
+def assert_table_is_what_the_code_does(cases: tuple[support_rows.OpCase, ...]) -> None:
+    refused = refusals()
+    measured = collect({case.id: measure(case, refused) for case in cases}, refused)
+    rows = {case.id for case in cases}
+    assert only(measured, rows) == only(load(), rows), "run `make support`"
+
+
+def test_a_sample_of_the_table_is_what_the_code_does() -> None:
+    assert_table_is_what_the_code_does(SAMPLE)
+
+
+@pytest.mark.slow
+def test_the_table_is_what_the_code_does() -> None:
+    assert_table_is_what_the_code_does(CASES)
+
+
+def test_table_covers_every_row_chip_and_mode() -> None:
+    found = load()
+    assert found.chips == chips.available()
+    assert found.refused == refusals()
+    assert found.tests == support_rows.executing_tests()
+    assert {r for s in found.ops for o in s.outcomes for r in o.rows} == set(BY_ID), "run `make support`"
+    classes = {c.name: c for c in Top.operations if issubclass(c, TopOp)}
+    assert {s.op: s.spec for s in found.ops} == {s.op: classes[s.op].SPEC for s in found.ops}
+    assert {s.op for s in found.ops} | set(found.rewritten) | {"top.Input"} == set(classes)
+    cells = {f"{c}/{m}" for c in found.chips for m in MODES}
+    for entry in found.ops:
+        assert {w for o in entry.outcomes for w in o.cells} | set(found.refused) == cells, entry.op
+
+
+def test_no_float_in_disguise() -> None:
+    """What is stored in another float type than the mode's is a fallback with a reason; refusals have one too."""
+    for entry in load().ops:
+        for o in entry.outcomes:
+            assert bool(o.reason) == (o.status in ("float", "refused")), entry.op
+            assert (o.status == "decision") <= bool(o.decisions), entry.op
+            for where in o.cells:
+                asked = where.partition("/")[2].partition("-")[0]
+                assert o.status == "float" or o.number == asked or o.number not in ("f32", "f16", "bf16"), entry.op
+
+
+def test_page_is_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8") == support_page(load()), "run `make support`"
+
+
+def test_tests_that_prove_exist() -> None:
+    """Node ids of the lines, against what pytest collects."""
+    files = ["tests/test_ops.py", "tests/test_modes.py"]
+    words = ["-q", "-p", "no:cacheprovider", "--collect-only", *files]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    collected = set(done.stdout.splitlines())
+    named = {row.test for row in lines(load()) if row.status != "refused"}
+    assert len(named) > 100
+    assert named <= collected
+
+
+# ---------------------------------------------------------------------------------------------------------- the card
+
+
+def test_card_survives_text_and_later_stages(tmp_path: Path) -> None:
+    model = lowered("lrn", "bm1684x", "int8")[0]
+    expected = card_of(model)
+    assert [(o.status, o.number) for o in expected.ops if o.kind == "tpu.LRN"] == [("float", "f32")]
+    assert expected.count("exact") + expected.count("float") == len(expected.ops)
+    final = assign_addresses(group_layers(reorder_weights(model), LayerGroupConfig()))
+    for i, stage in enumerate((model, final)):
+        save_model(stage, tmp_path / f"{i}.mlir", weight_file=f"{i}.npz")
+        assert card_of(load_model(tmp_path / f"{i}.mlir", context())) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "mode", "decisions"),
+    [
+        ("maxpool-3x3-s2", "int8", ("DN-17",)),
+        ("maxpool-2x2", "int8", ()),
+        ("abs", "int8", ("DN-14",)),
+        ("abs", "f32", ()),
+        ("sign", "f32", ("DN-18",)),
+        ("log", "int8", ("DN-19",)),
+        ("exp", "int8", ()),
+        ("bn-alone", "f16", ("DN-16",)),
+        ("layernorm", "f16", ("DN-21",)),
+        ("layernorm", "bf16", ()),
+    ],
+)
+def test_decisions_stand_on_the_op(row: str, mode: str, decisions: tuple[str, ...]) -> None:
+    top = calibrated(row) if mode == "int8" else canonical(row)
+    tpu, _ = lower(top, LoweringConfig("bm1684x", mode))  # type: ignore[arg-type]
+    assert fidelity_of(under_test(BY_ID[row], tpu)).decisions == decisions
+
+
+def test_missing_scale_is_a_decision() -> None:
+    """Without a range for its result an op falls back, and says that this is DN-05."""
+    top = calibrated("add").clone()
+    for op in top.ops:
+        if op.name == "top.Add":
+            plain = next(o for o in canonical("add").ops if o.name == "top.Add").results[0].type
+            op.results[0]._type = plain  # type: ignore[attr-defined]
+    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8"))
+    found = fidelity_of(under_test(BY_ID["add"], tpu))
+    assert (found.status, found.number, found.decisions) == ("float", "f16", ("DN-05",))
+
+
+@pytest.mark.parametrize(("weights", "decisions"), [("positive", ("DN-02 uint8_filter_zp_zero",)), ("no-bias", ())])
+def test_unsigned_filter_with_a_zero_point_is_a_quirk(weights: str, decisions: tuple[str, ...]) -> None:
+    row = "conv-positive-filter" if weights == "positive" else "conv-no-bias"
+    case = dataclasses.replace(BY_ID[row], ranges={"x": (-0.2, 1.0)})
+    model, _ = canonicalize(import_onnx(case.model(), name="conv"))
+    found, _ = calibrate(model, [case.feeds()], CalibrationConfig("max"))
+    top = apply_table(model, found, asymmetric=True)
+    tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", asymmetric=True))
+    assert fidelity_of(under_test(case, tpu)).decisions == decisions
+
+
+def test_wider_type_of_a_16_bit_mode_is_a_fallback() -> None:
+    tpu, listed = lower(canonical("tanh"), LoweringConfig("bm1684x", "f16"))
+    found = fidelity_of(under_test(BY_ID["tanh"], tpu))
+    assert listed == []
+    assert (found.status, found.number) == ("float", "f32")
+    assert "12.2" in found.reason
+
+
+def test_report_and_page_show_the_card() -> None:
+    card = card_of(lowered("lrn", "bm1684x", "int8")[0]).to_json()
+    report = build_report(
+        version="0", model="m", chip="c", mode="int8", asymmetric=False, stages=[], compare={}, fidelity=card
+    )
+    content = report.to_json()["fidelity"]
+    assert content["ops"] == content["exact"] + content["decision"] + content["float"]
+    assert [f["kind"] for f in content["fallbacks"]] == ["tpu.LRN"]
+    from tpusim.verify.page import report_page
+
+    html = report_page(report.to_json())
+    assert "<h2>Fidelity</h2>" in html and "LRN has no integer form" in html
+    json.dumps(content)
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def test_command_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["support", "--op", "LRN", "--mode", "int8", "--chip", "bm1684x"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "float fallback" in shown and "f32" in shown and "LRN has no integer form" in shown and "12.1" in shown
+
+
+def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["support", "--op", "Conv", "--chip", "bm1684x", "--mode", "int8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(f["status"], f["number"]) for f in found] == [("float", "f32"), ("exact", "int8")]
+    assert found[1]["test"] == "tests/test_ops.py::test_integer_kernels_are_the_oracle[conv-3x3-bm1684x]"
+    assert main(["support", "--chip", "bm1684", "--mode", "f16", "--op", "Add", "--json"]) == 0
+    assert [f["status"] for f in json.loads(capsys.readouterr().out)] == ["refused"]
+
+
+def test_command_shows_the_card_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = lowered("maxpool-3x3-s2", "bm1684x", "int8")[0]
+    save_model(model, tmp_path / "4_tpu.mlir", weight_file="w.npz")
+    assert main(["support", "--module", str(tmp_path / "4_tpu.mlir")]) == 0
+    assert "DN-17" in capsys.readouterr().out
+    assert main(["support", "--module", str(tmp_path / "4_tpu.mlir"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decisions"][0]["decision"] == "DN-17"
+
+
+@pytest.mark.parametrize("words", [("--chip", "bm9"), ("--mode", "int5"), ("--op", "Nothing")])
+def test_command_names_what_is_there(words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["support", *words]) == 1
+    assert f"{words[1]}' is not in the table; there are" in capsys.readouterr().err
+
+
+def test_run_ends_with_the_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(DIGITS / "digits.onnx")
+    words = ["--mode", "f32", "--data", "random:1", "--out", str(tmp_path)]
+    assert main(["run", model, *words]) == 0
+    assert "exact to spec" in capsys.readouterr().out
+    found = json.loads((tmp_path / "report.json").read_text())["fidelity"]
+    assert found["exact"] == found["ops"] > 5
+    assert found["numbers"] == {"f32": found["ops"]}

@@ -1,0 +1,129 @@
+"""Arrays from `.npy` and `.npz` files that nobody vouches for: nothing is unpickled, sizes are checked before memory.
+
+`load` takes the place of `numpy.load`. What a file declares (the sizes in the zip directory, the shape in the npy
+header) is compared with the bytes that are there before anything is allocated, so that a small file cannot ask for
+much: an uncompressed array never takes more than the file, a compressed one at most `MAX_RATIO` times as much, all
+arrays together at most `MAX_BYTES`.
+"""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from math import prod
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+
+MAX_BYTES = 1 << 33
+"""Most bytes of all arrays of one file (8 GiB)."""
+MAX_RATIO = 1032
+"""Deflate cannot make less than 1/1032 of anything; an archive that says so lies."""
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, TokenError),
+)
+"""What `load` and reading its arrays raise on files that are damaged or something else."""
+_MAGIC = b"\x93NUMPY"
+_CHUNK = 1 << 20
+
+
+def file_bytes(file: IO[bytes]) -> int:
+    """How long an open file is; its position stays."""
+    here = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(here)
+    return size
+
+
+def load(file: IO[bytes]) -> "np.ndarray | ArrayArchive":
+    """The array of an `.npy`, or the arrays of an `.npz` by name, read when asked for.
+
+    Raises ValueError, or another error of zipfile and NumPy, for a file that is damaged, too large or something else.
+    """
+    magic = file.read(len(_MAGIC))
+    file.seek(0)
+    return read_npy(file, file_bytes(file)) if magic == _MAGIC else ArrayArchive(file)
+
+
+def read_npy(stream: IO[bytes], length: int) -> np.ndarray:
+    """The array of the next `length` bytes of a stream: an npy header and exactly the bytes it declares."""
+    start = stream.tell()
+    shape, fortran, dtype = _header(stream)
+    if dtype.hasobject or dtype.itemsize == 0:
+        raise ValueError(f"an array of plain numbers is required, got {dtype}")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"an array's axes must not be negative, got {shape}")
+    declared, there = prod(shape) * dtype.itemsize, length - (stream.tell() - start)
+    if declared != there:
+        raise ValueError(f"the array's header declares {declared:,} bytes, {there:,} are there")
+    if declared > MAX_BYTES:
+        raise ValueError(f"an array of at most {MAX_BYTES:,} bytes is read, got {declared:,}")
+    content = bytearray(declared)
+    _fill(stream, memoryview(content))
+    return np.ndarray(shape, dtype, content, order="F" if fortran else "C")
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """(shape, Fortran order, dtype)."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise ValueError(f"npy format 1.0 or 2.0 is read, got {version[0]}.{version[1]}")
+
+
+def _fill(stream: IO[bytes], target: memoryview) -> None:
+    """Read until `target` is full."""
+    at = 0
+    while at < len(target):
+        part = stream.read(min(_CHUNK, len(target) - at))
+        if not part:
+            raise ValueError(f"the file ends after {at:,} of {len(target):,} bytes")
+        target[at : at + len(part)] = part
+        at += len(part)
+
+
+class ArrayArchive(Mapping[str, np.ndarray]):
+    """The arrays of an `.npz` by name; each is read when it is asked for. The file must stay open."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._zip = zipfile.ZipFile(file)
+        entries = self._zip.infolist()
+        check_sizes(entries, file_bytes(file))
+        self._members = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+        if len(self._members) != len(entries):
+            raise ValueError("two arrays of one name")
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        entry = self._members[name]
+        with self._zip.open(entry) as stream:
+            return read_npy(stream, entry.file_size)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+
+def check_sizes(entries: list[zipfile.ZipInfo], available: int) -> None:
+    """Raise ValueError unless the sizes a zip directory declares can be true of a file of `available` bytes."""
+    for entry in entries:
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(
+                f"member '{entry.filename[:80]}' is packed with method {entry.compress_type}, 0 and 8 are read"
+            )
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        most = entry.compress_size if stored else entry.compress_size * MAX_RATIO
+        if entry.file_size > most:
+            raise ValueError(
+                f"member '{entry.filename[:80]}' declares {entry.file_size:,} bytes and has {entry.compress_size:,}"
+            )
+    packed, whole = (sum(getattr(e, size) for e in entries) for size in ("compress_size", "file_size"))
+    if packed > available:
+        raise ValueError(f"its members declare {packed:,} bytes, the file has {available:,}")
+    if whole > MAX_BYTES:
+        raise ValueError(f"arrays of at most {MAX_BYTES:,} bytes are read, the file declares {whole:,}")

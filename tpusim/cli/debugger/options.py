@@ -1,0 +1,73 @@
+"""`tpusim debug`: the options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.text import Text
+
+from tpusim.cli.debugger.prompt import Prompt
+from tpusim.errors import CommandError, SimulationError
+from tpusim.verify.npz import load_tensors
+
+if TYPE_CHECKING:
+    from tpusim.simulator.debugger import Debugger
+
+
+@dataclass
+class Debug:
+    """Execute a program command by command: breakpoints, steps forwards and backwards, looks into memory.
+
+    Reads commands from the terminal, or from a pipe; `help` lists them.
+    """
+
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL.tpusim")]
+    input: Path | None = None
+    """Inputs, npz keyed by input name; default: seeded random ones (integers over their range, floats normal)."""
+    check: Path | None = None
+    """Tensors of flat inference (tpu_outputs.npz): wrong values stop the machine as they are produced."""
+    dma: Literal["early", "late", "random"] = "early"
+    """When the DMA delivers; random: any order of the queues that dependencies allow."""
+    seed: int = 0
+    """Of the random inputs, and of --dma random."""
+    no_sanitize: bool = False
+    """Do not check the program first; one that the sanitizer refuses is debugged without it anyway."""
+    ulps: int = 256
+    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
+    history: int = 256
+    """MiB of overwritten bytes to keep for going back; further back the program runs again from the start."""
+
+    def execute(self, console: Console) -> bool:
+        """Run the prompt."""
+        debugger = self._debugger(console)
+        inputs = f"of {self.input}" if self.input is not None else f"random, seed {self.seed}"
+        Prompt(debugger, console).run(f"inputs {inputs}")
+        return True
+
+    def _debugger(self, console: Console) -> "Debugger":
+        from tpusim.isa.stream import load
+        from tpusim.simulator.debugger import Debugger, random_inputs
+        from tpusim.simulator.run import SimulatorOptions
+
+        program = load(self.program)
+        inputs = load_tensors(self.input) if self.input is not None else random_inputs(program, self.seed)
+        reference = None if self.check is None else load_tensors(self.check)
+
+        def made(*, sanitize: bool) -> Debugger:
+            options = SimulatorOptions(dma=self.dma, seed=self.seed if self.dma == "random" else 0, sanitize=sanitize)
+            kept = self.history << 20
+            return Debugger(
+                program, inputs, reference=reference, options=options, float_ulps=self.ulps, history_bytes=kept
+            )
+
+        if self.no_sanitize:
+            return made(sanitize=False)
+        try:
+            return made(sanitize=True)
+        except (SimulationError, CommandError) as error:
+            without = made(sanitize=False)  # raises again what no machine can run
+            console.print(Text(f"the sanitizer refuses this program: {error}", "yellow"))
+            console.print(Text("debugging it without the sanitizer", "yellow"))
+            return without

@@ -1,0 +1,101 @@
+"""`tpusim support`: how far to trust each op on each chip in each mode, or the card of one lowered module."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from tpusim.fidelity.support import Row
+
+
+@dataclass
+class Support:
+    """Look up which ops are exact to the specification, follow a decision, fall back to float or are refused."""
+
+    chip: str | None = None
+    """Only this chip."""
+    mode: str | None = None
+    """Only this mode: int8, int8-asym, f16, bf16 or f32."""
+    op: str | None = None
+    """Only this op: Conv, Softmax ..."""
+    module: Path | None = None
+    """Instead of the table, the card of this tpu module (4_tpu.mlir, or one of a later stage)."""
+    json: bool = False
+    """Print JSON: one object per op, chip, mode and outcome; or the module's card."""
+
+    def execute(self, console: Console) -> bool:
+        """Print the table, or the card."""
+        if self.module is not None:
+            return self._card(console, self.module)
+        from tpusim.fidelity.support import lines, load
+
+        rows = lines(load(), self.chip, self.mode, self.op)
+        if self.json:
+            import msgspec
+
+            _print_json(console, msgspec.to_builtins(rows))
+        else:
+            console.print(support_table(rows))
+        return True
+
+    def _card(self, console: Console, path: Path) -> bool:
+        from tpusim.cli.show import fidelity_table
+        from tpusim.fidelity import card_of
+        from tpusim.ir.module import load_model
+        from tpusim.ops import context
+
+        card = card_of(load_model(path, context()))
+        if self.json:
+            _print_json(console, card.to_json())
+        else:
+            console.print(fidelity_table(card))
+        return True
+
+
+def _print_json(console: Console, content: object) -> None:
+    console.print(json.dumps(content, indent=1), highlight=False, markup=False, soft_wrap=True)
+
+
+def support_table(rows: Sequence["Row"]) -> Table:
+    """One line per op, mode and outcome, with the chips that share it."""
+    from tpusim.fidelity.card import TITLES
+
+    table = Table(title="Fidelity of every op (specification: numerics.md)", title_justify="left")
+    for name in ("op", "mode", "chips", "class", "sections", "why, and the test that proves it"):
+        widest = {"chips": 22, "class": 16, "sections": 12}.get(name)  # the rest is for the names of tests
+        table.add_column(name, overflow="fold", no_wrap=name in ("op", "mode"), max_width=widest)
+    order = sorted(rows, key=lambda r: (r.op, _mode_index(r), _outcome(r)))
+    for _, group in groupby(order, key=lambda r: (r.op, r.mode, _outcome(r))):
+        same = list(group)
+        first = next((r for r in same if r.executed), same[0])
+        says = TITLES[first.status] + (f" {first.number}" if first.status == "float" else "")
+        why = "; ".join(p for p in (first.reason, ", ".join(first.decisions)) if p)
+        spec, details = ", ".join(first.spec), "\n".join(p for p in (why, _test(first)) if p)
+        cells = (first.op.removeprefix("top."), first.mode, ", ".join(r.chip for r in same), says, spec, details)
+        table.add_row(*map(escape, cells))
+    return table
+
+
+def _mode_index(row: "Row") -> int:
+    from tpusim.fidelity.support import MODES
+
+    return MODES.index(row.mode)
+
+
+def _outcome(row: "Row") -> tuple[int, str, tuple[str, ...], str]:
+    from tpusim.fidelity.card import WORST_FIRST
+
+    return WORST_FIRST.index(row.status), row.number, row.decisions, row.reason
+
+
+def _test(row: "Row") -> str:
+    """The node id without the folder all have in common."""
+    elsewhere = "" if row.executed or not row.test else " (same form, on another chip)"
+    return row.test.removeprefix("tests/") + elsewhere

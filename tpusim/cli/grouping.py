@@ -1,0 +1,159 @@
+"""`tpusim group --show`: what a person reads of a grouped module, in 120 columns."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+
+from tpusim.errors import ConfigError
+from tpusim.layer_group.readback import Area, GlobalView, GroupView, Item
+
+WIDTH = 120
+SMALL = 16
+"""Groups of at most this many rows are shown whole without being asked for."""
+PER_BLOCK = 24
+"""Rows side by side in one block of the map."""
+NAME = 28
+"""Columns of a tensor's name, at least."""
+STAGE = ("load", "compute", "store")
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` columns; what is left out is its middle, since names differ at their ends."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def wrapped(first: str, parts: Sequence[str], indent: int) -> Iterator[str]:
+    """`first` and the parts behind it, separated by commas, over as many lines as they need."""
+    line = first
+    for i, part in enumerate(parts):
+        piece = cut(part, WIDTH - indent - 1) + ("," if i < len(parts) - 1 else "")
+        if len(line) + 1 + len(piece) > WIDTH:
+            yield line.rstrip()
+            line = " " * indent + piece
+        else:
+            line = f"{line} {piece}" if line.strip() else " " * indent + piece
+    yield line.rstrip()
+
+
+def show(views: Sequence[GroupView | GlobalView], only: int | None = None) -> Iterator[str]:
+    """Lines for all groups, large ones in short; or for group `only` alone, whole. Raises ConfigError if it is not."""
+    groups = [v for v in views if isinstance(v, GroupView)]
+    if only is not None:
+        if not 0 <= only < len(groups):
+            raise ConfigError(f"--group {only}: the module has {len(groups)} groups; give 0 to {len(groups) - 1}")
+        yield from group_lines(groups[only], len(groups), whole=True)
+        return
+    for view in views:
+        if isinstance(view, GlobalView):
+            yield from wrapped(
+                f"Global layer {view.name} ({view.op}):", (view.reason or "no reason given").split(", "), 2
+            )
+        else:
+            yield from group_lines(view, len(groups), whole=len(view.rows) <= SMALL)
+        yield ""
+
+
+def group_lines(view: GroupView, count: int, *, whole: bool) -> Iterator[str]:
+    """Head, rows and map of one group; only the head if not `whole`."""
+    chip = view.chip
+    sections = " ".join(f"{axis}={n}" for axis, n in view.sections.items())
+    steps = f"{view.steps} step{'s' if view.steps > 1 else ''}"
+    if view.cores > 1:
+        share = ceil(view.steps / view.cores)
+        steps += f", {share} on each of {ceil(view.steps / share)} cores" if view.steps > 1 else " on core 0"
+    yield (
+        f"Group {view.index} of {count}: type {view.kind}, sections {sections} ({steps}), "
+        f"{len(view.ops)} ops, {len(view.rows)} rows"
+    )
+    share = view.peak / chip.lmem_bytes
+    yield f"  local memory: peak {view.peak:,} of {chip.lmem_bytes:,} bytes per lane ({share:.0%})"
+    for one, other in view.overlaps[:4]:
+        yield f"  OVERLAP: {cut(one.name, NAME)} and {cut(other.name, NAME)} are alive in one row and share bytes"
+    taken = [f"{cut(a.name, NAME)} takes the bytes of {cut(a.in_place_of, NAME)}" for a in view.areas if a.in_place_of]
+    if taken:
+        yield from wrapped("  in place:", taken, 12)
+    yield from wrapped("  ops:", [f"{name} ({op})" for name, op in view.ops], 7)
+    if not whole:
+        yield f"  {len(view.rows)} rows, {len(view.areas)} areas: --group {view.index} shows them"
+        return
+    yield from _row_lines(view)
+    yield from _overlap_lines(view)
+    yield from _map_lines(view)
+
+
+def _overlap_lines(view: GroupView) -> Iterator[str]:
+    """What the group and its neighbours do for each other."""
+    for visit in view.visits:
+        when, verb = ("last", "loads") if visit.item.engine == "load" else ("first", "stores")
+        yield cut(
+            f"  for group {visit.group}: row {visit.row} of the {when} iteration that computes also {verb} "
+            f"{cut(visit.item.tensor, NAME)} {visit.item.bytes:,} (local bytes {visit.address:,} to "
+            f"{visit.address + visit.size - 1:,})", WIDTH,
+        )  # fmt: skip
+    for item in view.given:
+        other, verb = (view.index - 1, "load") if item.engine == "load" else (view.index + 1, "store")
+        step = "first" if item.engine == "load" else "last"
+        yield cut(f"  by group {other}: the {verb} of {cut(item.tensor, NAME)} for the {step} step", WIDTH)
+
+
+def _row_lines(view: GroupView) -> Iterator[str]:
+    yield ""
+    yield "  rows of the loop; @ is the stage: @0 works for the newest slice, @1 for the one before, @2 for the oldest;"
+    yield "  * runs once and stays (held)"
+    yield f"  {'row':>3}  {'TIU computes':<34}{'GDMA loads (bytes)':<44}GDMA stores (bytes)"
+    for number, row in enumerate(view.rows):
+        columns = [_cell(row, "TIU", 32), _cell(row, "load", 42), _cell(row, "store", 34)]
+        for i in range(max(1, *(len(c) for c in columns))):
+            tiu, load, store = (c[i] if i < len(c) else "" for c in columns)
+            head = f"{number:>3}" if i == 0 else "   "
+            yield f"  {head}  {tiu:<34}{load:<44}{store}".rstrip()
+
+
+def _cell(row: Sequence[Item], engine: str, width: int) -> list[str]:
+    """One entry of a row per line."""
+    found: list[str] = []
+    for item in row:
+        if item.engine == engine:
+            tail = f" @{item.stage}" + ("*" if item.held else "")
+            tail += "" if engine == "TIU" else f" {item.bytes:,}"
+            found.append(cut(item.tensor, width - len(tail)) + tail)
+    return found
+
+
+def _map_lines(view: GroupView) -> Iterator[str]:
+    yield ""
+    yield "  local memory by row, bytes per lane; L loaded, W computed, R read, S stored, · alive, H held"
+    room = WIDTH - len(_place(0, 0, "")) - 1 - 3 * min(len(view.rows), PER_BLOCK)
+    width = max(NAME, min(room, max((len(a.name) + a.held for a in view.areas), default=NAME)))
+    for block in range(ceil(len(view.rows) / PER_BLOCK)):
+        rows = range(block * PER_BLOCK, min((block + 1) * PER_BLOCK, len(view.rows)))
+        yield f"  {'from':>9} {'to':>9} {'bank':>5}  {'tensor':<{width}} " + "".join(f"{r:>2} " for r in rows).rstrip()
+        for area in view.areas:
+            if any(r in area.rows for r in rows):
+                yield _area_line(view, area, rows, width)
+
+
+def _place(first: int, last: int, bank: str) -> str:
+    return f"  {first:>9,} {last:>9,} {bank:>5}  "
+
+
+def _area_line(view: GroupView, area: Area, rows: range, width: int) -> str:
+    first, last = area.banks(view.chip)
+    bank = str(first) if first == last else f"{first}-{last}"
+    cells = "".join(f"{_mark(area, r):>2} " for r in rows)
+    place = _place(area.address, max(area.end - 1, area.address), bank)
+    return f"{place}{_named(area, width):<{width}} {cells}".rstrip()
+
+
+def _named(area: Area, width: int) -> str:
+    """The tensor's name, with a star if it is held."""
+    return cut(area.name, width - 1) + "*" if area.held else cut(area.name, width)
+
+
+def _mark(area: Area, row: int) -> str:
+    mark = "".join(dict.fromkeys(area.marks.get(row, "")))
+    if mark:
+        return mark[-2:]
+    return "" if row not in area.rows else "H" if area.held else "·"

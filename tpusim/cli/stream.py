@@ -1,0 +1,96 @@
+"""`tpusim dis`, `tpusim asm`: a program as text and back; and what `tpusim simulate --check` found."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from tpusim.errors import ImportModelError
+
+if TYPE_CHECKING:
+    from tpusim.simulator import Checker
+
+SHOWN = 20
+"""How many wrong commands are printed."""
+
+
+@dataclass
+class Disassemble:
+    """A program as text, one line per command; the whole of it can be edited and assembled again."""
+
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL.tpusim")]
+    op: str | None = None
+    """Only the commands of this op."""
+    engine: Literal["tiu", "gdma"] | None = None
+    """Only the commands of this engine."""
+    core: int | None = None
+    """Only the commands of this core."""
+    out: Path | None = None
+    """Text to write; default: print it."""
+
+    def execute(self, console: Console) -> bool:
+        """Print or write the text."""
+        from tpusim.ir.files import replacing
+        from tpusim.isa.listing import extract, listing
+        from tpusim.isa.stream import load
+
+        program = load(self.program)
+        whole = self.op is None and self.engine is None and self.core is None
+        text = listing(program) if whole else extract(program, op=self.op, engine=self.engine, core=self.core)
+        if self.out is None:
+            console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
+            return True
+        with replacing(self.out) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        console.print(f"wrote {self.out}: {len(program.commands):,} commands" if whole else f"wrote {self.out}")
+        return True
+
+
+@dataclass
+class Assemble:
+    """The text of a whole program -> .tpusim. Coefficients are not text: they are taken from a program file."""
+
+    text: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TEXT")]
+    coefficients: Path
+    """Program file whose coefficients to take: the one the text was made of."""
+    out: Path | None = None
+    """Program to write; default: the text's name with .tpusim."""
+
+    def execute(self, console: Console) -> bool:
+        """Assemble, check every command's legality, and write."""
+        from tpusim import chips
+        from tpusim.isa.check import check
+        from tpusim.isa.listing import assemble
+        from tpusim.isa.stream import load, save
+
+        try:
+            text = self.text.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ImportModelError(f"{self.text}: cannot be read as text, {error}") from error
+        base = load(self.coefficients)
+        program = assemble(text, base.coefficients, str(self.text))
+        chip = chips.load(program.header.chip)
+        for command in program.commands:
+            check(command, chip)
+        path = self.out or self.text.with_suffix(".tpusim")
+        save(program, path)
+        console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)
+        return True
+
+
+def show_check(console: Console, checker: "Checker") -> bool:
+    """What a checked run found; True if no command was wrong."""
+    for mismatch in checker.mismatches[:SHOWN]:
+        console.print(str(mismatch), highlight=False, markup=False, soft_wrap=True)
+    unknown = checker.unknown
+    without = f"; not in the reference: {', '.join(unknown[:8])}{' ...' if len(unknown) > 8 else ''}" if unknown else ""
+    console.print(
+        f"compared {checker.checked:,} slices, stores and tensors of {len(checker.names) - len(unknown)} tensors: "
+        f"{len(checker.mismatches):,} wrong{without}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    return not checker.mismatches

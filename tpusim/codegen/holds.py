@@ -1,0 +1,43 @@
+"""What the views of a command are meant to hold (`Command.sources`), from the module, not from earlier commands."""
+
+from collections.abc import Callable, Iterable
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import value_name
+from tpusim.ir.types import result_of
+from tpusim.isa.layout import extent
+from tpusim.isa.region import View
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TpuGroup, TpuStore, TpuYield
+
+
+def namer(areas: Iterable[tuple[str, View]], own: str, chip: ChipSpec) -> Callable[[View], str]:
+    """Names a view by the operand whose bytes it lies in; what lies in none is the op's own (result, work buffer)."""
+    known = [(name, extent(view, chip)) for name, view in areas]
+
+    def name_of(view: View) -> str:
+        reach = extent(view, chip)
+        inside = (
+            name
+            for name, area in known
+            if reach.memory == area.memory and area.start <= reach.start and reach.stop <= area.stop
+        )
+        return next(inside, own)
+
+    return name_of
+
+
+def source_name(value: SSAValue) -> str:
+    """The name under which the bytes of a value were stored, in-place ops and groups looked through."""
+    owner = value.owner
+    if isinstance(owner, TpuGroup):
+        last = owner.body.block.last_op
+        assert isinstance(last, TpuYield)
+        store = last.operands[list(owner.results).index(result_of(value))].owner
+        assert isinstance(store, TpuStore)
+        return value_name(store.input)
+    if isinstance(owner, TpuOp) and owner.in_place():
+        return source_name(owner.operands[0])
+    return value_name(value)

@@ -1,0 +1,103 @@
+"""The fidelity card of a lowered model: how many ops are exact to the specification, and what the others are."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerType, StringAttr
+from xdsl.ir import Attribute, Operation
+
+from tpusim.fidelity.spec import DECISIONS
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import element_of, uniform_of
+from tpusim.ops.base import TpuOp
+from tpusim.ops.cast import TpuCast
+
+Status = Literal["exact", "decision", "float", "refused"]
+WORST_FIRST: tuple[Status, ...] = ("refused", "float", "decision", "exact")
+TITLES: Mapping[Status, str] = {
+    "exact": "exact to spec",
+    "decision": "decision",
+    "float": "float fallback",
+    "refused": "refused",
+}
+
+
+@dataclass(frozen=True)
+class OpFidelity:
+    """One op: `number` is the type it is stored in (int8, f16, bf16, f32), `reason` says why it is a fallback."""
+
+    op: str
+    kind: str
+    status: Status
+    number: str
+    decisions: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def fidelity_of(op: Operation) -> OpFidelity:
+    """What the text of a tpu op says about it: attributes `fallback` and `decisions`, element type of the result."""
+    listed, why = op.attributes.get("decisions"), op.attributes.get("fallback")
+    decisions: tuple[str, ...] = ()
+    if isinstance(listed, ArrayAttr):
+        decisions = tuple(a.data for a in cast("ArrayAttr[Attribute]", listed) if isinstance(a, StringAttr))
+    reason = why.data if isinstance(why, StringAttr) else ""
+    status: Status = "float" if reason else "decision" if decisions else "exact"
+    return OpFidelity(op_name(op), op.name, status, number_type(op), decisions, reason)
+
+
+def number_type(op: Operation) -> str:
+    """int8 for quantised bytes of either sign, else the element type; of indices and accumulators the operand's."""
+    value = op.results[0]
+    if isinstance(element_of(value), IntegerType) and op.operands:
+        value = op.operands[0]
+    return "int8" if uniform_of(value) is not None else str(element_of(value))
+
+
+@dataclass(frozen=True)
+class Card:
+    """Every op of a model but casts, in program order, and how many casts between number types there are."""
+
+    ops: tuple[OpFidelity, ...]
+    casts: int = 0
+
+    def count(self, status: Status) -> int:
+        """Ops of one class."""
+        return sum(op.status == status for op in self.ops)
+
+    def by_decision(self) -> dict[str, list[str]]:
+        """Decision -> names of the ops that follow it."""
+        return _grouped((d, op.op) for op in self.ops for d in op.decisions)
+
+    def by_reason(self) -> dict[tuple[str, str], list[str]]:
+        """(float type, reason) -> names of the ops that fall back so."""
+        return _grouped(((op.number, op.reason), op.op) for op in self.ops if op.status == "float")
+
+    def to_json(self) -> dict[str, Any]:
+        """The key `fidelity` of report.json."""
+        return {
+            "ops": len(self.ops),
+            **{status: self.count(status) for status in ("exact", "decision", "float")},
+            "casts": self.casts,
+            "numbers": {n: sum(op.number == n for op in self.ops) for n in sorted({op.number for op in self.ops})},
+            "decisions": [
+                {"decision": d, "says": DECISIONS.get(d, ""), "ops": names}
+                for d, names in sorted(self.by_decision().items())
+            ],
+            "fallbacks": [asdict(op) for op in self.ops if op.status == "float"],
+        }
+
+
+def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
+    found: dict[Any, list[str]] = {}
+    for key, name in pairs:
+        found.setdefault(key, []).append(name)
+    return found
+
+
+def card_of(model: Model) -> Card:
+    """The card of a tpu module, of lowering or of any later stage."""
+    ops = [op for op in model.body.walk() if isinstance(op, TpuOp)]
+    casts = sum(isinstance(op, TpuCast) for op in ops)
+    return Card(tuple(fidelity_of(op) for op in ops if not isinstance(op, TpuCast)), casts)

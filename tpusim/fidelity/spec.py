@@ -1,0 +1,73 @@
+"""What ops and reports refer to: sections of numerics.md and its `Decision:` lines, each in one line."""
+
+from typing import Final
+
+SECTIONS: Final[dict[str, str]] = {
+    "2.2": "activation scale and zero point",
+    "3.3": "threshold propagation",
+    "5.3": "small multiplier",
+    "5.4": "BM1684: shift without multiplier",
+    "5.5": "CV18xx: 32-bit multiplier by QDM",
+    "5.6": "which derivation of multiplier and shift an op uses",
+    "6": "requant modes",
+    "7.1": "weights",
+    "7.2": "bias",
+    "8.1": "casts",
+    "8.2": "F16 and BF16",
+    "8.4": "F8 by op",
+    "9.0": "summary of ops",
+    "9.1": "convolutions",
+    "9.2": "matrix product",
+    "9.3": "element-wise with constants",
+    "9.4": "Scale",
+    "9.5": "Add and relu",
+    "9.6": "pooling",
+    "9.7": "relu-like",
+    "9.8": "float activation functions",
+    "10": "lookup tables",
+    "11.1": "Softmax",
+    "11.2": "LayerNorm",
+    "11.3": "Reduce",
+    "11.4": "Interp",
+    "12.1": "float types in INT8 mode",
+    "12.2": "float types in F16 mode",
+    "12.3": "float types in BF16 mode",
+    "14": "weight-only quantisation and INT4",
+}
+"""The sections an op's `SPEC` may name."""
+
+DECISIONS: Final[dict[str, str]] = {
+    "DN-02": "a known upstream quirk that reaches compiled constants is reproduced",
+    "DN-02 avgpool_full_kernel": "quirk reproduced: an average is over the whole kernel though padding does not count",
+    "DN-02 matmul_transposed_zp_index": "quirk reproduced: a transposed weight's sums are read as if it were K x N",
+    "DN-02 uint8_filter_zp_zero": "quirk reproduced: an unsigned filter loses the zero point's term of the bias",
+    "DN-02 where_const_no_round_mode": "quirk reproduced: constants of Where are rounded half away from zero",
+    "DN-05": "an op without a scale runs in the chip's float type",
+    "DN-08": "a scale above 126.5 has no 8-bit multiplier: the op runs in float (numerics.md 5.1 would stop)",
+    "DN-11": "F8: filter scale per channel, float for ops outside the list",
+    "DN-12": "Conv3D and Deconv on chips without a rule of their own",
+    "DN-13": "CV18xx: an op without a listed rule runs in BF16",
+    "DN-14": "Abs of bytes saturates: |-128| = 127",
+    "DN-15": "max and min with a constant compare quantised values with the zero point added",
+    "DN-16": "a float Scale is rounded once, at the output",
+    "DN-17": "padding never wins a maximum",
+    "DN-18": "the sign of 0 is 0",
+    "DN-19": "table entries: infinity saturates, not-a-number is 0",
+    "DN-20": "a Softmax axis that does not fit half a lane runs in F32",
+    "DN-21": "F16 LayerNorm is rounded once, at the output",
+    "DN-22": "CV18xx: Interp of INT8 runs in BF16",
+    "DN-24": "weight-only MatMul: scale in the compute type, one rounding",
+    "DN-28": "an INT4 op with other users hands them INT8",
+    "DN-29": "an unsigned or asymmetric product before an op in float stays 8 bits wide, not int16 (numerics.md 3.4)",
+    "DN-30": "with zero points an average that leaves padding out runs in float",
+}
+"""Decisions that belong to single ops: the specification leaves the value open, tpusim chose this one."""
+
+EVERYWHERE: Final[dict[str, str]] = {
+    "DN-01": "sums are exact integers; upstream's interpreter sums in f32 and can lose bits above 2^24",
+    "DN-03": "the chip rounds as upstream's interpreter does; accumulators are 32 bits and never wrap",
+    "DN-06": "thresholds propagate in program order until nothing changes",
+    "DN-10": "multiplier, shift and zero point are separate numbers; packing them changes no value",
+    "DN-23": "no hidden mixed-precision heuristics: only tables, marks and the fallback lists",
+}
+"""Decisions behind every integer number, listed once and not per op."""

@@ -1,0 +1,133 @@
+"""The support table: every op on every chip in every mode, as measured from the op rows of the tests.
+
+`support.json` beside this module is written by `make support`, never by hand; a test compares it with the code.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from tpusim.errors import ConfigError
+from tpusim.fidelity.card import WORST_FIRST, Status
+
+MODES: tuple[str, ...] = ("int8", "int8-asym", "f16", "bf16", "f32")
+"""The columns of the table; int8-asym is int8 with zero points."""
+
+
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an op becomes in some cells ("chip/mode"), as some op rows show.
+
+    number: the type it is stored in. decisions, reason: as on the tpu op (`tpusim.fidelity.card`).
+    """
+
+    status: Status
+    number: str
+    rows: tuple[str, ...]
+    cells: tuple[str, ...]
+    decisions: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class OpSupport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One op of the top dialect: its sections of numerics.md and its outcomes."""
+
+    op: str
+    spec: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+
+
+class Support(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole table.
+
+    refused: cell -> why the chip does not have the mode at all. oracles, tests: cell -> node id of the test that holds
+    a row's integers against an independent oracle, or executes it flat and on the machine, with {row} in it; rows are
+    lowered in the other cells too. rewritten: ops that canonicalization always turns into others.
+    """
+
+    chips: tuple[str, ...]
+    ops: tuple[OpSupport, ...]
+    refused: dict[str, str]
+    oracles: dict[str, str]
+    tests: dict[str, str]
+    rewritten: tuple[str, ...] = ()
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of `tpusim support`: an op on a chip in a mode, by one outcome."""
+
+    op: str
+    chip: str
+    mode: str
+    status: Status
+    number: str
+    decisions: tuple[str, ...]
+    reason: str
+    spec: tuple[str, ...]
+    rows: tuple[str, ...]
+    test: str
+    """The test that proves it: node id of its first row in this cell, else in another cell of the same outcome."""
+    executed: bool
+    """Whether that test is of this very chip and mode."""
+
+
+@cache
+def load() -> Support:
+    """The table that ships with tpusim."""
+    return msgspec.json.decode((files("tpusim.fidelity") / "support.json").read_bytes(), type=Support)
+
+
+def encoded(support: Support) -> bytes:
+    """The content of support.json."""
+    return msgspec.json.format(msgspec.json.encode(support), indent=1) + b"\n"
+
+
+def cell(chip: str, mode: str) -> str:
+    """The name of a chip and mode in the table."""
+    return f"{chip}/{mode}"
+
+
+def proof(outcome: Outcome, where: str, support: Support) -> tuple[str, bool]:
+    """(node id of a test that executes the outcome, whether in this very cell); ("", False): it is only lowered."""
+    for place in (where, *outcome.cells):
+        oracle = support.oracles.get(place) if outcome.number == "int8" else None
+        found = oracle or support.tests.get(place)
+        if found is not None:
+            return found.format(row=outcome.rows[0]), place == where
+    return "", False
+
+
+def worst_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Refused, float fallbacks, decisions, exact; of one class the one with more rows first."""
+    return sorted(outcomes, key=lambda o: (WORST_FIRST.index(o.status), -len(o.rows), o.number, o.rows))
+
+
+def lines(support: Support, chip: str | None = None, mode: str | None = None, op: str | None = None) -> list[Row]:
+    """The table as lines, only of one chip, mode or op if asked. Raises ConfigError for one that is not there."""
+    names = [s.op for s in support.ops]
+    for asked, known, what in ((chip, support.chips, "chip"), (mode, MODES, "mode"), (op and _named(op), names, "op")):
+        if asked is not None and asked not in known:
+            raise ConfigError(f"support: {what} '{asked}' is not in the table; there are {', '.join(known)}")
+    wanted = [
+        (s, c, m)
+        for s in support.ops
+        for c in support.chips
+        for m in MODES
+        if chip in (None, c) and mode in (None, m) and (op is None or s.op == _named(op))
+    ]
+    return [row for s, c, m in wanted for row in _lines_of(support, s, c, m)]
+
+
+def _named(op: str) -> str:
+    return op if op.startswith("top.") else f"top.{op}"
+
+
+def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Iterator[Row]:
+    where = cell(chip, mode)
+    if where in support.refused:
+        yield Row(entry.op, chip, mode, "refused", "", (), support.refused[where], entry.spec, (), "", False)
+        return
+    for o in worst_first(o for o in entry.outcomes if where in o.cells):
+        test, executed = proof(o, where, support)
+        yield Row(entry.op, chip, mode, o.status, o.number, o.decisions, o.reason, entry.spec, o.rows, test, executed)

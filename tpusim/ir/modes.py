@@ -1,0 +1,88 @@
+"""The mode attributes of the tpu dialect in upstream's text form: `#tpu<rq_mode MultiplierShift>` (TpuOps.td)."""
+
+from xdsl.dialects.utils import EnumAttribute
+from xdsl.ir import SpacedOpaqueSyntaxAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.utils.str_enum import StrEnum
+
+
+class RequantMode(StrEnum):
+    """How integers are scaled (numerics.md 6)."""
+
+    MULTIPLIER_SHIFT = "MultiplierShift"
+    ONLY_SHIFT = "OnlyShift"
+    QDM = "QDM"
+
+
+class RoundMode(StrEnum):
+    """How a number becomes an integer (numerics.md 4.1)."""
+
+    HALF_AWAY_FROM_ZERO = "HalfAwayFromZero"
+    HALF_UP = "HalfUp"
+
+
+class PoolMode(StrEnum):
+    """What a pool computes (numerics.md 9.6)."""
+
+    AVG = "Avg"
+    MAX = "Max"
+
+
+class LutMode(StrEnum):
+    """How a BF16 table is read (numerics.md 10)."""
+
+    SLOPE = "Slope"
+    MANTISSA = "Mantissa"
+    LOG = "Log"
+
+
+@irdl_attr_definition
+class RequantModeAttr(EnumAttribute[RequantMode], SpacedOpaqueSyntaxAttribute):
+    """`#tpu<rq_mode MultiplierShift>`."""
+
+    name = "tpu.rq_mode"
+
+
+@irdl_attr_definition
+class RoundModeAttr(EnumAttribute[RoundMode], SpacedOpaqueSyntaxAttribute):
+    """`#tpu<round_mode HalfUp>`."""
+
+    name = "tpu.round_mode"
+
+
+@irdl_attr_definition
+class PoolModeAttr(EnumAttribute[PoolMode], SpacedOpaqueSyntaxAttribute):
+    """`#tpu<pool_mode Max>`."""
+
+    name = "tpu.pool_mode"
+
+
+@irdl_attr_definition
+class LutModeAttr(EnumAttribute[LutMode], SpacedOpaqueSyntaxAttribute):
+    """`#tpu<lut_mode Slope>`."""
+
+    name = "tpu.lut_mode"
+
+
+MODE_ATTRIBUTES = (RequantModeAttr, RoundModeAttr, PoolModeAttr, LutModeAttr)
+"""All of them, for the dialect."""
+
+
+def requant_mode(mode: str) -> RequantModeAttr:
+    """The attribute `quant_mode`."""
+    return RequantModeAttr(RequantMode(mode))
+
+
+def round_mode(mode: str) -> RoundModeAttr:
+    """The attributes `round_mode` and `first_round_mode`."""
+    return RoundModeAttr(RoundMode(mode))
+
+
+def pool_mode(mode: str) -> PoolModeAttr:
+    """The attribute `pool_mode`."""
+    return PoolModeAttr(PoolMode(mode))
+
+
+def lut_mode(mode: str) -> LutModeAttr:
+    """The attribute `lut_mode`."""
+    return LutModeAttr(LutMode(mode))

@@ -1,0 +1,115 @@
+"""A whole program as text, and back: what `tpusim dis` prints and `tpusim asm` reads.
+
+Lines as of `isa.text`: `header`, `group` and `tensor` lines first, then every command in issue order, each followed by
+the `slice` lines of the tensors that are complete in local memory after it. `;` begins a comment line. Coefficients are
+not text: `assemble` takes their bytes from elsewhere. A listing of some commands only has no header and is for reading.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpusim.errors import ImportModelError
+from tpusim.isa.commands import AnyCommand, Engine
+from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Location, Program, TensorEntry
+from tpusim.isa.text import command_line, parse_command, parse_record, record_line
+
+_TITLE = "; tpusim program, format {}: header, groups, tensors, then commands in issue order (tpusim asm reads this)"
+_PART = "; some commands of a tpusim program: {} of {}"
+
+
+def listing(program: Program) -> str:
+    """The program as text, all but the bytes of its coefficients."""
+    after: dict[int, list[Location]] = defaultdict(list)
+    for location in program.locations:
+        after[location.command].append(location)
+    lines = [_TITLE.format(FORMAT_VERSION), record_line("header", program.header, ("checksums",))]
+    lines += [record_line("group", group) for group in program.groups]
+    lines += [record_line("tensor", tensor) for tensor in program.tensors]
+    for index, command in enumerate(program.commands):
+        lines.append(command_line(command))
+        lines += [record_line("slice", location, ("command",)) for location in after[index]]
+    return "\n".join(lines) + "\n"
+
+
+def extract(program: Program, *, op: str | None = None, engine: Engine | None = None, core: int | None = None) -> str:
+    """The commands of one op, engine or core as text, for reading only. Raises ImportModelError if there is none."""
+    found = [
+        c for c in program.commands if op in (None, c.op) and engine in (None, c.engine) and core in (None, c.core)
+    ]
+    if not found:
+        known = sorted({c.op for c in program.commands})
+        shown = ", ".join(known[:12]) + (" ..." if len(known) > 12 else "")
+        where = f"engine {engine or 'tiu or gdma'}" + ("" if core is None else f" of core {core}")
+        which = "any op" if op is None else f"op '{op}'"
+        cores = max(c.core for c in program.commands) + 1 if program.commands else 0
+        raise ImportModelError(f"no command of {which} on {where}; cores are 0 to {cores - 1}, ops are {shown}")
+    head = _PART.format(len(found), len(program.commands))
+    return "\n".join([head, *map(command_line, found)]) + "\n"
+
+
+@dataclass
+class _Assembly:
+    """The lines read so far."""
+
+    headers: list[Header] = field(default_factory=list[Header])
+    groups: list[GroupEntry] = field(default_factory=list[GroupEntry])
+    tensors: list[TensorEntry] = field(default_factory=list[TensorEntry])
+    commands: list[AnyCommand] = field(default_factory=list[AnyCommand])
+    locations: list[Location] = field(default_factory=list[Location])
+
+    def read(self, line: str) -> None:
+        """Take in one line. Raises ValueError."""
+        word, _, _ = line.partition(" ")
+        rest = line[len(word) :]
+        if word in ("tiu", "gdma"):
+            self.commands.append(parse_command(line))
+        elif word == "slice":
+            if not self.commands:
+                raise ValueError("a slice line stands after the command that completes it")
+            self.locations.append(parse_record(rest, Location, command=len(self.commands) - 1))
+        elif word == "tensor":
+            self.tensors.append(parse_record(rest, TensorEntry))
+        elif word == "group":
+            self.groups.append(parse_record(rest, GroupEntry))
+        elif word == "header":
+            self.headers.append(parse_record(rest, Header, checksums={}))
+        else:
+            raise ValueError(f"a line begins with header, group, tensor, slice, tiu or gdma, got '{word[:40]}'")
+
+
+def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Program:
+    """The program of a listing, with these coefficient bytes. Raises ImportModelError that names the line."""
+    found = _Assembly()
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip() and not line.startswith(";"):
+            try:
+                found.read(line.rstrip())
+            except ValueError as error:
+                raise ImportModelError(
+                    f"{source}:{number}: {error}; `tpusim dis` shows what a line looks like"
+                ) from error
+    if len(found.headers) != 1:
+        raise ImportModelError(
+            f"{source}: one header line is required, got {len(found.headers)}; a listing of some commands only "
+            "(`dis --op`, `--engine`) has none, assemble a whole one"
+        )
+    header = found.headers[0]
+    if header.format_version != FORMAT_VERSION:
+        raise ImportModelError(
+            f"{source}: format version {FORMAT_VERSION} is read here, the text has {header.format_version}"
+        )
+    if coefficients.nbytes != header.coeff_bytes:
+        raise ImportModelError(
+            f"{source}: its header has {header.coeff_bytes:,} bytes of coefficients, got {coefficients.nbytes:,}; "
+            "give the program the listing was made of"
+        )
+    return Program(
+        header=header,
+        tensors=tuple(found.tensors),
+        groups=tuple(found.groups),
+        commands=tuple(found.commands),
+        coefficients=coefficients,
+        locations=tuple(found.locations),
+    )

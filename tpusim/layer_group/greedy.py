@@ -1,0 +1,82 @@
+"""Group search opt 1: greedy from the end of each run of local ops, then cuts slid to where few bytes cross."""
+
+from typing import TypeAlias
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.types import uniform_of
+from tpusim.layer_group.graph import Memo
+from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.ops.base import TpuOp
+
+SLIDE = 8
+"""How many ops a cut may move when it is slid."""
+
+Decided: TypeAlias = GroupPlan | tuple[TpuOp, str]
+"""A group, or an op that stays global with the reason."""
+
+
+def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[Decided]:
+    """From the end: the longest run that works, cut, repeat (layer_group.md 12); then slide the cuts."""
+    memo = memo or Memo()
+    found: list[Decided] = []
+    end = len(ops)
+    while end:
+        for start in range(end):
+            if _splits_cast(ops, start):
+                continue
+            result = plan(ops[start:end], chip, memo=memo)
+            if isinstance(result, GroupPlan):
+                found.append(result)
+                end = start
+                break
+        else:
+            found.append(alone(ops[end - 1], chip, memo))
+            end -= 1
+    return _slid(found[::-1], chip, memo)
+
+
+def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None) -> Decided:
+    """One op as a group of its own, or why it stays global."""
+    result = plan([op], chip, memo=memo)
+    return result if isinstance(result, GroupPlan) else (op, result)
+
+
+def _splits_cast(ops: list[TpuOp], start: int) -> bool:
+    """Whether a cut before `start` would send a tensor to global memory right after its type was converted.
+
+    Decision: a conversion alone is not worth a round trip; it stays with its user.
+    """
+    if start == 0:
+        return False
+    before = ops[start - 1]
+    if len(before.operands) != 1 or (uniform_of(before.operands[0]) is None) == (uniform_of(before.results[0]) is None):
+        return False
+    return any(u.operation is ops[start] for u in before.results[0].uses)
+
+
+def _slid(groups: list[Decided], chip: ChipSpec, memo: Memo) -> list[Decided]:
+    """Move each cut between two groups by up to SLIDE ops to where the two move the fewest bytes."""
+    slid = list(groups)
+    for i in range(len(slid) - 1):
+        left, right = slid[i], slid[i + 1]
+        if isinstance(left, GroupPlan) and isinstance(right, GroupPlan):
+            slid[i], slid[i + 1] = _best_cut(left, right, chip, memo)
+    return slid
+
+
+def _best_cut(left: GroupPlan, right: GroupPlan, chip: ChipSpec, memo: Memo) -> tuple[GroupPlan, GroupPlan]:
+    ops = [*left.graph.ops, *right.graph.ops]
+    cut = len(left.graph.ops)
+    best = left, right
+    for other in range(max(cut - SLIDE, 1), min(cut + SLIDE + 1, len(ops))):
+        if other == cut or _splits_cast(ops, other):
+            continue
+        first = plan(ops[:other], chip, memo=memo)
+        second = plan(ops[other:], chip, memo=memo) if isinstance(first, GroupPlan) else first
+        if isinstance(first, GroupPlan) and isinstance(second, GroupPlan) and _cost(first, second) < _cost(*best):
+            best = first, second
+    return best
+
+
+def _cost(*plans: GroupPlan) -> int:
+    return sum(p.transfer_bytes for p in plans)

@@ -1,0 +1,132 @@
+"""The index of the largest or smallest element: `top.Arg` and `tpu.Arg` (numerics.md 12, interface.md 7).
+
+Upstream's op has a second result, the extreme itself, which only exists once ReduceMax (ReduceMin) is merged into it;
+ONNX has the indices alone, and so has this op. The tpu op stores them as i32 in every mode, as upstream does.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+from tpusim_kernels.logic import arg
+from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType, i32
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, op_name, text
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    FloatRule,
+    Holds,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    Shape,
+    TopOp,
+    TpuOp,
+)
+from tpusim.ops.reduce import reduced_shape
+
+ATTRIBUTES = ("axis", "keepdims", "mode", "select_last_index")
+
+
+def _options(op: Operation) -> dict[str, Any]:
+    """axis, mode and select_last of the kernel."""
+    axis, mode, last = (op.attributes[key] for key in ("axis", "mode", "select_last_index"))
+    assert isinstance(axis, IntegerAttr) and isinstance(mode, StringAttr) and isinstance(last, IntegerAttr)
+    return {"axis": axis.value.data, "mode": mode.data, "select_last": bool(last.value.data)}
+
+
+def _shape(op: Operation) -> Shape:
+    options, keepdims = _options(op), op.attributes["keepdims"]
+    if options["mode"] not in ("ArgMax", "ArgMin"):
+        raise ValueError(f"mode ArgMax or ArgMin is required, got {options['mode']!r}")
+    assert isinstance(keepdims, IntegerAttr)
+    return reduced_shape(shape_of(op.operands[0]), (options["axis"],), bool(keepdims.value.data))
+
+
+@irdl_op_definition
+class TpuArg(TpuOp):
+    """`tpu.Arg`: i32 indices of the extremes along `axis`."""
+
+    name = "tpu.Arg"
+
+    input = operand_def(TensorType)
+    indices = result_def(TensorType)
+    axis = attr_def(IntegerAttr)
+    keepdims = attr_def(BoolAttr)
+    mode = attr_def(StringAttr)
+    select_last_index = attr_def(BoolAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The axis of length 1, or removed."""
+        return (_shape(self),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Exact."""
+        return (arg(operands[0], **_options(self)).reshape(shape_of(self.indices)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """No local form."""
+        del chip
+        return "the index of an extreme needs a whole axis"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """FN arg."""
+        ctx.emit(isa.Fn, function="arg", inputs=(ctx.input(0),), output=ctx.output(), params=_options(self))
+
+
+@irdl_op_definition
+class TopArg(TopOp):
+    """`top.Arg`: the index of the largest (ArgMax) or smallest (ArgMin) element along `axis`, as f32."""
+
+    name = "top.Arg"
+    ONNX: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
+    SPEC: ClassVar[tuple[str, ...]] = ("12.1", "12.2", "12.3")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", bf16="f32")
+    HOLDS: ClassVar[Holds] = "index"
+
+    input = operand_def(TensorType)
+    indices = result_def(TensorType)
+    axis = attr_def(IntegerAttr)
+    keepdims = attr_def(BoolAttr)
+    mode = attr_def(StringAttr)
+    select_last_index = attr_def(BoolAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX ArgMax and ArgMin of float32."""
+        x = ctx.value(node.inputs[0])
+        rank, axis = len(shape_of(x)), int(node.take("axis", 0))
+        if not -rank <= axis < rank:
+            raise node.refuse(f"an axis in [{-rank}, {rank}) is required, got {axis}")
+        attributes = {
+            "axis": int_attr(axis % rank), "keepdims": flag(bool(node.take("keepdims", 1))), "mode": text(node.op_type),
+            "select_last_index": flag(bool(node.take("select_last_index", 0))),
+        }  # fmt: skip
+        return ctx.build(cls, [x], attributes, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The axis of length 1, or removed."""
+        return (_shape(self),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Indices as f32, exact up to 2^24."""
+        return (arg(operands[0], **_options(self)).astype("float32").reshape(shape_of(self.indices)),)
+
+    def flops(self) -> int:
+        """One per element read (DN-27)."""
+        return prod(shape_of(self.input))
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Arg of a float operand; i32 indices in every mode."""
+        if ctx.mode(self) == "int8":
+            ctx.fallback(self, f"{self.mode.data} has no integer form (numerics.md 12.1)")
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
+        attributes = {key: self.attributes[key] for key in ATTRIBUTES}
+        return ctx.build(TpuArg, operands, attributes, i32, shape_of(self.indices), op_name(self))

@@ -1,0 +1,320 @@
+"""Comparisons: `top.Compare`, `tpu.Compare`, `top.CompareConst` and `tpu.CompareConst` (numerics.md 2.2, 9.0, 12).
+
+A result is 0 or 1: as f32 in the top module, as 8 bits of scale 1 where it is compared in integers, else as a float.
+ONNX And, Or and Xor are comparisons of such values, Not is a comparison with 0, a Cast to bool one with NotEqual.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from onnx import TensorProto
+from tpusim_kernels import logic as kernels
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import flag, float_attr, op_name, set_op_name, text, value_name
+from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.weights import WeightStore
+from tpusim.isa import commands as isa
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    FloatMode,
+    FloatRule,
+    Holds,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    QuantInfo,
+    RangeRule,
+    holds,
+    reads_indices,
+)
+from tpusim.ops.families import NaryTop, NaryTpu, UnaryTop, UnaryTpu, constant_of, is_set, only_user, value_dtype
+
+MIRRORED: Mapping[str, str] = {
+    "Equal": "Equal", "NotEqual": "NotEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual", "Less": "Greater",
+    "LessOrEqual": "GreaterOrEqual", "And": "And", "Or": "Or", "Xor": "Xor",
+}  # fmt: skip
+"""Mode -> the mode with the operands exchanged."""
+LOGICAL = ("And", "Or", "Xor")
+INDICES = "indices are compared in f32"
+TRUTH = {np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)}
+INTEGERS = {TensorProto.INT32, TensorProto.INT64}
+
+
+def real_operand(ctx: ImportContext, node: OnnxNode, name: str, rank: int = 0) -> SSAValue:
+    """The value of a tensor; a constant of bools or integers as f32, with leading axes of length 1 up to `rank`."""
+    constant = ctx.constant(name)
+    if constant is None:
+        return ctx.value(name)
+    if constant.dtype not in TRUTH:
+        raise node.refuse(f"float32, bool, int32 or int64 is required, '{name}' is {constant.dtype}")
+    narrow = constant.astype(np.float32)
+    if (narrow.astype(constant.dtype) != constant).any() and constant.dtype.kind == "i":
+        raise node.refuse(f"integers that float32 holds exactly are required, '{name}' has others")
+    if constant.dtype == np.float32 and narrow.ndim >= rank:
+        return ctx.value(name)
+    return ctx.weight(name, narrow.reshape((1,) * max(rank - narrow.ndim, 0) + narrow.shape))
+
+
+def rank_of(ctx: ImportContext, names: Sequence[str]) -> int:
+    """The largest rank of some tensors."""
+    constants = [(n, ctx.constant(n)) for n in names]
+    return max(len(shape_of(ctx.value(n))) if c is None else c.ndim for n, c in constants)
+
+
+def checked_mode(mode: StringAttr) -> str:
+    """The mode. Raises ValueError for one that is not a comparison."""
+    if mode.data not in MIRRORED:
+        raise ValueError(f"a mode of {', '.join(MIRRORED)} is required, got {mode.data!r}")
+    return mode.data
+
+
+# -------------------------------------------------------------------------------------------------------------- Compare
+
+
+@irdl_op_definition
+class TpuCompare(NaryTpu):
+    """`tpu.Compare`: 1 where a mode b holds, else 0; on raw bytes of one scale and zero point, or on floats."""
+
+    name = "tpu.Compare"
+
+    mode = attr_def(StringAttr)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Exact."""
+        a, b = operands
+        kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
+        return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype=kind),)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One AR comparison."""
+        ctx.emit(isa.Compare, kind=self.mode.data, a=ctx.input(0), b=ctx.input(1), output=ctx.output())
+
+
+@irdl_op_definition
+class TopCompare(NaryTop):
+    """`top.Compare`: 1 where the first tensor `mode` the second holds, else 0, numpy broadcasting."""
+
+    name = "top.Compare"
+    ONNX: ClassVar[tuple[str, ...]] = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "2.2", "12.1")
+    RANGE: ClassVar[RangeRule] = RangeRule(compare=True)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    HOLDS: ClassVar[Holds] = "bool"
+
+    mode = attr_def(StringAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX comparisons of float32 and the logical ops of bools; axis and broadcast of old opsets are refused."""
+        rank = rank_of(ctx, node.inputs)
+        values = [real_operand(ctx, node, name, rank) for name in node.inputs]
+        return ctx.build(cls, values, {"mode": text(node.op_type)}, node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """0 and 1 as f32."""
+        a, b = operands
+        return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype="float32"),)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A scalar weight is a constant; equal and then not is unequal."""
+        return CompareToCompareConst(weights), FuseNotEqual()
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Compare on bytes if scales and zero points are equal, else in float."""
+        attributes: dict[str, Attribute] = {"mode": self.mode}
+        if ctx.mode(self) == "int8":
+            why = self._why_not_int8(ctx)
+            if why is None:
+                operands = [ctx.operand(v, "int8", self) for v in self.inputs]
+                element = ctx.quantised_type(self.output)
+                return ctx.build(TpuCompare, operands, attributes, element, shape_of(self.output), op_name(self))
+            ctx.fallback(self, why)
+            if ctx.chip.requant == "qdm":
+                ctx.decision(self, "DN-13")
+        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
+        return ctx.build(TpuCompare, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """Indices are compared exactly."""
+        del chip, wanted
+        return reads_indices(self)
+
+    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
+        if reads_indices(self):
+            return INDICES
+        if ctx.chip.requant == "qdm":
+            return "this chip has no integer form of it (numerics.md 9.0)"
+        found: list[QuantInfo] = []
+        for value in self.inputs:
+            if ctx.array(value) is not None:
+                return f"operand '{value_name(value)}' is a constant tensor, which has no scale (numerics.md 9.0)"
+            quant = ctx.quant(value)
+            if quant is None:
+                return f"operand '{value_name(value)}' is not calibrated"
+            found.append(quant)
+        if found[0].zero_point and self.mode.data in LOGICAL:
+            return f"mode {self.mode.data} asks for bytes that are 0 where the value is"
+        return None if found[0] == found[1] else "the operands' scales or zero points differ (numerics.md 9.0)"
+
+
+# --------------------------------------------------------------------------------------------------------- CompareConst
+
+
+@irdl_op_definition
+class TpuCompareConst(UnaryTpu):
+    """`tpu.CompareConst`: 1 where x mode const_val holds (const_val mode x if inversed), else 0."""
+
+    name = "tpu.CompareConst"
+
+    mode = attr_def(StringAttr)
+    const_val = attr_def(FloatAttr)
+    inversed = opt_attr_def(BoolAttr)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Exact."""
+        quantised, number = uniform_of(self.output) is not None, self.const_val.value.data
+        y = kernels.compare_const(
+            operands[0], int(number) if quantised else np.float32(number), mode=checked_mode(self.mode),
+            inversed=is_set(self.inversed), out_dtype=value_dtype(self.output) if quantised else "float32",
+        )  # fmt: skip
+        return (y,)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One AR comparison; a constant on the left is one on the right of the mirrored relation."""
+        mode = checked_mode(self.mode)
+        kind = MIRRORED[mode] if is_set(self.inversed) else mode
+        ctx.emit(isa.Compare, kind=kind, a=ctx.input(0), b=self.const_val.value.data, output=ctx.output())
+
+
+@irdl_op_definition
+class TopCompareConst(UnaryTop):
+    """`top.CompareConst`: 1 where x `mode` const_val holds (const_val `mode` x if inversed), else 0."""
+
+    name = "top.CompareConst"
+    ONNX: ClassVar[tuple[str, ...]] = ("Not", "Cast")
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "2.2", "12.1")
+    HOLDS: ClassVar[Holds] = "bool"
+
+    mode = attr_def(StringAttr)
+    const_val = attr_def(FloatAttr)
+    inversed = opt_attr_def(BoolAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """Not: equal to 0. Cast to bool: not equal to 0; other casts are the identity where no value changes."""
+        x, mode = ctx.value(node.inputs[0]), "Equal"
+        if node.op_type == "Cast":
+            target, kind = int(node.take("to", 0)), holds(x)
+            if target == TensorProto.FLOAT or kind == "bool" and target in (*INTEGERS, TensorProto.BOOL):
+                return x
+            if kind == "index" and target in INTEGERS:
+                return x
+            if target != TensorProto.BOOL:
+                to = TensorProto.DataType.Name(target)
+                raise node.refuse(f"a cast to float or bool is required (of bools and indices also to int), got {to}")
+            mode = "NotEqual"
+        attributes = {"mode": text(mode), "const_val": float_attr(0.0), "inversed": flag(False)}
+        return ctx.build(cls, [x], attributes, node.outputs[0])
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """0 and 1 as f32."""
+        y = kernels.compare_const(
+            operands[0], np.float32(self.const_val.value.data), mode=checked_mode(self.mode),
+            inversed=is_set(self.inversed), out_dtype="float32",
+        )  # fmt: skip
+        return (y,)
+
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """Indices are compared exactly."""
+        del chip, wanted
+        return reads_indices(self)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.CompareConst with sat(round-half-away(c/s + z)); mode And in float."""
+        attributes: dict[str, Attribute] = {"mode": self.mode, "const_val": self.const_val, "inversed": self._inversed}
+        shape, name = shape_of(self.output), op_name(self)
+        if ctx.mode(self) == "int8":
+            x = ctx.quant(self.input)
+            integers = ctx.chip.requant != "qdm" and self.mode.data != "And"
+            if x is not None and integers and not reads_indices(self):
+                attributes["const_val"] = float_attr(float(stored_number(self.const_val.value.data, x)))
+                operands = [ctx.operand(self.input, "int8", self)]
+                return ctx.build(TpuCompareConst, operands, attributes, ctx.quantised_type(self.output), shape, name)
+            kind = f"mode {self.mode.data}" if ctx.chip.requant != "qdm" else "CompareConst"
+            why = "the input is not calibrated" if x is None else f"{kind} runs in float (numerics.md 12.1)"
+            ctx.fallback(self, INDICES if reads_indices(self) else why)
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
+        return ctx.build(TpuCompareConst, operands, attributes, ctx.float_type(self), shape, name)
+
+    @property
+    def _inversed(self) -> BoolAttr:
+        return flag(is_set(self.inversed))
+
+
+def stored_number(number: float, quant: QuantInfo) -> int:
+    """sat(round-half-away(c/s + z)) in the stored type of `quant` (numerics.md 9.0)."""
+    return int(saturate_np(round_half_away(np.float64(number) / quant.scale + quant.zero_point), quant.dtype))
+
+
+# ------------------------------------------------------------------------------------------------------------- patterns
+
+
+@dataclass
+class CompareToCompareConst(RewritePattern):
+    """Compare with a scalar weight -> CompareConst, inversed if the weight is on the left."""
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Name and result type stay; a weight that widens the result's rank is no constant. Or and Xor stay."""
+        if not isinstance(op, TopCompare) or op.mode.data in ("Or", "Xor"):
+            return
+        for index, value in enumerate(op.inputs):
+            other, constant = op.inputs[1 - index], constant_of(value, self.weights)
+            if constant is None or constant.size != 1 or constant_of(other, self.weights) is not None:
+                continue
+            if shape_of(other) != shape_of(op.output):
+                continue
+            new = TopCompareConst.create(
+                operands=[other], result_types=[op.output.type],
+                attributes={
+                    "mode": op.mode, "const_val": float_attr(float(constant.reshape(-1)[0])),
+                    "inversed": flag(not index),
+                },
+            )  # fmt: skip
+            set_op_name(new, op_name(op))
+            rewriter.replace(op, new)
+            return
+
+
+class FuseNotEqual(RewritePattern):
+    """Equal, then Not (equal to 0) -> NotEqual."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The first op must feed nothing else; the last op's name stays."""
+        if not isinstance(op, TopCompareConst) or op.mode.data != "Equal" or op.const_val.value.data != 0.0:
+            return
+        first = op.input.owner
+        if not isinstance(first, TopCompare | TopCompareConst) or first.mode.data != "Equal":
+            return
+        if only_user(op.input) is not op:
+            return
+        new = type(first).create(
+            operands=first.operands, result_types=[op.output.type],
+            attributes={**first.attributes, "mode": text("NotEqual")},
+        )  # fmt: skip
+        set_op_name(new, op_name(op))
+        rewriter.replace(op, new)
+        if prod(shape_of(first.output)) and first.output.first_use is None:
+            rewriter.erase(first)

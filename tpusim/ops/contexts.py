@@ -1,0 +1,236 @@
+"""What an op may ask of a stage: contexts as protocols, which the stages implement, so that no import runs upward."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import IRDLOperation
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import ImportModelError
+from tpusim.ir.weights import WeightStore
+from tpusim.isa.commands import Command
+from tpusim.isa.region import View
+from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window
+
+Array: TypeAlias = Any
+"""A JAX or NumPy array; None for an absent operand."""
+FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
+NumberMode: TypeAlias = Literal["int8", "f32", "f16", "bf16"]
+Holds: TypeAlias = Literal["real", "bool", "index"]
+"""What a tensor of a top module stands for, all of it stored as f32: a bool is 0 or 1, an index a whole number."""
+OpT = type[IRDLOperation]
+
+
+@dataclass
+class OnnxNode:
+    """One ONNX node with its attributes as Python values; `take` marks an attribute as understood."""
+
+    op_type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    taken: set[str] = field(default_factory=set[str])
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """The attribute's value, or `default`."""
+        self.taken.add(key)
+        return self.attributes.get(key, default)
+
+    def refuse(self, why: str) -> ImportModelError:
+        """An error that names this node; raise it."""
+        return ImportModelError(f"{self.op_type} '{self.name}': {why}")
+
+
+class ImportContext(Protocol):
+    """What `from_onnx` may ask of the frontend."""
+
+    opset: int
+
+    def value(self, name: str) -> SSAValue:
+        """The SSA value of an ONNX tensor (a constant becomes a top.Weight); `none` for the empty name."""
+        ...
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The data of a constant tensor, None if the tensor is computed."""
+        ...
+
+    def weight(self, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight holding `array`."""
+        ...
+
+    def none(self) -> SSAValue:
+        """The top.None value."""
+        ...
+
+    def build(self, cls: OpT, operands: Sequence[SSAValue], attributes: Mapping[str, Attribute], name: str) -> SSAValue:
+        """Create an op with inferred result shape, f32, at location `name`; returns its first result."""
+        ...
+
+
+@dataclass(frozen=True)
+class QuantInfo:
+    """Scale, zero point and signedness of a tensor's stored integers (numerics.md 2.2)."""
+
+    scale: float
+    zero_point: int
+    signed: bool
+
+    @property
+    def dtype(self) -> str:
+        """The NumPy name: int8 or uint8."""
+        return "int8" if self.signed else "uint8"
+
+
+class LoweringContext(Protocol):
+    """What `lower` may ask of the lowering stage. Values of the top module go in, values of the tpu module come out."""
+
+    chip: ChipSpec
+    asymmetric: bool
+    """Whether integers have zero points in this run."""
+    column_multipliers: bool
+    """Whether matrix products get a multiplier per column of a constant matrix."""
+    weights: WeightStore
+
+    def mode(self, op: Operation) -> NumberMode:
+        """The number mode this op is to be lowered in."""
+        ...
+
+    def asks_for_float(self, op: Operation) -> bool:
+        """Whether the mode, the quantisation table or an automatic mark puts an op into float (numerics.md 3.4, 13)."""
+        ...
+
+    def float_mode(self, op: Operation) -> FloatMode:
+        """The float type the op computes in when it does not compute in integers (numerics.md 12)."""
+        ...
+
+    def float_type(self, op: Operation) -> Attribute:
+        """The element type of `float_mode`."""
+        ...
+
+    def quant(self, value: SSAValue) -> QuantInfo | None:
+        """Scale and zero point of a top value; None if it is not calibrated."""
+        ...
+
+    def array(self, value: SSAValue) -> np.ndarray | None:
+        """The constant behind a value, None if it is computed or `none`."""
+        ...
+
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation) -> SSAValue:
+        """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed."""
+        ...
+
+    def stored_indices(self, value: SSAValue) -> SSAValue | None:
+        """The lowered value of a top value that is stored as plain integers (indices), None for any other."""
+        ...
+
+    def weight(self, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight in the tpu module."""
+        ...
+
+    def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight in the float type of `op`."""
+        ...
+
+    def none(self) -> SSAValue:
+        """The top.None value of the tpu module."""
+        ...
+
+    def quantised_type(self, value: SSAValue) -> Attribute:
+        """The uniform element type of a calibrated top value."""
+        ...
+
+    def build(
+        self,
+        cls: OpT,
+        operands: Sequence[SSAValue],
+        attributes: Mapping[str, Attribute],
+        element: Attribute,
+        shape: Shape,
+        name: str,
+    ) -> SSAValue:
+        """Create a tpu op; returns its result."""
+        ...
+
+    def fallback(self, op: Operation, why: str) -> None:
+        """Record that an op runs in float although integers were asked for."""
+        ...
+
+    def decision(self, op: Operation, *identities: str) -> None:
+        """Record that an op's form here follows `Decision:` lines of the specification ("DN-14", "DN-02 quirk")."""
+        ...
+
+    def reproduces(self, quirk: str) -> bool:
+        """Whether a quirk of upstream is reproduced (numerics.md 17.2)."""
+        ...
+
+    def quirked(self, op: Operation, quirk: str, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+        """Upstream's constants, or the corrected ones with the quirk off; a difference is reported (DN-02)."""
+        ...
+
+
+class EmitContext(Protocol):
+    """What `emit` may ask of code generation: views of this slice's operands, and a place for the commands."""
+
+    chip: ChipSpec
+    local: bool
+    """True inside a layer group (operands in LMEM), False for a global layer (operands in GMEM)."""
+    group_type: GroupType
+    """How the group sees the tensors; NORMAL for a global layer."""
+
+    def input(self, index: int, *, d: Window | None = None, h: Window | None = None, w: Window | None = None) -> View:
+        """The view of operand `index` that this slice needs, optionally only a window of its depths, rows or columns.
+
+        Local views are (n, c, h, w); in a 3D group n counts the depths too, d outside (hardware.md 2.1).
+        """
+        ...
+
+    def input_slice(self, index: int) -> TensorSlice:
+        """Which part of operand `index` is at hand."""
+        ...
+
+    def output(self) -> View:
+        """The view of the result slice to write."""
+        ...
+
+    def output_slice(self) -> TensorSlice:
+        """Which part of the result is to be computed."""
+        ...
+
+    def buffer(self) -> int:
+        """LMEM byte offset of this op's work buffer."""
+        ...
+
+    def emit(self, cls: type[Command], **fields: Any) -> None:
+        """Append a TIU command (inside a GlobalKernel for a global layer)."""
+        ...
+
+    def move(self, source: View, target: View) -> None:
+        """Append a GDMA copy between views of GMEM (global layers of pure data movement)."""
+        ...
+
+    def fill(self, target: View, value: float) -> None:
+        """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
+        ...
+
+
+class ReorderContext(Protocol):
+    """What `reorder_weights` may ask of the weight-reorder pass."""
+
+    chip: ChipSpec
+    weights: WeightStore
+
+    def array(self, value: SSAValue) -> np.ndarray | None:
+        """The constant behind a value."""
+        ...
+
+    def weight(self, name: str, array: np.ndarray) -> SSAValue:
+        """A new top.Weight next to the op being reordered."""
+        ...
+
+    def none(self) -> SSAValue:
+        """A top.None value."""
+        ...

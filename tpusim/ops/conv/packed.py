@@ -1,0 +1,211 @@
+"""What convolutions with separate coefficients share: filter rows in the chip's packing, bias and requant apart.
+
+`tpu.Deconv` and `tpu.Conv3D` compute int32 accumulators (or floats) and leave the requant to `tpu.RequantIntAxis`, so
+nothing of theirs is merged into one row per lane (hardware.md 2.3); `tpu.Conv2D` adds that form.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from msgspec.structs import replace
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
+
+from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
+from tpusim.ir.modes import RequantModeAttr
+from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, chip_of, is_none
+from tpusim.ops.conv.coeff import (
+    bias_from_planes,
+    bias_planes,
+    foldable_shape,
+    pack_channels,
+    pack_filter,
+    unpack_channels,
+    unpack_filter,
+)
+from tpusim.ops.families import is_set, relu_of
+
+
+class PackedConvTpu(TpuOp):
+    """Filter (oc, ic/g, kernel axes) and bias (oc,) as constants, or packed for the chip after weight-reorder.
+
+    `filter_packed`: the filter is (1, oc, h, w), rows of `pack_filter` with `filter_packing` channels interleaved, and
+    the bias (1, oc, 1, 1). A computed filter stays as it is, in f32, and makes the op a global layer. `channel_packed`
+    (CV18xx): the bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
+    """
+
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+
+    input = operand_def(TensorType)
+    filter = operand_def(TensorType)
+    bias = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    kernel_shape = attr_def(ArrayAttr)
+    strides = attr_def(ArrayAttr)
+    pads = attr_def(ArrayAttr)
+    dilations = opt_attr_def(ArrayAttr)
+    group = opt_attr_def(IntegerAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    filter_packed = opt_attr_def(BoolAttr)
+    filter_packing = opt_attr_def(IntegerAttr)
+    channel_packed = opt_attr_def(BoolAttr)
+    multiplier = opt_attr_def(ArrayAttr)
+    rshift = opt_attr_def(ArrayAttr)
+    quant_mode = opt_attr_def(RequantModeAttr)
+    with_bias = opt_attr_def(BoolAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Kernel extents."""
+        return ints(self.kernel_shape)
+
+    @property
+    def groups(self) -> int:
+        """Channel groups."""
+        return self.group.value.data if self.group else 1
+
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """strides, pads, dilations, groups and relu as the kernels take them."""
+        return {
+            "strides": ints(self.strides), "pads": ints(self.pads),
+            "dilations": ints(self.dilations) if self.dilations else (1,) * len(self.kernel),
+            "groups": self.groups, "do_relu": relu_of(self),
+        }  # fmt: skip
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Extents of the dilated kernel."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.geometry["dilations"], strict=True))
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """(input channels per group, output channels)."""
+        return shape_of(self.input)[1] // self.groups, shape_of(self.output)[1]
+
+    @property
+    def depthwise(self) -> bool:
+        """One filter per channel: groups == ic == oc > 1."""
+        ic, oc = self.channels
+        return self.groups > 1 and ic == 1 and oc == self.groups
+
+    @property
+    def integer(self) -> bool:
+        """Whether the operands are integers."""
+        return uniform_of(self.input) is not None
+
+    @property
+    def packed(self) -> bool:
+        """Whether the coefficients are in the chip's layout."""
+        return is_set(self.filter_packed)
+
+    def logical_filter_shape(self) -> Shape:
+        """(oc, ic/g, kernel axes). Raises ValueError if the filter at hand does not fit the input."""
+        x, oc = shape_of(self.input), shape_of(self.output)[1]
+        if len(x) != 2 + len(self.kernel) or x[1] % self.groups:
+            raise ValueError(f"an input (n, c, ...) with c divisible by {self.groups} groups is required, got {x}")
+        if not self.packed:
+            oc = shape_of(self.filter)[0]
+            wanted = (oc, x[1] // self.groups, *self.kernel)
+            if shape_of(self.filter) != wanted or oc % self.groups:
+                raise ValueError(f"a filter {wanted} is required, got {shape_of(self.filter)}")
+        return oc, x[1] // self.groups, *self.kernel
+
+    def unpacked(self, operands: Sequence[Array]) -> tuple[Array, Array, Array, tuple[Array, Array] | None]:
+        """(input, filter, bias or None, (multiplier, right shift) or None) as the kernels take them."""
+        x, w, b = operands
+        requant: tuple[Array, Array] | None = None
+        if self.rshift is not None and self.multiplier is not None:
+            requant = np.array(ints(self.multiplier), np.int64), np.array(ints(self.rshift), np.int64)
+        if is_set(self.channel_packed):
+            if self.integer:
+                b, m, r = unpack_channels(np.asarray(b))
+                requant = m, r
+            else:
+                b = bias_from_planes(np.asarray(b))
+        if self.packed:
+            w = self.unpacked_filter(np.asarray(w))
+        return x, w, None if b is None else b.reshape(-1), requant
+
+    def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
+        """(oc, ic/g, kernel axes) of packed rows."""
+        ic, oc = self.channels
+        rows = packed.reshape(oc, -1)
+        if self._rows_are_taps:
+            return rows.reshape(oc, 1, *self.kernel)
+        assert self.filter_packing is not None  # set together with filter_packed
+        return unpack_filter(rows, ic, self.kernel, self.filter_packing.value.data)
+
+    def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
+        """(oc, K): the filter's rows on the chip."""
+        return filter.reshape(len(filter), -1) if self._rows_are_taps else pack_filter(filter, packing)
+
+    @property
+    def _rows_are_taps(self) -> bool:
+        """A 2-D depthwise filter has no channels to interleave."""
+        return self.depthwise and len(self.kernel) == 2
+
+    def needs_concrete_weights(self) -> bool:
+        """Packed coefficients are unpacked on the host."""
+        return self.packed
+
+    def reorder_weights(self, ctx: ReorderContext) -> None:
+        """Pack the filter; a computed filter stays as it is (global layer)."""
+        filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
+        if filter is None or (bias is None and not is_none(self.bias)):
+            return
+        packing = ctx.chip.filter_packing(filter.dtype.itemsize, filter.shape[1], self.groups)
+        name = value_name(self.filter)
+        rows = self.packed_rows(filter, packing)
+        self.attributes["filter_packed"] = flag(True)
+        self.attributes["filter_packing"] = int_attr(packing)
+        self.attributes["with_bias"] = flag(bias is not None)
+        shape = foldable_shape(len(rows), rows.shape[1], packing)
+        if ctx.chip.ic_parallel_bytes == 0:
+            shape = (1, len(rows), *(self.kernel if self._rows_are_taps else (prod(self.kernel), packing)))
+        self.operands[1] = ctx.weight(name + "_packed", rows.reshape(shape))
+        if ctx.chip.requant == "qdm":
+            self._pack_channels(ctx, bias, name)
+        elif bias is not None:
+            self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
+
+    def _pack_channels(self, ctx: ReorderContext, bias: np.ndarray | None, name: str) -> None:
+        """CV18xx: what belongs to a channel as bytes, bias, multiplier and shift; a float bias as two planes."""
+        if bias is None and not self.integer:
+            return
+        self.attributes["channel_packed"] = flag(True)
+        if not self.integer:
+            assert bias is not None  # asked above
+            self.operands[2] = ctx.weight(name + "_bias_planes", bias_planes(bias))
+            return
+        m, r = (np.array(ints(a), np.int64) for a in (self.multiplier, self.rshift) if a is not None)
+        self.operands[2] = ctx.weight(name + "_channels", pack_channels(bias, m, r))
+        for key in ("multiplier", "rshift"):
+            del self.attributes[key]
+
+    def compact_operands(self) -> tuple[int, ...]:
+        """CV18xx aligns depthwise filters, and what a grouped INT8 op stores per channel (hardware.md 2.3)."""
+        chip = chip_of(self)
+        if chip is None or chip.requant != "qdm":
+            return self.COMPACT_OPERANDS
+        if self.depthwise:
+            return (2,)
+        return (1,) if self.groups > 1 and self.integer else (1, 2)
+
+    def coefficient_fields(self, ctx: EmitContext) -> dict[str, Any]:
+        """filter, bias and requant_table of the command, wherever they are; packing with a computed filter."""
+        filter, bias = ctx.input(1), None if is_none(self.bias) else ctx.input(2)
+        oc, rows = self.channels[1], ctx.chip.ic_parallel_bytes == 0
+        if self.packed:
+            table = bias if is_set(self.channel_packed) and self.integer else None
+            return {"filter": filter, "bias": None if table else bias, "requant_table": table}
+        # computed: (oc, ic/g, ...) in memory is what packing one channel at a time would give
+        row = self.kernel if self._rows_are_taps and rows else (1, filter.elements // oc)
+        found: dict[str, Any] = {"filter": replace(filter, shape=(1, oc, *row))}
+        found["bias"] = bias and replace(bias, shape=(1, oc, 1, 1))
+        return found | ({"packing": 1} if rows and not self._rows_are_taps else {})

@@ -1,0 +1,11 @@
+"""Transposed convolution: `top.Deconv`, `tpu.Deconv` (2-D; 1-D as 2-D) and `tpu.Deconv3D`.
+
+`top.py` reads ONNX ConvTranspose, infers, computes in float and lowers; `tpu.py` (2-D) computes as the chip, slices and
+emits a CONV with inserted elements, `volume.py` (3-D) a global one; `geometry.py` says which inputs an output needs.
+"""
+
+from tpusim.ops.deconv.top import TopDeconv
+from tpusim.ops.deconv.tpu import TpuDeconv
+from tpusim.ops.deconv.volume import TpuDeconv3D
+
+__all__ = ["TopDeconv", "TpuDeconv", "TpuDeconv3D"]

@@ -1,0 +1,43 @@
+"""Places of a transposed convolution along one axis (layer_group.md 7.2).
+
+The input is widened by stride - 1 elements between its own and padded by P = K - 1 - pad before (K the dilated kernel);
+output o sees places o .. o + K - 1, input i stands at P + i*stride. P may be negative: elements are cut off.
+"""
+
+from typing import NamedTuple
+
+from tpusim.ops.base import Window
+
+
+class Need(NamedTuple):
+    """The inputs one output window sees, and what is padded around them (inserted elements counted)."""
+
+    window: Window
+    before: int
+    after: int
+
+
+def deconv_need(window: Window, size: int, reach: int, stride: int, pad: int) -> Need | None:
+    """The input window of an output window; None if that sees no input, so that a cut there is impossible.
+
+    first = ceil((o-P)/stride), last = floor((o+s+K-2-P)/stride), both within 0 .. size-1.
+    """
+    offset = reach - 1 - pad
+    first_place, last_place = window[0], window[0] + window[1] + reach - 2
+    first = min(max(-((offset - first_place) // stride), 0), size - 1)
+    last = min(max((last_place - offset) // stride, 0), size - 1)
+    before, after = offset + first * stride - first_place, last_place - (offset + last * stride)
+    if first > last or min(before, after) < 0:
+        return None
+    return Need((first, last - first + 1), before, after)
+
+
+def deconv_extent(size: int, reach: int, stride: int, pads: tuple[int, int], output_padding: int) -> int:
+    """Output elements: (size-1)*stride + K - pads + output_padding. Raises ValueError if no output sees an input."""
+    found = (size - 1) * stride + reach - sum(pads) + output_padding
+    if found < 1 or deconv_need((0, found), size, reach, stride, pads[0]) is None:
+        raise ValueError(
+            f"an output that sees an input is required, got none from {size} elements with stride {stride}, "
+            f"a kernel of {reach} and pads {pads}"
+        )
+    return found

@@ -1,0 +1,285 @@
+"""`top.Deconv`: ONNX ConvTranspose, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from tpusim_kernels import deconv as kernels
+from tpusim_kernels.deconv3d import deconv3d_float
+from tpusim_kernels.prim.multiplier import best_fit_array
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32, i32
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, value_name
+from tpusim.ir.modes import requant_mode
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import Array, FloatRule, ImportContext, LoweringContext, OnnxNode, OpT, Shape, TopOp, is_none
+from tpusim.ops.conv.quantize import (
+    filter_is_signed,
+    filter_scales,
+    int32_bias,
+    qdm_operands,
+    quantised_filter,
+    shift_coefficients,
+)
+from tpusim.ops.deconv.geometry import deconv_extent
+from tpusim.ops.deconv.tpu import TpuDeconv
+from tpusim.ops.deconv.volume import TpuDeconv3D
+from tpusim.ops.families import relu_limit_of, relu_of
+from tpusim.ops.permute import TopPermute
+from tpusim.ops.requant_axis import requantised_axis
+from tpusim.ops.view import TopReshape
+
+
+@irdl_op_definition
+class TopDeconv(TopOp):
+    """`top.Deconv`: transposed 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
+
+    3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
+    Output extent: (h-1)*stride + (kh-1)*dilation + 1 - pads + output_padding. The filter's first axes are those of a
+    convolution, ONNX has (ic, oc/group).
+    """
+
+    name = "top.Deconv"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.5", "5.6", "6", "7.1", "7.2")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    ONNX: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+
+    input = operand_def(TensorType)
+    filter = operand_def(TensorType)
+    bias = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    kernel_shape = attr_def(ArrayAttr)
+    strides = attr_def(ArrayAttr)
+    pads = attr_def(ArrayAttr)
+    output_padding = attr_def(ArrayAttr)
+    dilations = attr_def(ArrayAttr)
+    group = attr_def(IntegerAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX ConvTranspose; 1-D as 2-D over (w, 1); auto_pad and output_shape become pads."""
+        source = node.inputs[1]
+        x, filter = ctx.value(node.inputs[0]), ctx.value(source)
+        rank = len(shape_of(x))
+        if rank not in (3, 4, 5) or len(shape_of(filter)) != rank:
+            raise node.refuse(f"a 1-D to 3-D transposed convolution is required, got a filter of {shape_of(filter)}")
+        bias = ctx.value(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ctx.none()
+        attributes = onnx_deconv_window(node, shape_of(x)[2:], shape_of(filter)[2:])
+        groups = int(node.take("group", 1))
+        channels = shape_of(x)[1]
+        if channels != shape_of(filter)[0] or channels % groups:
+            raise node.refuse(f"a filter (ic, oc/group, ...) is required for {shape_of(x)}, got {shape_of(filter)}")
+        attributes |= {"group": int_attr(groups), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
+        name = node.outputs[0]
+        filter = _filter_of_a_convolution(ctx, source, groups, f"{name}_filter")
+        if rank != 3:
+            return ctx.build(cls, [x, filter, bias], attributes, name)
+        x = ctx.build(TopReshape, [x], {"shape": ints_attr((*shape_of(x), 1))}, f"{name}_input")
+        y = ctx.build(cls, [x, filter, bias], attributes, name + "_2d")
+        return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
+
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """strides, pads, output_padding, dilations, groups as the kernels take them."""
+        windows = ("strides", "pads", "output_padding", "dilations")
+        return {key: ints(self.attributes[key]) for key in windows} | {"groups": self.group.value.data}
+
+    @property
+    def volume(self) -> bool:
+        """Whether the convolution is 3-D."""
+        return len(ints(self.kernel_shape)) == 3
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
+        x, filter, kernel = shape_of(self.input), shape_of(self.filter), ints(self.kernel_shape)
+        groups, pads = self.group.value.data, ints(self.pads)
+        axes = len(kernel)
+        if kernel != filter[2:] or axes not in (2, 3) or len(x) != 2 + axes:
+            raise ValueError(
+                f"an input of {2 + axes} axes and a filter of kernel_shape {kernel} are required, got {x} and {filter}"
+            )
+        if x[1] != filter[1] * groups or filter[0] % groups:
+            raise ValueError(f"input of {x[1]} channels does not fit filter {filter} in {groups} groups")
+        spatial = (
+            deconv_extent(
+                x[2 + i], (kernel[i] - 1) * ints(self.dilations)[i] + 1, ints(self.strides)[i],
+                (pads[i], pads[axes + i]), ints(self.output_padding)[i],
+            )
+            for i in range(axes)
+        )  # fmt: skip
+        return ((x[0], filter[0], *spatial),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 transposed convolution, bias, relu."""
+        x, w, b = operands
+        relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
+        deconvolution = deconv3d_float if self.volume else kernels.deconv2d_float
+        return (deconvolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
+
+    def flops(self) -> int:
+        """2 per input and weight of its channel, and bias and relu per output (as Conv, numerics.md 16)."""
+        out, per = prod(shape_of(self.output)), 2 * prod(shape_of(self.filter)) // shape_of(self.filter)[1]
+        products = prod(shape_of(self.input)) * per // self.group.value.data
+        return products + out * ((not is_none(self.bias)) + relu_of(self))
+
+    # --------------------------------------------------------------------------------------------------------- lowering
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """int32 accumulators and a requant; a shift (BM1684) or QDM (CV18xx) within the op; else in float."""
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        return self._lower_float(ctx)
+
+    def _constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray | None] | None:
+        """(filter, bias or None); None if either is computed."""
+        w, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
+        return None if w is None or (bias is None and not is_none(self.bias)) else (w, bias)
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        """The integer form, or why there is none."""
+        constants = self._constants(ctx)
+        if constants is None:
+            return "the filter is not constant"
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
+        if ctx.chip.requant != "multiplier" and self.volume:
+            ctx.decision(self, "DN-12")
+            return "this chip has no integer 3-D transposed convolution (numerics.md 9.1)"
+        if ctx.chip.requant == "shift":
+            return self._lower_shift(ctx, *constants)
+        return (self._lower_qdm if ctx.chip.requant == "qdm" else self._lower_accumulators)(ctx, *constants)
+
+    def _lower_accumulators(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
+        """Per-channel filter scale, int32 bias, int32 result `<name>_i32`, then the requant.
+
+        The requant's scale is always recomputed from the filter (quirk deconv_scale_recomputed, DN-02): the filter's
+        own scales are no other here, because calibration tables bring none.
+        """
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        assert x is not None and y is not None  # held by _lower_int8
+        signed = filter_is_signed(w, bias)
+        scales = filter_scales(w, signed)
+        filter = quantised_filter(w, scales, signed)
+        m, r = best_fit_array(scales * x.scale / y.scale)
+        int_bias = int32_bias(self, ctx, bias, filter, scales * x.scale, x.zero_point)
+        operands = self._integer_operands(ctx, filter, int_bias, "int32")
+        accumulators = self._build(ctx, operands, i32, op_name(self) + "_i32", {})
+        return requantised_axis(ctx, self, accumulators, m, r)
+
+    def _lower_shift(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue | str:
+        """BM1684: the rules of its Conv, one right shift per tensor, int16 bias (DN-12)."""
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        assert x is not None and y is not None  # held by _lower_int8
+        if max(ints(self.strides)) > ctx.chip.max_stride:
+            return f"stride above {ctx.chip.max_stride}"
+        found = shift_coefficients(w, bias, x.scale, y.scale)
+        if found is None:
+            return "the right shift of the requant would be negative"
+        filter, int_bias, r = found
+        ctx.decision(self, "DN-12")
+        operands = self._integer_operands(ctx, filter, int_bias, "int16")
+        more: dict[str, Attribute] = {
+            "multiplier": ints_attr([1]), "rshift": ints_attr([r]), "quant_mode": requant_mode("OnlyShift")
+        }  # fmt: skip
+        return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), more)
+
+    def _lower_qdm(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
+        """CV18xx: a QDM multiplier and shift per channel, to which filter and bias are quantised (numerics.md 5.5)."""
+        coefficients, more = qdm_operands(ctx, value_name(self.filter), w, bias, self.input, self.output)
+        operands = [ctx.operand(self.input, "int8", self), *coefficients]
+        return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), more)
+
+    def _integer_operands(
+        self, ctx: LoweringContext, filter: np.ndarray, bias: np.ndarray | None, kind: str
+    ) -> list[SSAValue]:
+        name = value_name(self.filter)
+        stored = ctx.none() if bias is None else ctx.weight(f"{name}_bias_{kind}", bias)
+        return [ctx.operand(self.input, "int8", self), ctx.weight(name + "_int8", filter), stored]
+
+    def _lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed.
+
+        A chip whose only float is BF16 computes in it whatever the filter is, with a computed bias in BF16.
+        """
+        constant_bias = is_none(self.bias) or ctx.array(self.bias) is not None
+        own = self._constants(ctx) is not None or ctx.chip.bf16_unit
+        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if own else ("f32", f32)
+        bias_mode = "f32" if constant_bias or not ctx.chip.bf16_unit else mode
+        operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
+        more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
+        return self._build(ctx, operands, element, op_name(self), more)
+
+    def _build(
+        self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, name: str, more: dict[str, Attribute]
+    ) -> SSAValue:
+        keep = ("kernel_shape", "strides", "pads", "output_padding", "dilations", "group")
+        attributes = {key: self.attributes[key] for key in keep} | {"do_relu": flag(relu_of(self))}
+        attributes |= {"relu_limit": float_attr(-1.0), **more}
+        cls: OpT = TpuDeconv3D if self.volume else TpuDeconv
+        return ctx.build(cls, operands, attributes, element, shape_of(self.output), name)
+
+
+# -------------------------------------------------------------------------------------------------------- ONNX import
+
+
+def _filter_of_a_convolution(ctx: ImportContext, source: str, groups: int, name: str) -> SSAValue:
+    """The filter (ic, oc/group, ...) as (oc, ic/group, ...), at once if constant, else by views and a permute."""
+    value, constant = ctx.value(source), ctx.constant(source)
+    ic, per_group, *kernel = shape_of(value)
+    kernel = [*kernel, 1] if len(kernel) == 1 else kernel
+    split = (groups, ic // groups, per_group, *kernel)
+    wanted = (groups * per_group, ic // groups, *kernel)
+    if constant is not None:
+        turned = constant.reshape(split).swapaxes(1, 2).reshape(wanted)
+        return ctx.weight(name, np.ascontiguousarray(turned))
+    value = ctx.build(TopReshape, [value], {"shape": ints_attr(split)}, name + "_groups")
+    order = (0, 2, 1, *range(3, len(split)))
+    value = ctx.build(TopPermute, [value], {"order": ints_attr(order)}, name + "_turned")
+    return ctx.build(TopReshape, [value], {"shape": ints_attr(wanted)}, name)
+
+
+def onnx_deconv_window(node: OnnxNode, spatial: Shape, filter: Shape) -> dict[str, Attribute]:
+    """kernel_shape, strides, pads (top, left, bottom, right), output_padding and dilations of a ConvTranspose.
+
+    output_shape, or auto_pad SAME (in*stride elements), fixes the sum of the pads: the odd one goes to the end with
+    SAME_UPPER, to the start otherwise. An output_shape larger than without pads lengthens output_padding.
+    """
+    axes = len(spatial)
+    kernel = tuple(node.take("kernel_shape", filter))
+    strides, dilations = (tuple(node.take(key, (1,) * axes)) for key in ("strides", "dilations"))
+    extra, pads = list(node.take("output_padding", (0,) * axes)), list(node.take("pads", (0, 0) * axes))
+    auto, wanted = node.take("auto_pad", "NOTSET"), node.take("output_shape")
+    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise node.refuse(f"auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER is required, got {auto!r}")
+    if kernel != tuple(filter):
+        raise node.refuse(f"kernel_shape {list(filter)} is required, got {list(kernel)}")
+    wanted = None if wanted is None else list(wanted)[-axes:]
+    if auto == "VALID" and wanted is None:
+        pads = [0] * (2 * axes)
+    for i in range(axes):
+        size = wanted[i] if wanted is not None else spatial[i] * strides[i]
+        if wanted is None and not auto.startswith("SAME"):
+            continue
+        total = (spatial[i] - 1) * strides[i] + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - size
+        if wanted is not None and total < 0:
+            extra[i] -= total
+        small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+        pads[i], pads[axes + i] = (small, large) if auto == "SAME_UPPER" else (large, small)
+    if min(pads) < 0 or min(extra) < 0:
+        raise node.refuse(f"pads and output_padding of 0 and more are required, got {pads} and {extra}")
+    if axes == 1:
+        kernel, strides, dilations, extra = (*kernel, 1), (*strides, 1), (*dilations, 1), [*extra, 0]
+        pads = [pads[0], 0, pads[1], 0]
+    return {
+        "kernel_shape": ints_attr(kernel), "strides": ints_attr(strides), "pads": ints_attr(pads),
+        "output_padding": ints_attr(extra), "dilations": ints_attr(dilations),
+    }  # fmt: skip

@@ -1,0 +1,188 @@
+"""What code generation and the group cost share: an op's operands and result as views, in local or in global memory.
+
+`emit` of an op asks an EmitContext for views and hands it commands. Code generation places them at addresses; the
+search for layer groups only wants to know how long they take, before anything has an address.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.types import is_tensor, shape_of
+from tpusim.isa.commands import Command
+from tpusim.isa.layout import ceil_div, lmem_bytes
+from tpusim.isa.region import View
+from tpusim.ops.base import GroupType, TpuOp, logical_shape
+from tpusim.ops.logical import AXES, Axis, TensorSlice, Window, logical_axes
+from tpusim.ops.structure import TopWeight
+from tpusim.ops.views import gmem_view, inside, lmem_view, lmem_window
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The slice of an operand that is in local memory."""
+
+    have: TensorSlice
+    address: int
+    constant: bool
+    aligned: bool
+
+
+class SliceContext(ABC):
+    """The EmitContext of one op of a group at one step; who derives from it says where operands and result are."""
+
+    local = True
+
+    def __init__(self, op: TpuOp, chip: ChipSpec, kind: GroupType, out: TensorSlice) -> None:
+        self.op = op
+        self.chip = chip
+        self.group_type = kind
+        self._out = out
+
+    @abstractmethod
+    def placed(self, index: int) -> Placed:
+        """The operand's slice."""
+
+    @abstractmethod
+    def output_address(self) -> int:
+        """LMEM byte offset of the result."""
+
+    @abstractmethod
+    def where(self) -> str:
+        """The step, for messages."""
+
+    @abstractmethod
+    def buffer(self) -> int:
+        """LMEM byte offset of the work buffer."""
+
+    @abstractmethod
+    def emit(self, cls: type[Command], **fields: Any) -> None:
+        """A TIU command."""
+
+    def input_slice(self, index: int) -> TensorSlice:
+        """The slice of the operand that is in local memory."""
+        return self.placed(index).have
+
+    def input(self, index: int, *, d: Window | None = None, h: Window | None = None, w: Window | None = None) -> View:
+        """The part of the operand's slice that this op's output slice needs."""
+        value, at = self.op.operands[index], self.placed(index)
+        view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
+        if at.constant and index in self.op.compact_operands():
+            return view
+        want = TensorSlice(
+            self._need("n", index, at.have.n),
+            self._need("c", index, at.have.c),
+            h or self._need("h", index, at.have.h),
+            w or self._need("w", index, at.have.w),
+            d or self._need("d", index, at.have.d),
+        )
+        if not all(inside(getattr(want, axis), getattr(at.have, axis)) for axis in AXES):
+            raise ImportModelError(
+                f"{self.op.name} '{op_name(self.op)}' at {self.where()}: the slice of '{value_name(value)}' "
+                f"{at.have} does not contain what is needed, {want}; the group's slices are inconsistent"
+            )
+        return lmem_window(view, at.have, want, self.chip)
+
+    def _need(self, axis: Axis, index: int, have: Window) -> Window:
+        """The window of an operand that the output slice needs, clipped to the tensor."""
+        length = logical_axes(shape_of(self.op.operands[index]), self.group_type, self.chip)[AXES.index(axis)]
+        if length == 1:
+            return 0, 1
+        need = self.op.backward_slice(axis, getattr(self._out, axis), index)
+        if need is None:
+            return have
+        start = max(need[0], 0)
+        return start, min(need[0] + need[1], length) - start
+
+    def output_slice(self) -> TensorSlice:
+        """The result slice of this step."""
+        return self._out
+
+    def output(self) -> View:
+        """Where the result slice goes."""
+        value = self.op.results[0]
+        return lmem_view(value, self.output_address(), self._out.shape, self.chip, constant=False, aligned=True)
+
+    def move(self, source: View, target: View) -> None:
+        """Not available inside a group: data movement between tensors of a group is TIU work."""
+        raise NotImplementedError(f"{self.op.name}: no GDMA copies inside a layer group")
+
+    def fill(self, target: View, value: float) -> None:
+        """Not available inside a group, as `move`."""
+        raise NotImplementedError(f"{self.op.name}: no GDMA fills inside a layer group")
+
+
+class WholeContext(ABC):
+    """The EmitContext of a global layer: operands are whole tensors in global memory."""
+
+    local = False
+    group_type = GroupType.NORMAL
+
+    def __init__(self, op: TpuOp, chip: ChipSpec) -> None:
+        self.op = op
+        self.chip = chip
+
+    @abstractmethod
+    def address(self, value: SSAValue) -> int:
+        """GMEM address of a tensor."""
+
+    @abstractmethod
+    def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
+        """A global kernel."""
+
+    @abstractmethod
+    def move(self, source: View, target: View) -> None:
+        """A GDMA copy that writes (a part of) the result."""
+
+    @abstractmethod
+    def fill(self, target: View, value: float) -> None:
+        """A GDMA fill that writes (a part of) the result."""
+
+    def emit(self, cls: type[Command], **fields: Any) -> None:
+        """A global kernel around the TIU command."""
+        self.kernel(cls(id=0, dep=0, op=op_name(self.op), **fields), *self._traffic())
+
+    def _view(self, value: SSAValue) -> View:
+        return gmem_view(value, self.address(value), self.chip, constant=isinstance(value.owner, TopWeight))
+
+    def input_slice(self, index: int) -> TensorSlice:
+        """The whole operand."""
+        return TensorSlice.whole(shape_of(self.op.operands[index]))
+
+    def input(self, index: int, *, d: Window | None = None, h: Window | None = None, w: Window | None = None) -> View:
+        """The whole operand; windows are clipped to it by the caller and so are all of it."""
+        del d, h, w
+        return self._view(self.op.operands[index])
+
+    def output_slice(self) -> TensorSlice:
+        """The whole result."""
+        return TensorSlice.whole(shape_of(self.op.results[0]))
+
+    def output(self) -> View:
+        """The whole result."""
+        return self._view(self.op.results[0])
+
+    def buffer(self) -> int:
+        """A global layer has no work buffer of its own."""
+        raise NotImplementedError(f"{self.op.name}: the global form may not use a local work buffer")
+
+    def _traffic(self) -> tuple[int, int, int]:
+        """(tiles, bytes loaded, bytes stored): activations move once, constants once per tile of rows (DL-06)."""
+        values = [v for v in self.op.operands if is_tensor(v)]
+        constants = [v for v in values if isinstance(v.owner, TopWeight)]
+        moved = [v for v in values if v not in constants]
+        result = self.op.results[0]
+        active = sum(self._lmem(v) for v in (*moved, result))
+        constant_bytes = sum(self._view(v).nbytes for v in constants)
+        room = self.chip.lmem_bytes - ceil_div(constant_bytes, self.chip.lanes)
+        tiles = ceil_div(active, room) if room > 0 else 1
+        load = sum(self._view(v).nbytes for v in moved) + constant_bytes * max(tiles, 1)
+        return max(tiles, 1), load, self._view(result).nbytes
+
+    def _lmem(self, value: SSAValue) -> int:
+        return lmem_bytes(logical_shape(shape_of(value)), self._view(value).dtype, self.chip)

@@ -1,0 +1,224 @@
+"""GroupNorm and InstanceNorm, in float on every chip (numerics.md 9.0, 12)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+from tpusim_kernels import norm as kernels
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name, value_name
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    FloatRule,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    OpT,
+    ReorderContext,
+    Shape,
+    ShapedOp,
+    TensorSlice,
+    TopOp,
+    TpuOp,
+    Window,
+)
+from tpusim.ops.families import norm_work_bytes
+from tpusim.ops.logical import WHOLE
+from tpusim.ops.structure import TopWeight
+
+
+def groupnorm_shape(op: Operation, groups: int) -> Shape:
+    """The input's shape. Raises ValueError unless `groups` divide its channels and weight and bias are (C,)."""
+    x = shape_of(op.operands[0])
+    if len(x) < 3 or groups < 1 or x[1] % groups:
+        raise ValueError(f"an input (n, c, ...) of channels that {groups} groups divide is required, got {x}")
+    for value in op.operands[1:]:
+        if shape_of(value) not in ((x[1],), (1, x[1], 1, 1)):
+            raise ValueError(f"weight and bias of shape {(x[1],)} are required, got {shape_of(value)}")
+    return x
+
+
+class Grouped(ShapedOp):
+    """Statistics per sample and group of channels, then weight and bias per channel, in either dialect."""
+
+    input = operand_def(TensorType)
+    weight = operand_def(TensorType)
+    bias = operand_def(TensorType)
+    output = result_def(TensorType)
+    eps = attr_def(FloatAttr)
+
+    @property
+    def groups(self) -> int:
+        """Groups of channels."""
+        raise NotImplementedError
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape."""
+        return (groupnorm_shape(self, self.groups),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        x, weight, bias = operands
+        weight, bias = weight.reshape(-1), bias.reshape(-1)
+        return (kernels.groupnorm_float(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
+
+
+class GroupedTop(Grouped, TopOp):
+    """The float op, computed in float on every chip."""
+
+    TPU: ClassVar[OpT]
+
+    def flops(self) -> int:
+        """Nine steps per element, as LayerNorm (DN-27)."""
+        return 9 * prod(shape_of(self.output))
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """The tpu op in float in every mode."""
+        if ctx.mode(self) == "int8":
+            ctx.fallback(self, f"{self.name.removeprefix('top.')} has no integer form (numerics.md 12.1)")
+        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
+        element = ctx.float_type(self)
+        return ctx.build(self.TPU, operands, dict(self.attributes), element, shape_of(self.output), op_name(self))
+
+
+class GroupedTpu(Grouped, TpuOp):
+    """Computed in f32, one rounding at the output. Weight and bias are (1, C, 1, 1) after weight-reorder."""
+
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def reorder_weights(self, ctx: ReorderContext) -> None:
+        """Constants along the channels, so that they lie in the lanes of theirs."""
+        for index in (1, 2):
+            data = ctx.array(self.operands[index])
+            if data is not None:
+                name = f"{value_name(self.operands[index])}_channels"
+                self.operands[index] = ctx.weight(name, data.reshape(1, -1, 1, 1))
+
+    # local memory
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local on BM chips with constant weight and bias (layer_group.md 2, DL-02)."""
+        if not chip.whole_axes_local:
+            return f"{self.name} has no local form on {chip.name}"
+        if not all(isinstance(v.owner, TopWeight) and len(shape_of(v)) == 4 for v in (self.weight, self.bias)):
+            return "weight or bias is not constant"
+        rank = len(shape_of(self.input))
+        return None if rank <= 5 else f"rank {rank}, above 5"
+
+    def can_slice(self, axis: Axis) -> bool:
+        """Along the batch: statistics are of whole samples (layer_group.md 4)."""
+        return axis == "n"
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The sample's input; weight and bias are whole."""
+        return window if axis == "n" and operand == 0 else WHOLE
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Two f32 work copies and two per-channel scalars (layer_group.md DL-05)."""
+        del inputs
+        return norm_work_bytes(output, chip)
+
+    # codegen
+
+    def emit(self, ctx: EmitContext) -> None:
+        """FN groupnorm; in a 3D group the depths of a sample lie apart, a batch each (hardware.md 2.1)."""
+        params: dict[str, float | int | str | bool] = {"groups": self.groups, "epsilon": self.eps.value.data}
+        if ctx.local and ctx.output_slice().d[1] > 1:
+            params["depth"] = ctx.output_slice().d[1]
+        inputs = (ctx.input(0), ctx.input(1), ctx.input(2))
+        ctx.emit(isa.Fn, function="groupnorm", inputs=inputs, output=ctx.output(), params=params)
+
+
+@irdl_op_definition
+class TpuGroupNorm(GroupedTpu):
+    """`tpu.GroupNorm`: `num_groups` equal runs of channels."""
+
+    name = "tpu.GroupNorm"
+
+    num_groups = attr_def(IntegerAttr)
+
+    @property
+    def groups(self) -> int:
+        """As given."""
+        return self.num_groups.value.data
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Not in the 1690 family (layer_group.md 2)."""
+        if not chip.group_norm_local:
+            return f"{self.name} has no local form on {chip.name}"
+        return super().why_global(chip)
+
+
+@irdl_op_definition
+class TpuInstanceNorm(GroupedTpu):
+    """`tpu.InstanceNorm`: every channel is a group."""
+
+    name = "tpu.InstanceNorm"
+
+    @property
+    def groups(self) -> int:
+        """One per channel."""
+        return shape_of(self.input)[1]
+
+
+@irdl_op_definition
+class TopGroupNorm(GroupedTop):
+    """`top.GroupNorm`: `num_groups` equal runs of channels."""
+
+    name = "top.GroupNorm"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
+    ONNX: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", bf16="f32")
+    TPU: ClassVar[OpT] = TpuGroupNorm
+
+    num_groups = attr_def(IntegerAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX GroupNormalization of opset 21; before, it is deprecated (one scale per group) and no valid ONNX."""
+        if node.take("stash_type", 1) != 1:
+            raise node.refuse("stash_type 1 (float32 statistics) is required")
+        x, groups = ctx.value(node.inputs[0]), int(node.take("num_groups", 0))
+        shape = shape_of(x)
+        if len(shape) < 3 or groups < 1 or shape[1] % groups:
+            raise node.refuse(f"num_groups that divides the channels of {shape} is required, got {groups}")
+        operands = [x, *(ctx.value(name) for name in node.inputs[1:])]
+        attributes = {"num_groups": int_attr(groups), "eps": float_attr(node.take("epsilon", 1e-5))}
+        return ctx.build(cls, operands, attributes, node.outputs[0])
+
+    @property
+    def groups(self) -> int:
+        """As given."""
+        return self.num_groups.value.data
+
+
+@irdl_op_definition
+class TopInstanceNorm(GroupedTop):
+    """`top.InstanceNorm`: every channel is a group."""
+
+    name = "top.InstanceNorm"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
+    ONNX: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
+    TPU: ClassVar[OpT] = TpuInstanceNorm
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX InstanceNormalization."""
+        operands = [ctx.value(name) for name in node.inputs]
+        return ctx.build(cls, operands, {"eps": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
+
+    @property
+    def groups(self) -> int:
+        """One per channel."""
+        return shape_of(self.input)[1]

@@ -1,0 +1,112 @@
+"""Logical axes: how the layer-group compiler sees a tensor as (n, c, d, h, w), by group type (layer_group.md 3)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import product
+from math import prod
+from typing import Literal, TypeAlias
+
+from tpusim.chips import ChipSpec
+
+Shape: TypeAlias = tuple[int, ...]
+Window: TypeAlias = tuple[int, int]
+"""(index of the first element, number of elements) along one axis."""
+Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
+AXES: tuple[Axis, ...] = ("n", "c", "d", "h", "w")
+LOOP_ORDER: tuple[Axis, ...] = ("n", "d", "h", "w", "c")
+"""The axes of the loop over sections, the slowest first (layer_group.md 15)."""
+PIPELINE_STAGES = 3
+"""Load, compute, store: iteration k of a group's loop works on step k - s in stage s (layer_group.md 8)."""
+WHOLE: Window = (0, 1 << 30)
+"""All of an axis, as an answer that the caller clips to the tensor."""
+Extents: TypeAlias = tuple[int, int, int, int, int]
+"""(n, c, d, h, w)."""
+
+
+class GroupType(IntEnum):
+    """What the ops of a group take their tensors for; the numbers are those of the IR."""
+
+    NORMAL = 0
+    """Axes from the left: n, c, h, and w for all that follow."""
+    GROUP_3D = 1
+    """Five axes n, c, d, h, w; in a lane d is outside n (hardware.md 2.1)."""
+    SMALL_C = 2
+    """Leading axes joined to fill the lanes; the last axis is h."""
+    MM = 4
+    """Laid out as NORMAL; the channels may be cut."""
+
+    def __str__(self) -> str:
+        return {0: "NORMAL", 1: "3D", 2: "SMALL_C", 4: "MM"}[self.value]
+
+
+IMAGES = (GroupType.NORMAL, GroupType.GROUP_3D)
+"""Types that know every op with a local form."""
+WITH_SMALL_C, WITH_MM = (*IMAGES, GroupType.SMALL_C), (*IMAGES, GroupType.MM)
+EVERY_TYPE = (*WITH_SMALL_C, GroupType.MM)
+
+
+def loop_steps(sections: Mapping[str, int]) -> list[dict[str, int]]:
+    """Index of the section along each axis, for every step of a group's loop in order."""
+    counts = (range(sections[axis]) for axis in LOOP_ORDER)
+    return [dict(zip(LOOP_ORDER, at, strict=True)) for at in product(*counts)]
+
+
+def logical_shape(shape: Shape) -> tuple[int, int, int, int]:
+    """(n, c, h, w) of a tensor of any rank: left aligned, w the product of axes >= 3 (layer_group.md 3, NORMAL)."""
+    n, c, h, *rest = (*shape, 1, 1, 1)
+    return n, c, h, prod(rest)
+
+
+def logical_axes(shape: Shape, kind: GroupType, chip: ChipSpec) -> Extents:
+    """(n, c, d, h, w) of a tensor in a group of this type (layer_group.md 3)."""
+    if kind is GroupType.SMALL_C:
+        return _small_c(shape, chip.lanes)
+    if kind is GroupType.GROUP_3D and len(shape) == 5:
+        n, c, d, h, w = shape
+        return n, c, d, h, w
+    n, c, h, w = logical_shape(shape)
+    return n, c, 1, h, w
+
+
+def _small_c(shape: Shape, lanes: int) -> Extents:
+    """1-D (1, 1, len); 2-D (1, d0, d1); 3-D (1, d0*d1, d2); above: the rows in lanes if they fill them, else d-2."""
+    if len(shape) < 2:
+        return 1, 1, 1, prod(shape), 1
+    rows, last = prod(shape[:-1]), shape[-1]
+    if len(shape) < 4:
+        return 1, rows, 1, last, 1
+    if rows % lanes == 0:
+        return rows // lanes, lanes, 1, last, 1
+    return prod(shape[:-2]), shape[-2], 1, last, 1
+
+
+def fills_lanes(shape: Shape, lanes: int) -> bool:
+    """Whether a tensor suits a SMALL_C group: its rows fill lanes, or it has few channels and more rows (section 3)."""
+    if len(shape) == 3 and shape[0] > 4 and shape[1] == 197:
+        return True
+    if len(shape) in (4, 5) and shape[1] < lanes // 2 and shape[len(shape) - 2] > shape[1]:
+        return True
+    return len(shape) > 1 and prod(shape[:-1]) % lanes == 0
+
+
+@dataclass(frozen=True)
+class TensorSlice:
+    """A window per logical axis of one tensor."""
+
+    n: Window
+    c: Window
+    h: Window
+    w: Window
+    d: Window = (0, 1)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, c, h, w) as commands see the slice in local memory: n counts d*n, d outside (hardware.md 2.1)."""
+        return self.d[1] * self.n[1], self.c[1], self.h[1], self.w[1]
+
+    @classmethod
+    def whole(cls, shape: Shape) -> "TensorSlice":
+        """The whole tensor, by its NORMAL axes."""
+        n, c, h, w = logical_shape(shape)
+        return cls((0, n), (0, c), (0, h), (0, w))

@@ -1,0 +1,363 @@
+"""`top.MatMul`: import, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.2."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from tpusim_kernels import matmul as kernels
+from tpusim_kernels.prim.multiplier import (
+    best_fit,
+    bm1684_conv_shift,
+    common_shift,
+    cv18xx_qdm,
+    cv18xx_quantize_bias,
+    cv18xx_quantize_filter,
+)
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
+from tpusim.ir.modes import requant_mode
+from tpusim.ir.types import shape_of
+from tpusim.ops.add import TopAdd
+from tpusim.ops.base import (
+    Array,
+    FloatRule,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    QuantInfo,
+    Shape,
+    TopOp,
+    is_none,
+)
+from tpusim.ops.conv.quantize import shift_and_bias
+from tpusim.ops.families import (
+    is_set,
+    limited,
+    only_user,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+)
+from tpusim.ops.matmul.tpu import TpuMatMul, product_shape
+from tpusim.ops.small_multiplier import threshold
+from tpusim.ops.wide_output import Output, stored_output
+
+SMALLEST_SCALE = 1e-5
+"""Scale of an all-zero weight, as for filters (numerics.md 7.1)."""
+
+
+@irdl_op_definition
+class TopMatMul(TopOp):
+    """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
+
+    name = "top.MatMul"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.2", "5.4", "5.6", "7.1", "7.2")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+    ONNX: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
+
+    input = operand_def(TensorType)
+    right = operand_def(TensorType)
+    bias = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    left_transpose = opt_attr_def(BoolAttr)
+    right_transpose = opt_attr_def(BoolAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX MatMul and Gemm."""
+        if node.op_type == "Gemm":
+            return _import_gemm(ctx, node)
+        left, right = ctx.value(node.inputs[0]), ctx.value(node.inputs[1])
+        if len(shape_of(left)) < 2 or len(shape_of(right)) < 2:
+            raise node.refuse(
+                f"operands of rank 2 or more are required, got {shape_of(left)} and {shape_of(right)}; "
+                "reshape the vector to a matrix"
+            )
+        return ctx.build(cls, [left, right, ctx.none()], _attributes(False, False), node.outputs[0])
+
+    @property
+    def transposes(self) -> tuple[bool, bool]:
+        """(left, right)."""
+        return is_set(self.left_transpose), is_set(self.right_transpose)
+
+    @property
+    def inner(self) -> int:
+        """K."""
+        return shape_of(self.input)[-2 if self.transposes[0] else -1]
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(..., M, N)."""
+        bias = None if is_none(self.bias) else shape_of(self.bias)
+        return (product_shape(shape_of(self.input), shape_of(self.right), self.transposes, bias),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 product, bias, relu."""
+        x, w, b = operands
+        left, right = self.transposes
+        bias = None if b is None else b.reshape(-1)
+        y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu_of(self))
+        return (limited(y, self),)
+
+    def flops(self) -> int:
+        """Out * (2*K + bias + relu) (DN-27)."""
+        return prod(shape_of(self.output)) * (2 * self.inner + (not is_none(self.bias)) + relu_of(self))
+
+    def float_rule(self, ctx: LoweringContext) -> FloatRule:
+        """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
+        rule = super().float_rule(ctx)
+        return rule if ctx.array(self.input) is None else replace(rule, int8="f16")
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.MatMul in integers, else in float."""
+        if ctx.mode(self) == "int8":
+            why = self._why_not_int8(ctx)
+            if why is None:
+                user = only_user(self.output)
+                wide = ctx.chip.int16_outputs and isinstance(user, TopAdd) and ctx.asks_for_float(user)
+                output = stored_output(self, ctx, wide=wide)
+                if ctx.array(self.right) is None:
+                    return _lower_activations(self, ctx, output)
+                return _LOWER[ctx.chip.requant](self, ctx, output)
+            ctx.fallback(self, why)
+        mode = ctx.float_mode(self)
+        operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
+        computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None
+        narrow = computed or (mode == "f16" and ctx.chip.f16_bias_rounded)  # numerics.md 9.2: F16 rounds the bias too
+        bias_mode = mode if narrow else "f32"
+        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
+        return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
+
+    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
+        x, y, right = ctx.quant(self.input), ctx.quant(self.output), ctx.array(self.right)
+        if ctx.array(self.input) is not None:
+            return "the left operand is constant (numerics.md 9.2)"
+        if x is None or y is None:
+            return "input or output is not calibrated"
+        if not is_none(self.bias) and ctx.array(self.bias) is None:
+            return "the bias is not constant"
+        batch = prod(shape_of(self.right)[:-2])
+        if ctx.chip.requant == "shift" and (right is None or batch > 1):
+            return f"{ctx.chip.name} multiplies integers by one constant matrix only (numerics.md 5.4)"
+        if ctx.chip.requant == "qdm" and right is None:
+            return "the product of two activations is computed in float (numerics.md 9.0)"
+        if right is not None:
+            return "a batched matrix needs an input without zero point" if batch > 1 and x.zero_point else None
+        second = ctx.quant(self.right)
+        if second is None:
+            return "the right operand is not calibrated"
+        if ctx.asymmetric:
+            return "the product of two asymmetric activations is computed in float (numerics.md 9.0)"
+        return None
+
+    def build_tpu(
+        self,
+        ctx: LoweringContext,
+        operands: Sequence[SSAValue],
+        element: Attribute,
+        more: dict[str, Attribute],
+        limit: float = -1.0,
+    ) -> SSAValue:
+        """The tpu op for these operands."""
+        attributes = {**_attributes(*self.transposes), **relu_attributes(relu_of(self), limit), **more}
+        return ctx.build(TpuMatMul, operands, attributes, element, shape_of(self.output), op_name(self))
+
+
+def _attributes(left: bool, right: bool) -> dict[str, Attribute]:
+    return {"left_transpose": flag(left), "right_transpose": flag(right), **relu_attributes()}
+
+
+# ----------------------------------------------------------------------------------------------------------- ONNX Gemm
+
+
+def _import_gemm(ctx: ImportContext, node: OnnxNode) -> SSAValue:
+    """alpha*A'*B' + beta*C: alpha goes into a constant B, beta into a constant C; C that is no row is added apart."""
+    alpha, beta = float(node.take("alpha", 1.0)), float(node.take("beta", 1.0))
+    transposes = bool(node.take("transA", 0)), bool(node.take("transB", 0))
+    node.take("broadcast")  # before opset 7; C has always been broadcast here
+    left, name = ctx.value(node.inputs[0]), node.outputs[0]
+    right, transposes = _gemm_matrix(ctx, node, alpha, transposes)
+    n = product_shape(shape_of(left), shape_of(right), transposes, None)[-1]
+    attributes = _attributes(*transposes)
+    term = node.inputs[2] if len(node.inputs) > 2 else ""
+    if not term or beta == 0.0:
+        return ctx.build(TopMatMul, [left, right, ctx.none()], attributes, name)
+    constant = ctx.constant(term)
+    if constant is not None and constant.size == 1 < n and constant.dtype == np.float32:
+        row = np.full(n, constant.reshape(-1)[0] * np.float32(beta), np.float32)
+        return ctx.build(TopMatMul, [left, right, ctx.weight(term + "_row", row)], attributes, name)
+    added = _scaled(ctx, node, term, beta)
+    if constant is not None and constant.size == n == prod(constant.shape[-1:]):
+        return ctx.build(TopMatMul, [left, right, added], attributes, name)
+    product = ctx.build(TopMatMul, [left, right, ctx.none()], attributes, name + "_product")
+    return ctx.build(TopAdd, [product, added], relu_attributes(), name)
+
+
+def _gemm_matrix(
+    ctx: ImportContext, node: OnnxNode, alpha: float, transposes: tuple[bool, bool]
+) -> tuple[SSAValue, tuple[bool, bool]]:
+    """(B, remaining transposes): a constant B is stored as (K, N), so that every later stage sees one form."""
+    constant, name = ctx.constant(node.inputs[1]), node.inputs[1]
+    if constant is None or constant.dtype != np.float32 or not transposes[1]:
+        return _scaled(ctx, node, name, alpha), transposes
+    matrix = np.ascontiguousarray(constant.T) * np.float32(alpha)
+    return ctx.weight(name + "_transposed", matrix), (transposes[0], False)
+
+
+def _scaled(ctx: ImportContext, node: OnnxNode, name: str, factor: float) -> SSAValue:
+    """The tensor times a factor, which only a constant can take in."""
+    if factor == 1.0:
+        return ctx.value(name)
+    constant = ctx.constant(name)
+    if constant is None or constant.dtype != np.float32:
+        raise node.refuse(f"alpha and beta of 1 are required for computed operands, got {factor} for '{name}'")
+    return ctx.weight(name + "_scaled", constant * np.float32(factor))
+
+
+# ------------------------------------------------------------------------------------------------------------ lowering
+
+
+def _rescaling(output: Output, m: int, r: int) -> tuple[Attribute, dict[str, Attribute]]:
+    """(element type of the result, requant attributes)."""
+    return output.element, {"multipliers": ints_attr([m]), "rshifts": ints_attr([r])}
+
+
+def _bias(op: TopMatMul, ctx: LoweringContext, columns: int) -> np.ndarray | None:
+    """The bias as (N,) doubles."""
+    bias = None if is_none(op.bias) else ctx.array(op.bias)
+    return None if bias is None else np.broadcast_to(bias.astype(np.float64).reshape(-1), (columns,))
+
+
+def _bias_operand(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray | None, suffix: str) -> SSAValue:
+    return ctx.none() if stored is None else ctx.weight(f"{op_name(op)}_bias_{suffix}", stored)
+
+
+def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
+    """X family, constant right: one weight scale, int32 bias with -z_in*sum(W) inside, one 32-bit multiplier.
+
+    By columns where that is asked for and one shift holds the multipliers of all.
+    """
+    x, y, w = ctx.quant(op.input), output.quant, ctx.array(op.right)
+    assert x is not None and w is not None  # held by _why_not_int8
+    columns = _column_fit(op, ctx, w, x, y)
+    largest = float(np.abs(w).max(initial=0.0).astype(np.float32))
+    scale: float | np.ndarray = largest / 127 or SMALLEST_SCALE
+    spread = scale
+    if columns is not None:
+        scale = columns.scales
+        spread = scale[:, None] if op.transposes[1] else scale
+    stored = saturate_np(round_half_away(w.astype(np.float64) / spread), "int8")
+    bias = _bias(op, ctx, shape_of(op.output)[-1])
+    int_bias = None
+    if bias is not None or x.zero_point:
+        offset = x.zero_point * _column_sums(op, ctx, stored)
+        real = np.zeros(offset.shape) if bias is None else bias / (scale * x.scale)
+        int_bias = saturate_np(round_half_away(real - offset), "int32")
+    operands = [
+        ctx.operand(op.input, "int8", op),
+        ctx.weight(value_name(op.right) + "_int8", stored),
+        _bias_operand(op, ctx, int_bias, "int32"),
+    ]
+    if columns is not None:
+        more: dict[str, Attribute] = {
+            "multipliers": ints_attr(columns.multipliers), "rshifts": ints_attr([columns.rshift]), "fuse_rq": flag(True)
+        }  # fmt: skip
+        return op.build_tpu(ctx, operands, output.element, more)
+    assert isinstance(scale, float)  # one for the matrix
+    return op.build_tpu(ctx, operands, *_rescaling(output, *best_fit(scale * x.scale / y.scale)))
+
+
+class _Columns(NamedTuple):
+    """Scale and multiplier of each column of a constant matrix, and the shift they share."""
+
+    scales: np.ndarray
+    multipliers: np.ndarray
+    rshift: int
+
+
+def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantInfo, y: QuantInfo) -> _Columns | None:
+    """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None for one scale of the whole."""
+    if not ctx.column_multipliers or prod(w.shape[:-2]) > 1:
+        return None
+    rows = w.reshape(w.shape[-2:])
+    largest = np.abs(rows).max(axis=1 if op.transposes[1] else 0).astype(np.float64)
+    scales = np.where(largest > 0, largest / 127, SMALLEST_SCALE)
+    found = common_shift(scales * x.scale / y.scale)
+    return None if found is None else _Columns(scales, *found)
+
+
+def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.ndarray:
+    """sum_k W_q[k, n] of one matrix (numerics.md 7.2); upstream reads a transposed one's bytes as K x N."""
+    wide = stored.astype(np.int64)
+    if not op.transposes[1]:
+        return wide.sum(axis=-2).reshape(-1)
+    n, k = stored.shape[-2:]
+    if stored.size != n * k:  # more than one matrix: the input has no zero point
+        return wide.sum(axis=-1).reshape(-1)[:n]
+    return ctx.quirked(op, "matmul_transposed_zp_index", wide.reshape(k, n).sum(axis=0), wide.reshape(n, k).sum(axis=1))
+
+
+def _lower_activations(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
+    """X family, two symmetric activations: one multiplier for s_in*s_right/s_out, int32 bias."""
+    x, right, y = ctx.quant(op.input), ctx.quant(op.right), output.quant
+    assert x is not None and right is not None  # held by _why_not_int8
+    bias, scale = _bias(op, ctx, shape_of(op.output)[-1]), x.scale * right.scale
+    int_bias = None if bias is None else saturate_np(round_half_away(bias / scale), "int32")
+    operands = [*(ctx.operand(v, "int8", op) for v in (op.input, op.right)), _bias_operand(op, ctx, int_bias, "int32")]
+    return op.build_tpu(ctx, operands, *_rescaling(output, *best_fit(scale / y.scale)))
+
+
+def _lower_shift(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
+    """BM1684: the weight's scale is tied to one right shift, int16 bias, multiplier 1 (numerics.md 5.4)."""
+    x, y, w = ctx.quant(op.input), ctx.quant(op.output), ctx.array(op.right)
+    assert x is not None and y is not None and w is not None  # held by _why_not_int8
+    r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
+    r, int_bias = shift_and_bias(r, _bias(op, ctx, shape_of(op.output)[-1]), y.scale)
+    stored = saturate_np(round_half_away(w.astype(np.float64) * 2.0**r * x.scale / y.scale), "int8")
+    operands = [
+        ctx.operand(op.input, "int8", op),
+        ctx.weight(value_name(op.right) + "_int8", stored),
+        _bias_operand(op, ctx, int_bias, "int16"),
+    ]
+    return op.build_tpu(ctx, operands, *_rescaling(output, 1, r))
+
+
+def _lower_qdm(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
+    """CV18xx: a QDM multiplier and shift per right matrix, to which the matrix and its bias are quantised (5.5)."""
+    right = ctx.array(op.right)
+    assert right is not None  # held by _why_not_int8
+    columns, matrices = shape_of(op.output)[-1], right.reshape(-1, *right.shape[-2:])
+    bias = _bias(op, ctx, columns)
+    th_x, th_y = threshold(op.input), threshold(op.output)
+    largest = 0.0 if bias is None else float(np.abs(bias).max())
+    fits = [
+        cv18xx_qdm(float(np.abs(w).max(initial=0.0)), th_x, th_y, max_bias=largest, convolution=False) for w in matrices
+    ]
+    stored = [cv18xx_quantize_filter(w, th_x, th_y, m, r) for w, (m, r) in zip(matrices, fits, strict=True)]
+    int_bias = None
+    if bias is not None:
+        rows = [cv18xx_quantize_bias(bias, th_y, m, r) for m, r in fits]
+        int_bias = np.stack(rows).reshape(-1) if len(rows) == 1 else np.stack(rows)
+    operands = [
+        ctx.operand(op.input, "int8", op),
+        ctx.weight(value_name(op.right) + "_int8", np.stack(stored).reshape(right.shape)),
+        _bias_operand(op, ctx, int_bias, "int32"),
+    ]
+    attributes: dict[str, Attribute] = {
+        "multipliers": ints_attr([m for m, _ in fits]), "rshifts": ints_attr([r for _, r in fits]),
+        "quant_mode": requant_mode("QDM"),
+    }  # fmt: skip
+    return op.build_tpu(ctx, operands, output.element, attributes)
+
+
+_LOWER: dict[str, Callable[[TopMatMul, LoweringContext, Output], SSAValue]] = {
+    "multiplier": _lower_multiplier, "shift": _lower_shift, "qdm": _lower_qdm
+}  # fmt: skip
+"""The integer form with a constant right operand, by how the chip requants."""

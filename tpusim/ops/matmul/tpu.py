@@ -1,0 +1,254 @@
+"""`tpu.MatMul`: exact integer or float products, their slices, and the MM2 command (numerics.md 9.2)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels import matmul as kernels
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, NoneType, TensorType
+from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
+from tpusim.ir.modes import RequantModeAttr
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import align, ceil_div
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    GroupType,
+    ReorderContext,
+    Shape,
+    TensorSlice,
+    TpuOp,
+    Window,
+    is_none,
+)
+from tpusim.ops.families import (
+    broadcast_shape,
+    emit_limit,
+    is_set,
+    limited,
+    relu_of,
+    value_dtype,
+    zero_point,
+)
+from tpusim.ops.logical import EVERY_TYPE, WHOLE
+from tpusim.ops.structure import TopWeight
+
+MANY_TILES = 200
+"""Tiles of a product above which its int32 results are kept for one row of lanes only (layer_group.md 9.3)."""
+
+
+def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias: Shape | None) -> Shape:
+    """(..., M, N) of (..., M, K) x (..., K, N), each transposed on request. Raises ValueError if they do not fit."""
+    if len(left) < 2 or len(right) < 2:
+        raise ValueError(f"operands of rank 2 or more are required, got {left} and {right}")
+    m, k = left[-2:][::-1] if transposes[0] else left[-2:]
+    inner, n = right[-2:][::-1] if transposes[1] else right[-2:]
+    if k != inner:
+        raise ValueError(f"equal inner extents are required, got {left} x {right} (after the transposes)")
+    if bias is not None and prod(bias) != n:
+        raise ValueError(f"a bias of {n} elements is required, got {bias}")
+    return (*broadcast_shape([left[:-2], right[:-2]]), m, n)
+
+
+@irdl_op_definition
+class TpuMatMul(TpuOp):
+    """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or f32; weights stay (K, N) in global memory.
+
+    quant_mode QDM (CV18xx): the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
+    biases per right matrix. fuse_rq: a multiplier per column, one shift; after weight-reorder the multipliers are the
+    operand `multi`, N int32 (numerics.md 5.1).
+    """
+
+    name = "tpu.MatMul"
+    GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
+
+    input = operand_def(TensorType)
+    right = operand_def(TensorType)
+    bias = operand_def(TensorType | NoneType)
+    multi = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    left_transpose = opt_attr_def(BoolAttr)
+    right_transpose = opt_attr_def(BoolAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    multipliers = opt_attr_def(ArrayAttr)
+    rshifts = opt_attr_def(ArrayAttr)
+    quant_mode = opt_attr_def(RequantModeAttr)
+    fuse_rq = opt_attr_def(BoolAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def qdm(self) -> bool:
+        """Whether the requant is CV18xx's."""
+        return self.quant_mode is not None and self.quant_mode.data == "QDM"
+
+    @property
+    def _matrices(self) -> Shape:
+        """The batch axes of the right operand if each of its matrices has a requant of its own, else none."""
+        several = self.qdm and self.multipliers is not None and len(ints(self.multipliers)) > 1
+        return shape_of(self.right)[:-2] if several else ()
+
+    @property
+    def transposes(self) -> tuple[bool, bool]:
+        """(left, right)."""
+        return is_set(self.left_transpose), is_set(self.right_transpose)
+
+    @property
+    def scaling(self) -> tuple[int, int] | None:
+        """(multiplier, right shift), None in float; a multiplier of 1 where the columns have their own."""
+        if self.rshifts is None:
+            return None
+        if is_set(self.fuse_rq) or self.multipliers is None:
+            return 1, ints(self.rshifts)[0]
+        return ints(self.multipliers)[0], ints(self.rshifts)[0]
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(..., M, N)."""
+        bias = None if is_none(self.bias) else shape_of(self.bias)
+        if bias is not None and self._matrices:
+            if bias[:-1] != (prod(self._matrices),):
+                raise ValueError(
+                    f"a bias row for each of {prod(self._matrices)} right matrices is required, got {bias}"
+                )
+            bias = bias[-1:]
+        return (product_shape(shape_of(self.input), shape_of(self.right), self.transposes, bias),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Integers: exact product, bias, relu, one requant (numerics.md 9.2)."""
+        x, w, b, *multi = operands
+        bias, relu = None if b is None else b.reshape(-1), relu_of(self)
+        left, right = self.transposes
+        if self.scaling is None:
+            y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu)
+            return (limited(y, self),)
+        m: Array
+        m, r = self.scaling
+        if is_set(self.fuse_rq):
+            m = multi[0].reshape(-1) if multi else np.array(ints(self.attributes["multipliers"]), np.int64)
+        if self._matrices:
+            rows = (*self._matrices, 1, 1)
+            m, r = (
+                np.array(ints(a), np.int64).reshape(rows) for a in (self.multipliers, self.rshifts) if a is not None
+            )
+            bias = None if b is None else b.reshape(*self._matrices, 1, -1)
+        y = kernels.matmul_int(
+            x, w, bias, m, r, zero_point(self.output), left_transpose=left, right_transpose=right,
+            do_relu=relu, out_dtype=value_dtype(self.output), requant="qdm" if self.qdm else "multiply_shift",
+        )  # fmt: skip
+        return (y,)
+
+    def macs(self) -> int:
+        """Out * K."""
+        return prod(shape_of(self.output)) * shape_of(self.input)[-2 if self.transposes[0] else -1]
+
+    # ----------------------------------------------------------------------------------------------------- local memory
+
+    def reorder_weights(self, ctx: ReorderContext) -> None:
+        """The bias of a product that may be local gets the left operand's rank: its elements lie along the columns."""
+        rank = len(shape_of(self.input))
+        if is_set(self.fuse_rq) and self.multipliers is not None:
+            m = np.array(ints(self.multipliers), np.int32)
+            row = (1,) * (rank - 1) + (m.size,)
+            self.operands = [*self.operands[:3], ctx.weight(f"{op_name(self)}_multi", m.reshape(row))]
+            del self.attributes["multipliers"]
+        data = None if is_none(self.bias) else ctx.array(self.bias)
+        if data is not None and rank > 2 and ctx.chip.whole_axes_local:
+            shape = (1,) * (rank - 1) + (data.size,)
+            self.operands[2] = ctx.weight(f"{value_name(self.bias)}_rank{rank}", data.reshape(shape))
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local: 3-D x 3-D; 4-D with dim1 < dim2, or 5-D with dim1 < dim3, x 2-D; f32 is refused (layer_group.md 2)."""
+        left, right = shape_of(self.input), shape_of(self.right)
+        if not chip.whole_axes_local:
+            return f"a matrix product has no local form on {chip.name}"
+        if value_dtype(self.input) == "float32":
+            return "matrix product in float"
+        ranks = len(left), len(right)
+        few_channels = ranks in ((4, 2), (5, 2)) and left[1] < left[len(left) - 2]
+        if ranks != (3, 3) and not few_channels:
+            kind = "2-D" if ranks == (2, 2) else "batched"
+            return f"{kind} matrix product {left} x {right}; local are 3-D x 3-D, and 4-D or 5-D of few channels x 2-D"
+        if isinstance(self.input.owner, TopWeight):
+            return "the left operand is constant"
+        if not is_none(self.bias) and (not isinstance(self.bias.owner, TopWeight) or len(shape_of(self.bias)) == 1):
+            return "the bias is not constant"
+        return None
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """NORMAL, 3D: 3-D x 3-D. MM: not both transposed. SMALL_C: a right matrix without batch, left not transposed.
+
+        Decision: SMALL_C joins batch and rows of the left operand, which only one right matrix for all rows permits.
+        """
+        left, right = self.transposes
+        if kind is GroupType.SMALL_C:
+            if left or prod(shape_of(self.right)[:-2]) > 1:
+                return f"SMALL_C groups multiply rows by one matrix, got {shape_of(self.right)}"
+        elif len(shape_of(self.input)) > 3:
+            return f"a product of rank {len(shape_of(self.input))} runs in SMALL_C groups only"
+        if kind is GroupType.MM and left and right:
+            return "both operands are transposed"
+        return super().why_not_in(kind, chip)
+
+    def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
+        """Batches; rows in MM and SMALL_C groups (layer_group.md 4).
+
+        Decision: not the rows of a transposed left operand, which are its columns.
+        """
+        if axis == "c":
+            return kind in (GroupType.MM, GroupType.SMALL_C) and not self.transposes[0]
+        return axis == "n"
+
+    def can_slice(self, axis: Axis) -> bool:
+        """As in a NORMAL group."""
+        return self.can_slice_in(axis, GroupType.NORMAL)
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """Batches as the result; rows of the left operand too; all else is needed whole (layer_group.md 7.1)."""
+        if axis == "n" or (axis == "c" and operand == 0 and not self.transposes[0]):
+            return window
+        return WHOLE
+
+    def splits_weight(self, operand: int) -> bool:
+        """The right matrices of a batched product (layer_group.md 7.5)."""
+        return operand == 1 and prod(shape_of(self.right)[:-2]) > 1
+
+    def holds_operand(self, operand: int) -> bool:
+        """A right matrix that all slices need is loaded once (layer_group.md 7.1)."""
+        return operand == 1
+
+    def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """int8: one int32 row of results per row of lanes (layer_group.md 9.3)."""
+        del inputs
+        if self.scaling is None:
+            return 0
+        _, rows, columns, _ = output.shape
+        if ceil_div(rows, chip.eu_elements(1)) * ceil_div(columns, 4) > MANY_TILES:
+            rows = min(rows, chip.lanes)
+        return 4 * ceil_div(rows, chip.lanes) * align(columns, chip.eu_elements(4))
+
+    # ---------------------------------------------------------------------------------------------------------- codegen
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One MM2 with bias, relu and requant."""
+        left, right = self.transposes
+        requant, several = None, tuple[isa.Requant, ...]()
+        multipliers = ctx.input(3) if self.multi else None
+        if is_set(self.fuse_rq) and self.scaling is not None:
+            requant = isa.Requant(1, self.scaling[1], zero_point(self.output))
+        elif self.scaling is not None and self.multipliers is not None and self.rshifts is not None:
+            mode, zero = "qdm" if self.qdm else "shift", zero_point(self.output)
+            pairs = zip(ints(self.multipliers), ints(self.rshifts), strict=True)
+            several = tuple(isa.Requant(m, r, zero, mode=mode) for m, r in pairs)
+            requant, several = (several[0], ()) if len(several) == 1 else (None, several)
+        ctx.emit(
+            isa.MatMul, left=ctx.input(0), right=ctx.input(1), bias=None if is_none(self.bias) else ctx.input(2),
+            output=ctx.output(), left_transpose=left, right_transpose=right, requant=requant, requants=several,
+            relu=relu_of(self), multipliers=multipliers,
+        )  # fmt: skip
+        emit_limit(ctx, self)

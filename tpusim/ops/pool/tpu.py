@@ -1,0 +1,166 @@
+"""`tpu.Pool2D`, and what it shares with the pool of volumes: attributes, exact functions, the PorD command."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tpusim_kernels import pool as kernels
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, TensorType
+from xdsl.ir import Attribute
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, ints
+from tpusim.ir.modes import PoolModeAttr, RoundModeAttr
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.isa.region import View
+from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window
+from tpusim.ops.families import (
+    clip,
+    conv_extent,
+    emit_limit,
+    is_set,
+    limited,
+    relu_of,
+    value_dtype,
+    window_need,
+    window_pads,
+    zero_point,
+)
+
+
+def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]) -> Shape:
+    """(n, c, oh, ow) or (n, c, od, oh, ow). Raises ValueError if a window does not fit, or lies in padding alone."""
+    axes = len(kernel)
+    if len(x) != 2 + axes or axes not in (2, 3):
+        raise ValueError(f"an input (n, c, h, w) or (n, c, d, h, w) and a kernel to it are required, got {x}, {kernel}")
+    found: list[int] = []
+    for i in range(axes):
+        out = conv_extent(x[2 + i], kernel[i], strides[i], pads[i], pads[axes + i])
+        if pads[i] >= kernel[i] or (out - 1) * strides[i] - pads[i] >= x[2 + i]:
+            raise ValueError(f"pads below the kernel {list(kernel)} are required, got {list(pads)}")
+        found.append(out)
+    return x[0], x[1], *found
+
+
+def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dict[str, Any]:
+    """kernel, strides, pads as the kernels take them."""
+    return {"kernel": ints(kernel), "strides": ints(strides), "pads": ints(pads)}
+
+
+class PoolTpu(TpuOp):
+    """pool_mode "Max" (any stored type) or "Avg" (float; integers with one requant, or with a real scale).
+
+    first_round_mode HalfUp (CV18xx): the average is rounded half up and requantised in f32 (numerics.md 4.4, 9.6).
+    """
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    pool_mode = attr_def(PoolModeAttr)
+    kernel_shape = attr_def(ArrayAttr)
+    strides = attr_def(ArrayAttr)
+    pads = attr_def(ArrayAttr)
+    count_include_pad = opt_attr_def(BoolAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+    multiplier = opt_attr_def(IntegerAttr)
+    rshift = opt_attr_def(IntegerAttr)
+    scale = opt_attr_def(FloatAttr)
+    offset = opt_attr_def(FloatAttr)
+    first_round_mode = opt_attr_def(RoundModeAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """kernel, strides, pads (befores, then afters)."""
+        return pool_geometry(self.kernel_shape, self.strides, self.pads)
+
+    @property
+    def scaling(self) -> tuple[int, int] | None:
+        """(multiplier, right shift), None without requant."""
+        if self.multiplier is None or self.rshift is None:
+            return None
+        return self.multiplier.value.data, self.rshift.value.data
+
+    @property
+    def half_up(self) -> bool:
+        """Whether the average is rounded half up."""
+        return self.first_round_mode is not None and self.first_round_mode.data == "HalfUp"
+
+    def _requant(self, m: int, r: int) -> isa.Requant:
+        return isa.Requant(m, r, mode="f32" if self.half_up else "shift")
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(n, c, oh, ow) or (n, c, od, oh, ow)."""
+        return (pool_shape(shape_of(self.input), **self.geometry),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Max of the stored values; Avg: sum*kernel/count rounded half away, then the requant (numerics.md 9.6).
+
+        Padding of a maximum never wins, but is the zero point where there is one.
+        """
+        x, relu = operands[0], relu_of(self)
+        if self.pool_mode.data == "Max":
+            padding = zero_point(self.input) or None
+            return (limited(kernels.maxpool2d(x, padding, **self.geometry, do_relu=relu), self),)
+        counted = is_set(self.count_include_pad)
+        if self.scale is not None and self.offset is not None:
+            y = kernels.avgpool2d_asym(
+                x, self.scale.value.data, self.offset.value.data, zero_point(self.input), zero_point(self.output),
+                **self.geometry, count_include_pad=counted, do_relu=relu, out_dtype=value_dtype(self.output),
+            )  # fmt: skip
+            return (y,)
+        if self.scaling is None:
+            y = kernels.avgpool2d_float(x, **self.geometry, count_include_pad=counted, do_relu=relu)
+            return (limited(y, self),)
+        dtype = value_dtype(self.output)
+        y = kernels.avgpool2d_int(
+            x, *self.scaling, **self.geometry, count_include_pad=counted, do_relu=relu, out_dtype=dtype,
+            first_round="half_up" if self.half_up else "half_away",
+        )  # fmt: skip
+        return (y,)
+
+    def emit_pool(self, ctx: EmitContext, x: View, pads: tuple[int, ...]) -> None:
+        """PorD over `x`, and a minimum for a float limit."""
+        g = self.geometry
+        ctx.emit(
+            isa.Pool, mode=self.pool_mode.data.lower(), input=x, output=ctx.output(), kernel=g["kernel"],
+            strides=g["strides"], pads=pads, count_include_pad=is_set(self.count_include_pad), relu=relu_of(self),
+            requant=None if self.scaling is None else self._requant(*self.scaling),
+            first_rounding="half_up" if self.half_up else "half_away",
+            scale=self.scale.value.data if self.scale else 0.0, offset=self.offset.value.data if self.offset else 0.0,
+            pad_value=zero_point(self.input), zero_point=zero_point(self.output),
+        )  # fmt: skip
+        emit_limit(ctx, self)
+
+
+@irdl_op_definition
+class TpuPool2D(PoolTpu):
+    """`tpu.Pool2D`: windows of an image (n, c, h, w)."""
+
+    name = "tpu.Pool2D"
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Strides within the chip's limit (layer_group.md 2), pads within the command's."""
+        if max(self.geometry["strides"]) > chip.max_stride:
+            return f"stride {max(self.geometry['strides'])} above {chip.max_stride}"
+        return "pads above 15" if max(self.geometry["pads"]) > 15 else None
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""
+        del operand
+        if axis not in ("h", "w"):
+            return window
+        i, g = ("h", "w").index(axis), self.geometry
+        return window_need(window, g["kernel"][i], g["strides"][i], g["pads"][i])
+
+    def emit(self, ctx: EmitContext) -> None:
+        """PorD pooling of this slice; its pads are what the slice's window has outside the image."""
+        out, x, g = ctx.output_slice(), TensorSlice.whole(shape_of(self.input)), self.geometry
+        needs = [
+            window_need(window, g["kernel"][i], g["strides"][i], g["pads"][i])
+            for i, window in enumerate((out.h, out.w))
+        ]
+        rows, columns = clip(needs[0], x.h[1]), clip(needs[1], x.w[1])
+        (top, bottom), (left, right) = window_pads(needs[0], rows), window_pads(needs[1], columns)
+        self.emit_pool(ctx, ctx.input(0, h=rows, w=columns), (top, left, bottom, right))

@@ -1,0 +1,118 @@
+"""`tpu.RequantIntAxis`: the requant of int32 accumulators by one multiplier, shift and zero point per channel.
+
+It follows an INT8 Deconv or Conv3D on chips with requant multipliers (numerics.md 6, 9.1). Until weight-reorder the
+multipliers and shifts are attributes and the zero point is that of the result; weight-reorder packs them into the words
+the chip reads, three or two per channel (DN-10).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from tpusim_kernels import arith as kernels
+from xdsl.dialects.builtin import ArrayAttr, NoneType, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr, op_name
+from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
+from tpusim.ir.types import shape_of
+from tpusim.isa import commands as isa
+from tpusim.ops.base import Array, Axis, EmitContext, LoweringContext, ReorderContext, Shape, TopOp, TpuOp, Window
+from tpusim.ops.families import value_dtype, zero_point
+
+PACKED_WORDS = 2
+"""Words per channel where shift and zero point share one; such a table is compact in local memory (hardware.md 2.3)."""
+
+
+@irdl_op_definition
+class TpuRequantIntAxis(TpuOp):
+    """`tpu.RequantIntAxis`: sat(z_out + RSR(q*m[c], r[c], HALF_AWAY)), channels on axis 1.
+
+    input int32 (n, c, ...); table none, or int32 (1, c, 1, words) after weight-reorder; multiplier, rshift: one per
+    channel, gone after weight-reorder. quant_mode and round_mode say what it always does.
+    """
+
+    name = "tpu.RequantIntAxis"
+
+    input = operand_def(TensorType)
+    table = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    multiplier = opt_attr_def(ArrayAttr)
+    rshift = opt_attr_def(ArrayAttr)
+    quant_mode = opt_attr_def(RequantModeAttr)
+    round_mode = opt_attr_def(RoundModeAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The operand's shape."""
+        shape = shape_of(self.input)
+        for values in (self.multiplier, self.rshift):
+            if values is not None and len(ints(values)) != shape[1]:
+                raise ValueError(f"one multiplier and shift for each of {shape[1]} channels is required")
+        return (shape,)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Exact integers."""
+        x, table = operands
+        m, r = self._unpacked(np.asarray(table)) if table is not None else self._constants()
+        y = kernels.requant_int(x, m, r, 0, zero_point(self.output), out_dtype=value_dtype(self.output))
+        return (y,)
+
+    def _constants(self) -> tuple[np.ndarray, np.ndarray]:
+        assert self.multiplier is not None and self.rshift is not None  # until weight-reorder
+        return np.array(ints(self.multiplier), np.int64), np.array(ints(self.rshift), np.int64)
+
+    def _unpacked(self, table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        words = table.reshape(table.shape[1], -1)
+        left = words[:, 1]
+        if words.shape[1] == PACKED_WORDS:
+            left = (left & 0xFF).astype(np.uint8).view(np.int8)
+        return words[:, 0].astype(np.int64), -left.astype(np.int64)
+
+    def needs_concrete_weights(self) -> bool:
+        """A packed table is unpacked on the host."""
+        return isinstance(self.table.type, TensorType)
+
+    def reorder_weights(self, ctx: ReorderContext) -> None:
+        """Words (m, -r, z), or (m, -r in the low byte and z in the high half) (numerics.md 6, DN-10)."""
+        m, r = self._constants()
+        zero = np.full_like(m, zero_point(self.output))
+        words = [m, -r, zero] if ctx.chip.requant_words > PACKED_WORDS else [m, (-r & 0xFF) | (zero & 0xFFFF) << 16]
+        table = np.stack(words, axis=1).astype(np.uint64).astype(np.uint32).view(np.int32)
+        self.operands[1] = ctx.weight(op_name(self) + "_requant", table.reshape(1, len(m), 1, -1))
+        for key in ("multiplier", "rshift"):
+            del self.attributes[key]
+
+    # local memory
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Element-wise (DL-02)."""
+        del chip
+        return None if len(shape_of(self.input)) <= 5 else "rank above 5"
+
+    def compact_operands(self) -> tuple[int, ...]:
+        """The table, where it has two words per channel (hardware.md 2.3)."""
+        return (1,) if shape_of(self.table)[-1] == PACKED_WORDS else ()
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """The input's window is the output's; of the table the channels are, and all their words."""
+        if operand == 0 or axis == "c":
+            return window
+        return (0, shape_of(self.table)[-1]) if axis == "w" else (0, 1)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """RQ rq1 with one row of parameters per channel."""
+        ctx.emit(isa.ChannelRescale, input=ctx.input(0), table=ctx.input(1), output=ctx.output())
+
+
+def requantised_axis(
+    ctx: LoweringContext, op: TopOp, accumulators: SSAValue, multiplier: np.ndarray, rshift: np.ndarray
+) -> SSAValue:
+    """The result of `op` from its int32 accumulators, under the op's name and with the op's stored type."""
+    attributes: dict[str, Attribute] = {
+        "multiplier": ints_attr(multiplier), "rshift": ints_attr(rshift),
+        "quant_mode": requant_mode("MultiplierShift"), "round_mode": round_mode("HalfAwayFromZero"),
+    }  # fmt: skip
+    element, shape = ctx.quantised_type(op.results[0]), shape_of(accumulators)
+    return ctx.build(TpuRequantIntAxis, [accumulators, ctx.none()], attributes, element, shape, op_name(op))

@@ -1,0 +1,96 @@
+"""Views of tensors: slices in local memory and in global memory (spec/hardware.md 2.1, 2.5)."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.types import element_of, shape_of
+from tpusim.isa.layout import dense_strides, element_bytes, lmem_strides
+from tpusim.isa.region import View, itemsize
+from tpusim.ops.base import Shape, TensorSlice, Window
+from tpusim.ops.families import command_dtype
+from tpusim.ops.logical import Extents
+
+Transfer = tuple[View, View]
+
+
+def gmem_view(value: SSAValue, address: int, chip: ChipSpec, *, constant: bool) -> View:
+    """The whole tensor in its own rank; activations are 4N/2N on a chip with batch packing."""
+    dtype = command_dtype(element_of(value))
+    factor = 1 if constant else chip.batch_factor(itemsize(dtype))
+    return View("gmem", address, shape_of(value), dtype, "dense", interleave=factor)
+
+
+def lmem_view(value: SSAValue, address: int, shape: Shape, chip: ChipSpec, *, constant: bool, aligned: bool) -> View:
+    """A slice of (n, c, h, w) elements at an LMEM address."""
+    dtype = command_dtype(element_of(value))
+    factor = 1 if constant else chip.batch_factor(itemsize(dtype))
+    return View("lmem", address, shape, dtype, "aligned" if aligned else "compact", interleave=factor)
+
+
+def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec) -> View:
+    """The part `want` of the slice `have` that `view` holds; the view itself if that is all of it."""
+    if have == want:
+        return view
+    n, row, h, w = lmem_strides(view, chip)
+    offset = (
+        (want.d[0] - have.d[0]) * have.n[1] * n
+        + (want.n[0] - have.n[0]) // view.interleave * n
+        + (want.h[0] - have.h[0]) * h
+        + (want.w[0] - have.w[0]) * w
+        + (want.c[0] - have.c[0]) // chip.lanes * row
+    )
+    return View(
+        "lmem", view.address + offset * element_bytes(view), want.shape, view.dtype, "strided",
+        strides=(n, row, h, w), interleave=view.interleave,
+    )  # fmt: skip
+
+
+def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chip: ChipSpec) -> Iterator[Transfer]:
+    """(in global memory, in local memory) of a slice: one pair, or in a 3D group one per depth or batch.
+
+    With d_slice <= n_slice every depth moves with n as its batch, else every image with d as its batch (hardware.md
+    2.1).
+    """
+    start, strides = (part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]), dense_strides(lengths)
+    unit, words = element_bytes(whole), (start[0] // whole.interleave, *start[1:])
+    address = whole.address + sum(i * stride for i, stride in zip(words, strides, strict=True)) * unit
+    n_step, c_step, d_step, h_step, w_step = strides
+    if lengths[2] == 1:
+        yield _part(whole, address, part.shape, lengths, (n_step, c_step, h_step, w_step)), local
+        return
+    image, (batches, depths) = part.shape[1:], (part.n[1], part.d[1])
+    pitch, row, h, w = lmem_strides(local, chip)
+    if depths <= batches:
+        for d in range(depths):
+            source = replace(
+                whole, address=address + d * d_step * unit, shape=(batches, *image), layout="strided",
+                strides=(n_step, c_step, h_step, w_step),
+            )  # fmt: skip
+            yield source, replace(local, address=local.address + d * batches * pitch * unit, shape=(batches, *image))
+        return
+    for n in range(batches):
+        source = replace(
+            whole, address=address + n * n_step * unit, shape=(depths, *image), layout="strided",
+            strides=(d_step, c_step, h_step, w_step),
+        )  # fmt: skip
+        target = replace(
+            local, address=local.address + n * pitch * unit, shape=(depths, *image), layout="strided",
+            strides=(batches * pitch, row, h, w),
+        )  # fmt: skip
+        yield source, target
+
+
+def _part(whole: View, address: int, shape: Shape, lengths: Extents, strides: tuple[int, ...]) -> View:
+    """The window of a dense tensor without depth as (n, c, h, w)."""
+    n, c, _, h, w = lengths
+    if shape == (n, c, h, w):
+        return replace(whole, shape=shape)
+    return replace(whole, address=address, shape=shape, layout="strided", strides=strides)
+
+
+def inside(inner: Window, outer: Window) -> bool:
+    """Whether a window lies in another."""
+    return outer[0] <= inner[0] and inner[0] + inner[1] <= outer[0] + outer[1]

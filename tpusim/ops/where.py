@@ -1,0 +1,232 @@
+"""Selection: `top.Where` and `tpu.Where` (numerics.md 3.3 step 8, 9.0, 17.2 where_const_no_round_mode)."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels import logic as kernels
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, op_name, value_name
+from tpusim.ir.types import shape_of, uniform_of
+from tpusim.isa import commands as isa
+from tpusim.isa.region import View
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    FloatMode,
+    FloatRule,
+    GroupType,
+    ImportContext,
+    LoweringContext,
+    NumberMode,
+    OnnxNode,
+    QuantInfo,
+    RangeRule,
+    Shape,
+    TopOp,
+    TpuOp,
+    is_none,
+    reads_indices,
+)
+from tpusim.ops.compare import rank_of, real_operand
+from tpusim.ops.families import broadcast_shape, broadcast_why_global, is_set, mixed_depth, value_dtype
+
+
+def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
+    """Shapes of the operands that are tensors."""
+    return [shape_of(v) for v in operands if not is_none(v)]
+
+
+@irdl_op_definition
+class TpuWhere(TpuOp):
+    """`tpu.Where`: the bytes (floats) of tbrn where cond is not 0, else of fbrn; a constant branch is `none`."""
+
+    name = "tpu.Where"
+
+    cond = operand_def(TensorType)
+    tbrn = operand_def(TensorType | NoneType)
+    fbrn = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    x_is_const = opt_attr_def(BoolAttr)
+    y_is_const = opt_attr_def(BoolAttr)
+    x_const_val = attr_def(FloatAttr)
+    y_const_val = attr_def(FloatAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the condition and the branches that are tensors."""
+        return (broadcast_shape(_shapes(self.operands)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """A selection."""
+        kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
+        numbers = (self.x_const_val.value.data, self.y_const_val.value.data)
+        rank = len(shape_of(self.output))
+        branches: list[Array] = [
+            np.full((1,) * rank, number, kind) if x is None else x
+            for x, number in zip(operands[1:], numbers, strict=True)
+        ]
+        return (kernels.where(operands[0], *branches),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Operands of equal rank, up to 4, as binary ops (layer_group.md 2)."""
+        del chip
+        return broadcast_why_global(_shapes(self.operands))
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """3D: n and d, which lie along one axis there, broadcast both or none."""
+        if kind is GroupType.GROUP_3D and (why := mixed_depth(_shapes(self.operands))) is not None:
+            return f"{self.name} {why}"
+        return super().why_not_in(kind, chip)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """One AR selection."""
+        numbers = (self.x_const_val.value.data, self.y_const_val.value.data)
+        branches: list[View | float] = [
+            number if is_none(value) else ctx.input(i)
+            for i, (value, number) in enumerate(zip((self.tbrn, self.fbrn), numbers, strict=True), 1)
+        ]
+        ctx.emit(
+            isa.Where, condition=ctx.input(0), on_true=branches[0], on_false=branches[1], output=ctx.output()
+        )  # fmt: skip
+
+
+@irdl_op_definition
+class TopWhere(TopOp):
+    """`top.Where`: tbrn where cond is not 0, else fbrn; a scalar constant branch is x_const_val or y_const_val."""
+
+    name = "top.Where"
+    ONNX: ClassVar[tuple[str, ...]] = ("Where",)
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
+    RANGE: ClassVar[RangeRule] = RangeRule(select=True)
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
+
+    cond = operand_def(TensorType)
+    tbrn = operand_def(TensorType | NoneType)
+    fbrn = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    x_is_const = opt_attr_def(BoolAttr)
+    y_is_const = opt_attr_def(BoolAttr)
+    x_const_val = attr_def(FloatAttr)
+    y_const_val = attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Where; tensors and constants in any mix, numpy broadcasting."""
+        rank = rank_of(ctx, node.inputs)
+        shape = broadcast_shape([_onnx_shape(ctx, name) for name in node.inputs])
+        operands = [real_operand(ctx, node, node.inputs[0], rank)]
+        attributes: dict[str, Attribute] = {}
+        for key, name in zip("xy", node.inputs[1:], strict=True):
+            constant = ctx.constant(name)
+            scalar = constant is not None and constant.size == 1
+            attributes[f"{key}_is_const"] = flag(scalar)
+            attributes[f"{key}_const_val"] = float_attr(float(constant.reshape(-1)[0]) if scalar else 0.0)  # type: ignore[union-attr]
+            operands.append(ctx.none() if scalar else real_operand(ctx, node, name, rank))
+        if broadcast_shape(_shapes(operands)) != shape:
+            raise node.refuse(f"a condition or a branch of the result's rank {len(shape)} is required")
+        return ctx.build(cls, operands, attributes, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Broadcast of the condition and the branches that are tensors."""
+        return (broadcast_shape(_shapes(self.operands)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32 selection."""
+        rank = len(shape_of(self.output))
+        branches: list[Array] = [
+            np.full((1,) * rank, number, np.float32) if x is None else x
+            for x, number in zip(operands[1:], self._numbers, strict=True)
+        ]
+        return (kernels.where(operands[0], *branches),)
+
+    @property
+    def _numbers(self) -> tuple[float, float]:
+        return self.x_const_val.value.data, self.y_const_val.value.data
+
+    def constant_branches(self) -> tuple[float, ...]:
+        """The scalar constants it selects."""
+        flags = (is_set(self.x_is_const), is_set(self.y_is_const))
+        return tuple(number for number, given in zip(self._numbers, flags, strict=True) if given)
+
+    def flops(self) -> int:
+        """One per element (DN-27)."""
+        return int(np.prod(shape_of(self.output)))
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Where on bytes if every branch has the output's scale and zero point, else in float."""
+        attributes = dict(self.attributes)
+        shape, name = shape_of(self.output), op_name(self)
+        if ctx.mode(self) == "int8":
+            out, why = ctx.quant(self.output), self._why_not_int8(ctx)
+            if why is None and out is not None:
+                for key, number in zip("xy", self._numbers, strict=True):
+                    if is_set(self.x_is_const if key == "x" else self.y_is_const):
+                        stored = self._rounded(ctx, np.array(number), out)
+                        attributes[f"{key}_const_val"] = float_attr(float(stored))
+                branches = [self._stored(ctx, value, out) for value in (self.tbrn, self.fbrn)]
+                operands = [self._condition(ctx, "int8"), *branches]
+                return ctx.build(TpuWhere, operands, attributes, ctx.quantised_type(self.output), shape, name)
+            ctx.fallback(self, why or "the output is not calibrated")
+            if ctx.chip.requant == "qdm":
+                ctx.decision(self, "DN-13")
+        mode = ctx.float_mode(self)
+        branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
+        operands = [self._condition(ctx, mode), *branches]
+        return ctx.build(TpuWhere, operands, attributes, ctx.float_type(self), shape, name)
+
+    def _condition(self, ctx: LoweringContext, mode: NumberMode) -> SSAValue:
+        """The condition; a constant one as bytes 0 and 1 beside bytes."""
+        constant = ctx.array(self.cond)
+        if constant is None or mode != "int8":
+            return ctx.operand(self.cond, mode, self)
+        return ctx.weight(value_name(self.cond) + "_uint8", (constant != 0).astype(np.uint8))
+
+    def _stored(self, ctx: LoweringContext, value: SSAValue, out: QuantInfo) -> SSAValue:
+        """A branch as the output's integers: constants sat(round-half-away(c/s + z)) (numerics.md 9.0)."""
+        if is_none(value):
+            return ctx.none()
+        constant = ctx.array(value)
+        if constant is None:
+            return ctx.operand(value, "int8", self)
+        return ctx.weight(value_name(value) + "_" + out.dtype, self._rounded(ctx, constant, out))
+
+    def _rounded(self, ctx: LoweringContext, constant: np.ndarray, out: QuantInfo) -> np.ndarray:
+        """sat(c/s + z), rounded half away from zero, or half up with the quirk off."""
+        real = np.asarray(constant.astype(np.float64) / out.scale + out.zero_point)
+        theirs, ours = (saturate_np(v, out.dtype) for v in (round_half_away(real), np.floor(real + 0.5)))
+        return ctx.quirked(self, "where_const_no_round_mode", theirs, ours)
+
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """Indices are selected exactly."""
+        del chip, wanted
+        return reads_indices(self)
+
+    def _why_not_int8(self, ctx: LoweringContext) -> str | None:
+        out = ctx.quant(self.output)
+        if reads_indices(self):
+            return "indices are selected in f32"
+        if ctx.chip.requant == "qdm":
+            return "this chip has no integer form of it (numerics.md 9.0)"
+        if ctx.array(self.cond) is None:
+            condition = ctx.quant(self.cond)
+            if condition is None:
+                return "the condition is not calibrated"
+            if condition.zero_point:
+                return "the condition's bytes are not 0 where it is false"
+        for value in (self.tbrn, self.fbrn):
+            if is_none(value) or ctx.array(value) is not None:
+                continue
+            if ctx.quant(value) != out:
+                return f"branch '{value_name(value)}' has another scale or zero point than the output (numerics.md 9.0)"
+        return None
+
+
+def _onnx_shape(ctx: ImportContext, name: str) -> Shape:
+    constant = ctx.constant(name)
+    return shape_of(ctx.value(name)) if constant is None else constant.shape

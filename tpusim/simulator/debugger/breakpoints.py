@@ -1,0 +1,112 @@
+"""Where to stop: a breakpoint is a set of commands, found once when it is made.
+
+The machine stops before such a command. By op, by engine and id, by address (exact bytes, of one lane or all), by
+tensor: the commands that write it or read it while memory still holds it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tpusim.errors import ConfigError
+from tpusim.isa.commands import Engine
+from tpusim.isa.stream import Location, Program
+from tpusim.simulator.debugger.accesses import Access, Accesses, ByteRange, Placed
+from tpusim.simulator.stored import completions
+
+
+@dataclass(frozen=True)
+class Breakpoint:
+    """Stop before any of `commands` (indices in the program)."""
+
+    number: int
+    what: str
+    commands: frozenset[int]
+    enabled: bool = True
+
+    def __repr__(self) -> str:
+        count = len(self.commands)
+        off = "" if self.enabled else ", off"
+        return f"{self.number}: {self.what} ({count} command{'s' * (count != 1)}{off})"
+
+
+def some(names: Iterable[str], limit: int = 8) -> str:
+    """The first of these names, for a message."""
+    known = list(dict.fromkeys(names))
+    return ", ".join(known[:limit]) + (" ..." if len(known) > limit else "")
+
+
+def by_op(program: Program, op: str) -> frozenset[int]:
+    """The commands of an op. Raises ConfigError."""
+    found = frozenset(i for i, command in enumerate(program.commands) if command.op == op)
+    if not found:
+        raise ConfigError(f"no command of op '{op}'; ops are {some(c.op for c in program.commands)}")
+    return found
+
+
+def by_id(program: Program, engine: Engine, number: int, core: int) -> frozenset[int]:
+    """The command of an engine of a core with this id. Raises ConfigError."""
+    queue = {c.id: i for i, c in enumerate(program.commands) if (c.engine, c.core) == (engine, core)}
+    found = frozenset(i for one, i in queue.items() if one == number)
+    if not found:
+        name = f"{engine} of core {core}" if core else engine
+        raise ConfigError(f"no command {engine} {number}; the {name} queue has commands 1 to {max(queue, default=0)}")
+    return found
+
+
+def by_address(accesses: Accesses, wanted: ByteRange, access: Access) -> frozenset[int]:
+    """The commands that read or write a byte of the range. Raises ConfigError if there are none."""
+    found = accesses.touching(wanted, access)
+    if not found:
+        verb = {"read": "reads", "write": "writes", "any": "touches"}[access]
+        raise ConfigError(f"no command {verb} {wanted}; `lmem` addresses are bytes of a lane, `gmem` absolute")
+    return found
+
+
+def tensor_names(program: Program) -> list[str]:
+    """Every tensor that global or local memory holds at some time."""
+    return list(dict.fromkeys([*(t.name for t in program.tensors), *(loc.tensor for loc in program.locations)]))
+
+
+def by_tensor(accesses: Accesses, order: list[int], name: str, access: Access) -> frozenset[int]:
+    """The commands that write a tensor, or read it before its bytes are used for something else. Raises ConfigError."""
+    program = accesses.program
+    if name not in (known := tensor_names(program)):
+        raise ConfigError(f"no tensor '{name}'; tensors are {some(known)}")
+    writers = writers_of(program, name)
+    slices = [location for location in program.locations if location.tensor == name]
+    makers = frozenset(i for location in slices for i in _makers(accesses, location))
+    stored = [Placed(0, entry.view) for entry in program.tensors if entry.name == name]
+    held = stored if any(entry.name == name and entry.role == "input" for entry in program.tensors) else []
+    found: set[int] = set()
+    for index in order:
+        command = program.commands[index]
+        if access != "write" and accesses.touches(command, "read", held):
+            found.add(index)
+        if access != "read" and index in writers | makers:
+            found.add(index)
+        if index not in writers:
+            held = [one for one in held if accesses.overwriter(one, [index]) is None]
+        held = [*held, *(Placed(command.core, location.view) for location in slices if location.command == index)]
+        held += [one for one in stored if index in writers and one not in held]
+    if not found:
+        verb = {"read": "reads", "write": "writes", "any": "touches"}[access]
+        raise ConfigError(f"no command {verb} tensor '{name}'; break on the other access")
+    return frozenset(found)
+
+
+def writers_of(program: Program, name: str) -> frozenset[int]:
+    """The commands that store a tensor, or the tensors it is made of, in global memory."""
+    return next((needed for entry, needed in completions(program) if entry.name == name), frozenset[int]())
+
+
+def _makers(accesses: Accesses, location: Location) -> list[int]:
+    """The commands of one op and step that write the slice, up to the one that completes it."""
+    commands = accesses.program.commands
+    last = commands[location.command]
+    view = [Placed(last.core, location.view)]
+    return [
+        i
+        for i, command in enumerate(commands[: location.command + 1])
+        if (command.op, command.step, command.group) == (last.op, last.step, last.group)
+        and accesses.touches(command, "write", view)
+    ]

@@ -1,0 +1,237 @@
+"""Whose bytes a command uses: every read meets what it was meant for, and stored tensors stay what they are.
+
+A command names what it reads (`Command.sources`). Here every byte remembers the command that wrote it last, so that the
+use of another tensor's or another slice's bytes is found even where the values happen to be right. Nothing depends on a
+value except `Restores`: bytes that are stored twice for one tensor must be stored with one value.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import SimulationError
+from tpusim.isa.blocks import Block, blocks, offsets
+from tpusim.isa.commands import AnyCommand
+from tpusim.isa.layout import extent
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.stream import Program, TensorEntry
+from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, span_text
+from tpusim.simulator.stored import StoredTensors
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Who wrote a byte: a command, or the host that feeds an input."""
+
+    label: str
+    owner: str
+    layer: int = -1
+    """Of a global layer its number: it may build its result in several stores, a pad's border below its content."""
+
+
+_NOBODY = _Writer("", "")
+
+
+def _distinct(window: np.ndarray) -> list[int]:
+    found: list[int] = np.unique(window).tolist()
+    return found
+
+
+class _Numbers(Memory):
+    """One number per byte: the index of its last writer in a list, 0 for nobody."""
+
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...]):
+        super().__init__(chip, regions)
+        self.lmem = np.zeros(chip.lanes * chip.lmem_bytes, np.int32)
+        self.gmem = {region.name: np.zeros(region.nbytes, np.int32) for region in regions}
+        self._found: dict[View, list[np.ndarray]] = {}
+
+    def beside(self) -> Self:
+        """The memory of another core."""
+        other = super().beside()
+        other.lmem = np.zeros(self.lmem.shape, self.lmem.dtype)
+        other._found = {}
+        return other
+
+    def windows(self, view: View) -> list[np.ndarray]:
+        """Windows onto the numbers of a view's bytes; a last axis for the bytes of one element.
+
+        What the stride of an axis of length 1 says is of no account, and may be beyond all bounds.
+        """
+        found = self._found.get(view)
+        if found is None:
+            found = self._found[view] = self._windows(view)
+        return found
+
+    def _windows(self, view: View) -> list[np.ndarray]:
+        buffer, base = self._buffer(view, "access")
+        width, pitch = itemsize(view.dtype), buffer.itemsize
+        return [
+            np.ndarray(
+                (*block.shape, width),
+                buffer.dtype,
+                buffer,
+                (block.offset - base) * pitch,
+                (
+                    *(stride * pitch * (size > 1) for stride, size in zip(block.strides, block.shape, strict=True)),
+                    pitch,
+                ),
+            )
+            for block in blocks(view, self.chip)
+        ]
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A command that stores elements (`where`, in the view's shape) which `first` has stored for the same tensor."""
+
+    view: View
+    where: np.ndarray
+    first: str
+
+
+class Ownership:
+    """Follows a program in one legal order; with races excluded it stands for all."""
+
+    def __init__(self, program: Program, chip: ChipSpec, regions: tuple[Region, ...]):
+        self._program = program
+        self._chip = chip
+        self._read_only = [region for region in regions if not region.writable]
+        self._cores = _Numbers(chip, regions).of_cores({0, *(command.core for command in program.commands)})
+        self._numbers = self._cores[0]
+        """Of the core whose command is looked at."""
+        self._writers = [_NOBODY]
+        self._entries = {entry.name: entry for entry in program.tensors}
+        self._constants: list[tuple[int, int, str, AnyCommand]] = []
+        self.restores: dict[int, list[Restore]] = {}
+        """Index of a command -> what it stores again."""
+
+    def check(self, order: list[int]) -> None:
+        """Raise SimulationError for the first wrong use of bytes."""
+        program, stored = self._program, StoredTensors(self._program)
+        slices: dict[int, list[tuple[str, View]]] = {}
+        for location in program.locations:
+            slices.setdefault(location.command, []).append((location.tensor, location.view))
+        for entry in program.inputs:
+            self._write(entry.view, _Writer(f"the host feeding input '{entry.name}'", entry.name))
+        for index in order:
+            command = program.commands[index]
+            self._numbers = self._cores[command.core]
+            self._check_reads(command)
+            for view in command.writes():
+                if view.memory == "gmem" and command.tensor:
+                    self._check_store(index, command, view)
+                self._write(view, _Writer(command.label, command.owner, -1 if command.step else command.group))
+            for tensor, view in slices.get(index, ()):
+                owner = f"{tensor}@{command.step}" if command.step else tensor
+                self._require(view, {owner}, f"{{}} completes a slice of '{tensor}' by the table of slices", command)
+            for entry in stored.finished(index):
+                self._require(entry.view, self._names(entry), f"{{}} completes tensor '{entry.name}'", command)
+        for entry in program.outputs:
+            self._require(entry.view, self._names(entry), f"output '{entry.name}' is read by the host at the end")
+        self._check_constants()
+
+    def _names(self, entry: TensorEntry) -> set[str]:
+        """Under which names the bytes of a tensor in global memory may have been written."""
+        found = {entry.name}
+        for part in entry.parts:
+            found |= self._names(self._entries[part])
+        return found
+
+    def _write(self, view: View, writer: _Writer) -> None:
+        self._writers.append(writer)
+        for window in self._numbers.windows(view):
+            window[...] = len(self._writers) - 1
+
+    def _check_reads(self, command: AnyCommand) -> None:
+        views = command.reads()
+        if not command.sources:
+            return
+        if len(command.sources) != len(views):
+            raise SimulationError(
+                f"{command.label}: one source per operand it reads is required, got {len(command.sources)} for "
+                f"{len(views)} operands; name them all, or none"
+            )
+        for name, view in zip(command.sources, views, strict=True):
+            if view.memory == "gmem" and any(r.start <= view.address < r.stop for r in self._read_only):
+                reach = extent(view, self._chip)
+                self._constants.append((reach.start, reach.stop, name, command))
+            else:
+                self._require(view, {name}, f"{{}} reads {{}} as '{name}'", command)
+
+    def _require(self, view: View, names: set[str], what: str, command: AnyCommand | None = None) -> None:
+        """Every byte of the view was last written for one of the names; what: with braces for command and bytes."""
+        for place, window in enumerate(self._numbers.windows(view)):
+            first = int(window[(0,) * window.ndim])
+            if self._writers[first].owner in names and (window == first).all():
+                continue
+            for number in _distinct(window):
+                if self._writers[number].owner not in names:
+                    label = command.label if command is not None else ""
+                    span = span_text(extent(view, self._chip))
+                    text = what.replace("{}", label, 1).replace("{}", span, 1)
+                    box = blocks(view, self._chip)[place]
+                    raise self._finding(text, view, box, window == number, self._writers[number])
+
+    def _finding(self, what: str, view: View, box: Block, hit: np.ndarray, writer: _Writer) -> SimulationError:
+        whose = f"last written by {writer.label} for '{writer.owner}'" if writer.label else "written by nothing"
+        return SimulationError(
+            f"{what}, but {int(hit.sum()):,} of its {view.nbytes:,} bytes ({bytes_text(view, box, hit, self._chip)}) "
+            f"were {whose}; correct the address, or keep the tensor where it is until it was used"
+        )
+
+    def _check_store(self, index: int, command: AnyCommand, view: View) -> None:
+        """A store stays inside its tensor; elements that it already has of another layer are noted in `restores`."""
+        entry = self._entries[command.tensor]
+        reach, whole = extent(view, self._chip), extent(entry.view, self._chip)
+        if reach.start < whole.start or whole.stop < reach.stop:
+            raise SimulationError(
+                f"{command.label} stores a part of tensor '{entry.name}' to {span_text(reach)}, the tensor is "
+                f"{span_text(whole)}; correct the address or the tensor table"
+            )
+        again = np.zeros(view.shape, np.bool_)
+        first = _NOBODY
+        for block, window in zip(blocks(view, self._chip), self._numbers.windows(view), strict=True):
+            numbers = [n for n in _distinct(window) if self._restores(command, self._writers[n])]
+            if numbers:
+                again[block.index] = np.isin(window, numbers).any(-1).reshape(again[block.index].shape)
+                first = self._writers[numbers[0]]
+        if again.any():
+            self.restores.setdefault(index, []).append(Restore(view, again, first.label))
+
+    @staticmethod
+    def _restores(command: AnyCommand, writer: _Writer) -> bool:
+        """Whether the command stores what another layer or slice has stored for the same tensor."""
+        return writer.owner == command.tensor and (writer.layer < 0 or writer.layer != command.group)
+
+    def _check_constants(self) -> None:
+        """Coefficients that are read under different names share no byte."""
+        last: tuple[int, int, str, AnyCommand] | None = None
+        for start, stop, name, command in sorted(self._constants, key=lambda found: found[:3]):
+            if last is not None and start < last[1] and name != last[2]:
+                raise SimulationError(
+                    f"{command.label} reads coefficients [{start:#x}, {stop:#x}) as '{name}', and {last[3].label} "
+                    f"reads [{last[0]:#x}, {last[1]:#x}) as '{last[2]}'; a byte belongs to one of the two, correct "
+                    "the address or the size of the other"
+                )
+            if last is None or stop > last[1]:
+                last = (start, stop, name, command)
+
+
+def check_restores(command: AnyCommand, again: Iterable[tuple[Restore, np.ndarray]], memory: Machine) -> None:
+    """Raise SimulationError if `command` has stored another value where its tensor had one, given the values before."""
+    for restore, before in again:
+        after = memory.read(restore.view)
+        same = (before == after) | ((before != before) & (after != after))
+        wrong = restore.where & ~same
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            address = int(offsets(restore.view, memory.chip)[at])
+            raise SimulationError(
+                f"{command.label}: stores {int(wrong.sum()):,} elements of tensor '{command.tensor}' again with other "
+                f"values; the first is at {address:#x}, {before[at]} by {restore.first}, now {after[at]}; a tensor has "
+                "one value per element, correct one of the two"
+            )

@@ -1,0 +1,109 @@
+"""Checks of what a program says beside its commands: the tensor table, the table of slices, and that sizes are sane.
+
+A program file may have right checksums and wrong content; nothing here depends on a value, so it is refused before the
+machine allocates or runs anything.
+"""
+
+from math import prod
+
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import AnyCommand, Conv, Depthwise, GlobalKernel, Pool
+from tpusim.isa.region import View
+from tpusim.isa.stream import Location, Program, TensorEntry
+from tpusim.simulator.memory import Memory
+
+MAX_PADDED_ELEMENTS = 1 << 31
+"""Most elements of a padded input; no tensor of a network comes near."""
+
+
+def check_tables(program: Program, memory: Memory) -> None:
+    """Raise SimulationError for an entry that contradicts itself or reaches outside the memories."""
+    names: set[str] = set()
+    for entry in program.tensors:
+        if entry.name in names:
+            raise SimulationError(f"tensor '{entry.name}': one entry in the tensor table is required, got two")
+        names.add(entry.name)
+        _check_entry(entry, memory)
+    first: dict[str, Location] = {}
+    for location in program.locations:
+        _check_location(location, program, memory)
+        _check_agree(first.setdefault(location.tensor, location), location)
+
+
+def check_sizes(program: Program, memory: Memory) -> None:
+    """Raise SimulationError for an operand with more elements than its memory has bytes.
+
+    A view may repeat elements (strides of 0), but what it is copied to must hold them all.
+    """
+    for command in program.commands:
+        for view in (*command.reads(), *command.writes()):
+            _check_view(view, command.label, memory)
+        _check_padding(command)
+
+
+def _check_view(view: View, who: str, memory: Memory) -> None:
+    local = memory.chip.lanes * memory.chip.lmem_bytes
+    most = max(local, *(region.nbytes for region in memory.regions)) if view.memory == "gmem" else local
+    if view.elements > most:
+        raise SimulationError(
+            f"{who}: an operand of at most {most:,} elements is required, one per byte of memory, got "
+            f"{view.elements:,}; cut the command smaller"
+        )
+
+
+def _check_padding(command: AnyCommand) -> None:
+    body = command.body if isinstance(command, GlobalKernel) else command
+    if not isinstance(body, Conv | Depthwise | Pool):
+        return
+    n, c, *sizes = body.input.shape
+    inserts = (0,) * len(sizes) if isinstance(body, Pool) else body.inserts
+    pads = zip(body.pads[: len(sizes)], body.pads[len(sizes) :], strict=False)
+    axes = zip(sizes, inserts, pads, strict=False)
+    padded = n * c * prod(size + (size - 1) * insert + sum(pad) for size, insert, pad in axes)
+    if padded > MAX_PADDED_ELEMENTS:
+        raise SimulationError(
+            f"{command.label}: a padded input of at most {MAX_PADDED_ELEMENTS:,} elements is required, got "
+            f"{padded:,}; correct pads {body.pads}"
+        )
+
+
+def _check_entry(entry: TensorEntry, memory: Memory) -> None:
+    who = f"tensor '{entry.name}'"
+    _check_view(entry.view, who, memory)
+    memory.check(entry.view, who, writing=False)
+    if entry.shape is not None and prod(entry.shape) != entry.view.elements:
+        raise SimulationError(
+            f"{who}: shape {entry.shape} has {prod(entry.shape):,} elements, its view {entry.view.shape} has "
+            f"{entry.view.elements:,}; correct the tensor table"
+        )
+
+
+def _check_location(location: Location, program: Program, memory: Memory) -> None:
+    who = f"slice of tensor '{location.tensor}'"
+    if not 0 <= location.command < len(program.commands):
+        raise SimulationError(
+            f"{who}: complete after command {location.command}, there are {len(program.commands)}; "
+            "correct the table of slices"
+        )
+    _check_view(location.view, who, memory)
+    memory.check(location.view, who, writing=False)
+    shape = location.view.shape
+    if len(shape) == 4 and 0 not in shape and shape[0] % location.depth == 0:
+        outer, c, h, w = shape
+        size = (outer // location.depth, c, location.depth, h, w)
+        inside = all(a + b <= whole for a, b, whole in zip(location.start, size, location.whole, strict=True))
+        if inside and prod(location.shape) == prod(location.whole):
+            return
+    raise SimulationError(
+        f"{who}: {shape} with depth {location.depth} from {location.start} is no part of {location.whole} "
+        f"(network shape {location.shape}); correct the table of slices"
+    )
+
+
+def _check_agree(first: Location, other: Location) -> None:
+    one, two = ((each.whole, each.shape, each.view.dtype) for each in (first, other))
+    if one != two:
+        raise SimulationError(
+            f"slices of tensor '{first.tensor}': one logical shape, network shape and dtype are required, got {one} "
+            f"after command {first.command} and {two} after command {other.command}; correct the table of slices"
+        )

@@ -1,0 +1,222 @@
+"""The timeline as a Chrome trace (`trace.json`), which Perfetto's UI and chrome://tracing open.
+
+A core is a process, each of its engines a thread with one slice per command. Counters of every core: bytes of local
+memory in use per lane, and global-memory bandwidth. Times are microseconds in the file and whole nanoseconds in
+meaning: Perfetto keeps nanoseconds, and drops a slice that reaches into the next one of its track, be it by one.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from math import ceil, nextafter
+from typing import Any
+
+import numpy as np
+
+from tpusim import chips
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import AnyCommand, Engine
+from tpusim.isa.cycles import traffic
+from tpusim.isa.layout import extent
+from tpusim.isa.stream import Program
+from tpusim.simulator.timing import Span, Timeline
+
+Event = dict[str, Any]
+
+_ENGINES: tuple[Engine, ...] = ("tiu", "gdma")
+
+
+def _process(core: int) -> int:
+    """Process number of a core; 0 is the idle process of Perfetto's tables."""
+    return core + 1
+
+
+def _thread(core: int, engine: Engine) -> int:
+    """Thread number of an engine: no two of all cores are alike, as Perfetto names threads by number alone."""
+    return 1 + len(_ENGINES) * core + _ENGINES.index(engine)
+
+
+def trace(program: Program, found: Timeline, chip: ChipSpec | None = None) -> dict[str, Any]:
+    """The timeline of `program` as the object of a trace file; `otherData` has the cycles of the whole.
+
+    A slice is named by op and slice of the group; its arguments are the command, the group, what it waited for, its
+    traffic, and its first and last TIU cycle. A global kernel is a slice on both engines.
+    """
+    chip = chip or chips.load(program.header.chip)
+    events = [*_names(program, list(found.core_busy)), *_slices(program, found, chip)]
+    for core in found.core_busy:
+        spans = [span for span in found.spans if span.core == core]
+        events += _counter("local memory in use", core, local_memory(program, spans, chip))
+        events += _counter("global memory GB/s", core, bandwidth(program, spans))
+    other = {
+        "chip": program.header.chip,
+        "model": program.header.model,
+        "mode": program.header.mode,
+        "cycles": found.cycles,
+        "tiu_mhz": chip.tiu_mhz,
+    }
+    return {"displayTimeUnit": "ns", "traceEvents": events, "otherData": other}
+
+
+def _names(program: Program, cores: list[int]) -> Iterator[Event]:
+    def event(kind: str, core: int, engine: Engine, **args: object) -> Event:
+        return {"name": kind, "ph": "M", "pid": _process(core), "tid": _thread(core, engine), "args": args}
+
+    for core in cores:
+        several = f"core {core} " if len(cores) > 1 else ""
+        name = f"{program.header.chip} {program.header.model} {several}".rstrip()
+        yield event("process_name", core, "tiu", name=name)
+        yield event("process_sort_index", core, "tiu", sort_index=_process(core))
+        for engine in _ENGINES:
+            yield event("thread_name", core, engine, name=f"{several}{engine.upper()}")
+            yield event("thread_sort_index", core, engine, sort_index=_thread(core, engine))
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """A number that is these nanoseconds again times 1000, whether the reader rounds the product or cuts it off."""
+    value = nanoseconds / 1000
+    return value if int(value * 1000) == nanoseconds else nextafter(value, float("inf"))
+
+
+def _slices(program: Program, found: Timeline, chip: ChipSpec) -> Iterator[Event]:
+    for span in found.spans:
+        command = program.commands[span.index]
+        start, stop = round(span.start_ns), round(span.stop_ns)
+        for engine in span.engines:
+            yield {
+                "name": f"{command.op} {command.step}".strip(),
+                "cat": type(command).__name__,
+                "ph": "X",
+                "pid": _process(span.core),
+                "tid": _thread(span.core, engine),
+                "ts": _microseconds(start),
+                "dur": _microseconds(stop - start),
+                "args": _arguments(command, span, chip),
+            }
+
+
+def _arguments(command: AnyCommand, span: Span, chip: ChipSpec) -> dict[str, Any]:
+    load, store = traffic(command)
+    return {
+        "command": command.label,
+        "group": command.group,
+        "waits_for": command.dep,
+        "load_bytes": load,
+        "store_bytes": store,
+        "start_cycle": int(span.start_ns * chip.tiu_mhz / 1000 + 1e-6),
+        "stop_cycle": ceil(span.stop_ns * chip.tiu_mhz / 1000 - 1e-6),
+    }
+
+
+def _counter(name: str, core: int, levels: Iterable[tuple[int, dict[str, float]]]) -> Iterator[Event]:
+    """One event per change; Perfetto makes a track of each value, named `name value`."""
+    for at, values in levels:
+        yield {
+            "name": name,
+            "ph": "C",
+            "pid": _process(core),
+            "tid": _thread(core, "tiu"),
+            "ts": _microseconds(at),
+            "args": values,
+        }
+
+
+def _levels(changes: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """(time, sum of all changes until then), wherever the sum changes."""
+    level = 0
+    for at in sorted(changes):
+        if changes[at]:
+            level += changes[at]
+            yield at, level
+
+
+# ------------------------------------------------------------------------------------------------------------ counters
+
+
+def bandwidth(program: Program, spans: list[Span]) -> list[tuple[int, dict[str, float]]]:
+    """(nanoseconds, GB/s of loads and stores from then on) of one core: bytes over the time of what moves them."""
+    moving: dict[int, list[tuple[int, float, float]]] = defaultdict(list)
+    for span in spans:
+        load, store = traffic(program.commands[span.index])
+        took = span.stop_ns - span.start_ns
+        if (load or store) and took > 0:
+            moving[round(span.start_ns)].append((round(span.stop_ns), load / took, store / took))
+    times = sorted({*moving, *(stop for ends in moving.values() for stop, _, _ in ends)})
+    active: list[tuple[int, float, float]] = []
+    levels: list[tuple[int, dict[str, float]]] = []
+    for at in times:
+        active = [one for one in active if one[0] > at] + moving.get(at, [])
+        load, store = (round(sum(one[i] for one in active), 3) for i in (1, 2))
+        levels.append((at, {"load": load, "store": store}))
+    return levels
+
+
+def local_memory(program: Program, spans: list[Span], chip: ChipSpec) -> list[tuple[int, dict[str, float]]]:
+    """(nanoseconds, bytes of a lane of one core in use from then on).
+
+    A byte is in use from the start of the command that writes it to the end of the last one that reads what it wrote;
+    it counts once, in however many lanes it is used. What a global kernel keeps in local memory is its own affair.
+    """
+    spans = sorted(spans, key=lambda span: (span.start_ns, span.index))
+    reach = {span.index: _local(program.commands[span.index], chip) for span in spans}
+    edges = sorted({edge for reads, writes in reach.values() for one in (*reads, *writes) for edge in one})
+    lives = _Lives(edges)
+    for span in spans:
+        start, stop = round(span.start_ns), round(span.stop_ns)
+        reads, writes = reach[span.index]
+        for first, last in reads:
+            lives.read(first, last, stop)
+        for first, last in writes:
+            lives.write(first, last, start, stop)
+    return [(at, {"bytes per lane": level}) for at, level in _levels(lives.changes())]
+
+
+def _local(command: AnyCommand, chip: ChipSpec) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Byte ranges of a lane that a command reads and writes."""
+    reads, writes = (
+        [(reach.start, reach.stop) for reach in (extent(v, chip) for v in views if v.memory == "lmem")]
+        for views in (command.reads(), command.writes())
+    )
+    return reads, writes
+
+
+class _Lives:
+    """Since when and until when each stretch of local memory holds something that is still read."""
+
+    def __init__(self, edges: list[int]) -> None:
+        self._edges = edges
+        self._sizes = np.array([stop - start for start, stop in pairwise(edges)], np.int64)
+        self._born = np.full(len(self._sizes), -1, np.int64)
+        self._until = np.full(len(self._sizes), -1, np.int64)
+        self._changes: dict[int, int] = defaultdict(int)
+
+    def _stretch(self, first: int, last: int) -> slice:
+        return slice(bisect_left(self._edges, first), bisect_left(self._edges, last))
+
+    def read(self, first: int, last: int, stop: int) -> None:
+        """Bytes [first, last) are needed until `stop`."""
+        part = self._until[self._stretch(first, last)]
+        np.maximum(part, stop, out=part)
+
+    def write(self, first: int, last: int, start: int, stop: int) -> None:
+        """Bytes [first, last) get new content."""
+        where = self._stretch(first, last)
+        self._close(where, start)
+        self._born[where] = start
+        self._until[where] = stop
+
+    def _close(self, where: slice, limit: int | None = None) -> None:
+        """Count what was there before, until `limit` at most."""
+        born, until, sizes = self._born[where], self._until[where], self._sizes[where]
+        until = until if limit is None else np.minimum(until, limit)
+        held = (born >= 0) & (until > born)
+        for start, stop, size in zip(born[held].tolist(), until[held].tolist(), sizes[held].tolist(), strict=True):
+            self._changes[start] += size
+            self._changes[stop] -= size
+
+    def changes(self) -> dict[int, int]:
+        """Time -> by how many bytes the use of a lane changes then."""
+        self._close(slice(None))
+        self._born[:] = -1
+        return self._changes
