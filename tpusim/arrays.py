@@ -7,6 +7,7 @@ arrays together at most `MAX_BYTES`.
 """
 
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -66,12 +67,18 @@ def read_npy(stream: IO[bytes], length: int) -> np.ndarray:
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """(shape, Fortran order, dtype)."""
+    """(shape, Fortran order, dtype).
+
+    A header that is not today's Python is read as one of Python 2 without NumPy's warning about it: whoever gets the
+    arrays cannot save the file again, and a damaged header must not end in anything but one of `UNREADABLE`.
+    """
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if version == (1, 0):
+            return np.lib.format.read_array_header_1_0(stream)
+        if version == (2, 0):
+            return np.lib.format.read_array_header_2_0(stream)
     raise ValueError(f"npy format 1.0 or 2.0 is read, got {version[0]}.{version[1]}")
 
 
