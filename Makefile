@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test slow fuzz lint types bench support accuracy mutation isa golden groups digits clean
+.PHONY: help demo test slow zoo fuzz lint types bench support accuracy mutation isa golden groups digits clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
@@ -30,6 +30,9 @@ test: $(VENV)/.test ## the default tests
 
 slow: $(VENV)/.test ## the larger models
 	$(BIN)/python -m pytest -q -m slow -n 2 --dist loadfile
+
+zoo: $(VENV)/.test ## run the classic networks on every chip and its cores, with all checks of the machine on (long)
+	$(BIN)/python -m pytest -q -m zoo -n 2 --dist loadgroup
 
 fuzz: $(VENV)/.test ## over 10,000 new damaged program, module, table and array files
 	$(BIN)/python -m pytest -q tests/test_fuzz.py -m slow --hypothesis-profile search

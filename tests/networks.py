@@ -24,8 +24,7 @@ from tpusim.ir.attrs import text
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group.graph import base_groups, group_types, subgraph
-from tpusim.layer_group.greedy import Decided
-from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.layer_group.plan import Decided, GroupPlan, plan
 from tpusim.layer_group.rewrite import write_group
 from tpusim.layer_group.sections import Sections, possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights

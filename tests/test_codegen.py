@@ -17,11 +17,12 @@ from xdsl.ir import Operation
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.codegen import generate
-from tpusim.codegen.emitter import MAX_ID, Emitter
+from tpusim.codegen.emitter import Emitter
 from tpusim.errors import CommandError, ImportModelError
 from tpusim.inference import run
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, ints_attr, op_name
 from tpusim.ir.module import Model
+from tpusim.isa.check import ID_LIMIT
 from tpusim.isa.commands import AnyCommand, Arith, Conv, Depthwise, GlobalKernel, Move
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.listing import assemble, listing
@@ -194,11 +195,11 @@ def test_serial_order_outside_rows() -> None:
 
 def test_ids_have_twenty_bits() -> None:
     emitter = Emitter(X)
-    emitter._last["gdma"] = MAX_ID - 1  # a million commands take too long to emit
+    emitter._last["gdma"] = ID_LIMIT - 2  # a million commands take too long to emit
     lmem = View("lmem", 0, (1, 4, 2, 2), "f32", "aligned")
     gmem = View("gmem", X.gmem_base, (1, 4, 2, 2), "f32", "dense")
     emitter.move(gmem, lmem, op="last")
-    assert emitter.commands[0].id == MAX_ID == (1 << 20) - 1
+    assert emitter.commands[0].id == ID_LIMIT - 1 == (1 << 20) - 1
     with pytest.raises(CommandError, match="1,048,575 commands; ids are 20 bits"):
         emitter.move(gmem, lmem, op="one too many")
 

@@ -199,13 +199,13 @@ def test_better_shapes_are_the_best_of_all_shapes(chip: str) -> None:
         for found in runs_of(seed, chip, ops, batch):
             run = Run(found, spec)
             quick, slow = (dynamic(found, spec, better_shapes=wanted) for wanted in (False, True))
-            assert run.cost_of(slow) <= run.cost_of(quick) * (1 + 1e-9)
+            assert run.model.total_ns(slow) <= run.model.total_ns(quick) * (1 + 1e-9)
             for item in slow:
                 if isinstance(item, GroupPlan) and len(item.graph.ops) > 1:
                     plans = sorted(every_shape(item, spec), key=run.model.group_ns)
                     best = better(plans[-1], run.model, spec)
                     assert run.model.group_ns(best) == pytest.approx(run.model.group_ns(plans[0]))
-                    gains.append(1 - run.cost_of([best]) / run.cost_of([plans[-1]]))
+                    gains.append(1 - run.model.total_ns([best]) / run.model.total_ns([plans[-1]]))
     assert max(gains) > 0.1
 
 
@@ -225,7 +225,7 @@ def test_the_best_search_never_costs_more_than_greedy(chip: str, lmem: int | Non
     spec = spec if lmem is None else msgspec.structs.replace(spec, lmem_bytes=lmem)
     for seed, ops, batch in ((0, 6, 1), (1, 4, 4), (2, 6, 1), (4, 6, 1)):
         for found in runs_of(seed, chip, ops, batch):
-            costs = {opt: Run(found, spec).cost_of(STRATEGIES[opt](found, spec)) for opt in ("1", "2")}
+            costs = {opt: Run(found, spec).model.total_ns(STRATEGIES[opt](found, spec)) for opt in ("1", "2")}
             assert costs["2"] <= costs["1"] * (1 + 1e-9)
             if spec.group_search == "1":
                 assert costs["2"] == costs["1"]

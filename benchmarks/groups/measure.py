@@ -121,7 +121,7 @@ class Network:
         run = Run(ops, spec)
         found = run.refined(run.cheapest(clusters(run)))
         best = min(run.total(pairwise(cuts)) for cuts in _divisions(len(ops)))
-        greedy = run.cost_of(STRATEGIES["1"](ops, spec))
+        greedy = run.model.total_ns(STRATEGIES["1"](ops, spec))
         figures = (round(ns, 1) for ns in (greedy, run.total(pairwise(found)), best))
         return Gap(self.name, spec.name, share, len(ops), *figures)
 

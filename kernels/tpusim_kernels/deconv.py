@@ -25,22 +25,27 @@ from tpusim_kernels.conv import (
     sum_nhwc,
 )
 
+Axes = tuple[int, ...]
 GEOMETRY = ("strides", "pads", "output_padding", "dilations", "groups")
 
 
-def _widened_nhwc(
-    x: Array, w: Array, value: Array, strides: Pair, pads: Pads, output_padding: Pair, dilations: Pair
+def widened(
+    x: Array, w: Array, value: Array, strides: Axes, pads: Axes, output_padding: Axes, dilations: Axes
 ) -> Array:
-    """NCHW `x` as NHWC with `value` inserted and padded."""
-    config = [(0, 0, 0)]
-    for i in range(2):
+    """`x` (n, c, axes ...) as (n, axes ..., c) with `value` inserted and padded; as many axes as `w` has.
+
+    pads: all befores, then all afters.
+    """
+    axes, config = len(strides), [(0, 0, 0)]
+    for i in range(axes):
         reach = (w.shape[2 + i] - 1) * dilations[i]
-        config.append((reach - pads[i], reach - pads[2 + i] + output_padding[i], strides[i] - 1))
-    return lax.pad(jnp.transpose(x, (0, 2, 3, 1)), value, [*config, (0, 0, 0)])
+        config.append((reach - pads[i], reach - pads[axes + i] + output_padding[i], strides[i] - 1))
+    return lax.pad(jnp.moveaxis(x, 1, -1), value, [*config, (0, 0, 0)])
 
 
-def _turned(w: Array) -> Array:
-    return jnp.flip(w, (2, 3))
+def turned(w: Array) -> Array:
+    """The kernel (oc, ic/groups, axes ...) turned by 180 degrees."""
+    return jnp.flip(w, range(2, w.ndim))
 
 
 def _accumulate(
@@ -55,8 +60,8 @@ def _accumulate(
 ) -> Array:
     check_operands(x, w, groups)
     value = lax.convert_element_type(z_in, x.dtype)
-    x = _widened_nhwc(x, w, value, strides, pads, output_padding, dilations)
-    return accumulate_nhwc(x, _turned(w), (1, 1), dilations, groups)
+    x = widened(x, w, value, strides, pads, output_padding, dilations)
+    return accumulate_nhwc(x, turned(w), (1, 1), dilations, groups)
 
 
 @kernel(static=(*GEOMETRY, "do_relu"))
@@ -131,5 +136,5 @@ def deconv2d_float(
     """
     x, w = f32(x), f32(w)
     check_operands(x, w, groups)
-    x = _widened_nhwc(x, w, jnp.float32(0), strides, pads, output_padding, dilations)
-    return finished_float(sum_nhwc(x, _turned(w), (1, 1), dilations, groups), b, do_relu, relu_limit)
+    x = widened(x, w, jnp.float32(0), strides, pads, output_padding, dilations)
+    return finished_float(sum_nhwc(x, turned(w), (1, 1), dilations, groups), b, do_relu, relu_limit)

@@ -8,20 +8,9 @@ from jax import lax
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
 from tpusim_kernels.conv import accumulate_nhwc, biased_int32, check_operands, finished_float, sum_nhwc
 from tpusim_kernels.conv3d import Pads3, Triple, sum_volume
+from tpusim_kernels.deconv import GEOMETRY, turned, widened
 
-GEOMETRY = ("strides", "pads", "output_padding", "dilations", "groups")
 ONES = (1, 1, 1)
-
-
-def _widened_ndhwc(
-    x: Array, w: Array, value: Array, strides: Triple, pads: Pads3, output_padding: Triple, dilations: Triple
-) -> Array:
-    """NCDHW `x` as NDHWC with `value` inserted and padded."""
-    config = [(0, 0, 0)]
-    for i in range(3):
-        reach = (w.shape[2 + i] - 1) * dilations[i]
-        config.append((reach - pads[i], reach - pads[3 + i] + output_padding[i], strides[i] - 1))
-    return lax.pad(jnp.transpose(x, (0, 2, 3, 4, 1)), value, [*config, (0, 0, 0)])
 
 
 @kernel(static=(*GEOMETRY, "do_relu"))
@@ -45,8 +34,8 @@ def deconv3d_accumulate(
     """
     check_operands(x, w, groups, 5)
     value = lax.convert_element_type(z_in, x.dtype)
-    x = _widened_ndhwc(x, w, value, strides, pads, output_padding, dilations)
-    acc = sum_volume(accumulate_nhwc, x, jnp.flip(w, (2, 3, 4)), ONES, dilations, groups)
+    x = widened(x, w, value, strides, pads, output_padding, dilations)
+    acc = sum_volume(accumulate_nhwc, x, turned(w), ONES, dilations, groups)
     return biased_int32(acc, b, do_relu)
 
 
@@ -71,6 +60,6 @@ def deconv3d_float(
     """
     x, w = f32(x), f32(w)
     check_operands(x, w, groups, 5)
-    x = _widened_ndhwc(x, w, jnp.float32(0), strides, pads, output_padding, dilations)
-    y = sum_volume(sum_nhwc, x, jnp.flip(w, (2, 3, 4)), ONES, dilations, groups)
+    x = widened(x, w, jnp.float32(0), strides, pads, output_padding, dilations)
+    y = sum_volume(sum_nhwc, x, turned(w), ONES, dilations, groups)
     return finished_float(y, b, do_relu, relu_limit)

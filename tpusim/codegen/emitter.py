@@ -7,14 +7,10 @@ from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
-from tpusim.isa.check import check
+from tpusim.isa.check import ID_LIMIT, MESSAGES, check
 from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move, SendMessage, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
-
-MAX_ID = (1 << 20) - 1
-MESSAGES = 512
-"""Message numbers of a chip; barriers take them in turn, and all cores have left a barrier when the next is over."""
 
 
 class Emitter:
@@ -50,7 +46,8 @@ class Emitter:
         """All cores wait for each other, with both engines; nothing where there is one core.
 
         The messages stand in the TIU queues: a send waits for the core's last transfer by its `dep`, and the transfers
-        that follow wait for the wait by theirs.
+        that follow wait for the wait by theirs. Barriers take the message numbers in turn: all cores have left a
+        barrier when the next is over.
         """
         if self.cores == 1:
             return
@@ -69,8 +66,8 @@ class Emitter:
         engine = cls.engine
         other: Engine = "gdma" if engine == "tiu" else "tiu"
         self._last[engine] += 1
-        if self._last[engine] > MAX_ID:
-            raise CommandError(f"{engine}: more than {MAX_ID:,} commands; ids are 20 bits (codegen.md DC-03)")
+        if self._last[engine] >= ID_LIMIT:
+            raise CommandError(f"{engine}: more than {ID_LIMIT - 1:,} commands; ids are 20 bits (codegen.md DC-03)")
         dep = (self._row or self._last)[other]
         command = cast("AnyCommand", cls(id=self._last[engine], dep=dep, core=self.core, group=self.group, **fields))
         check(command, self.chip)

@@ -13,7 +13,7 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import LayerGroupInfo, ints, op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command
+from tpusim.isa.commands import Command, slice_owner
 from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
@@ -95,7 +95,7 @@ class LocalContext(SliceContext):
         self._emitter = emitter
         self._step = step
         operands = [self._held(i) for i, value in enumerate(op.operands) if is_tensor(value)]
-        self._name_of = namer(operands, f"{op_name(op)}@{step.text()}", emitter.chip)
+        self._name_of = namer(operands, slice_owner(op_name(op), step.text()), emitter.chip)
 
     def _held(self, index: int) -> tuple[str, View]:
         """The operand's slice in local memory, and the name of what put it there."""
@@ -105,7 +105,7 @@ class LocalContext(SliceContext):
         held = overstepped(info_of(owner), self._step)
         step = self._emitter.first_step if held else self._step.text()
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
-        return f"{op_name(owner)}@{step}", view
+        return slice_owner(op_name(owner), step), view
 
     def placed(self, index: int) -> Placed:
         """The operand as its Load or its op put it."""
@@ -279,7 +279,7 @@ def _store(op: TpuStore, emitter: Emitter, info: LayerGroupInfo, step: Step) -> 
     local = lmem_window(local, have, part, chip)
     owner = op.input.owner
     assert isinstance(owner, Operation)
-    holds = f"{op_name(owner)}@{step.text()}"
+    holds = slice_owner(op_name(owner), step.text())
     for target, source in transfers(whole, extents(result, info, chip), part, local, chip):
         emitter.move(source, target, holds=holds, op=op_name(op), step=step.text(), tensor=name)
 

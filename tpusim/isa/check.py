@@ -38,9 +38,11 @@ from tpusim.isa.layout import extent, lmem_strides
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import SHAPE_RULES
 
-_ID_LIMIT = 1 << 20
+ID_LIMIT = 1 << 20
+"""Ids of an engine count from 1 up to below this (codegen.md 2, DC-03)."""
 _LONGEST = 65535
-_MESSAGES = 512
+MESSAGES = 512
+"""Message numbers of a chip."""
 _MOST_SENDS = 127
 _COEFFICIENTS = ("filter", "bias", "requant_table")
 
@@ -57,10 +59,10 @@ def _requant(command: AnyCommand) -> Requant | None:
 
 def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Ids count from 1 and fit 20 bits; a dependency is 0 or such an id (codegen.md 2, DC-03)."""
-    if 1 <= command.id < _ID_LIMIT and 0 <= command.dep < _ID_LIMIT:
+    if 1 <= command.id < ID_LIMIT and 0 <= command.dep < ID_LIMIT:
         return None
     return Finding(
-        f"1 <= id < {_ID_LIMIT:,}, 0 <= dep < {_ID_LIMIT:,}", f"id {command.id}, dep {command.dep}", "renumber"
+        f"1 <= id < {ID_LIMIT:,}, 0 <= dep < {ID_LIMIT:,}", f"id {command.id}, dep {command.dep}", "renumber"
     )
 
 
@@ -77,9 +79,9 @@ def messages(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         return None
     if chip.cores == 1:
         return Finding("several cores for a message", "one core", "leave it out")
-    if 0 <= command.message < _MESSAGES and 1 <= command.count <= _MOST_SENDS:
+    if 0 <= command.message < MESSAGES and 1 <= command.count <= _MOST_SENDS:
         return None
-    wanted = f"message within 0-{_MESSAGES - 1}, count within 1-{_MOST_SENDS}"
+    wanted = f"message within 0-{MESSAGES - 1}, count within 1-{_MOST_SENDS}"
     return Finding(wanted, f"message {command.message}, count {command.count}", "use a number again")
 
 

@@ -17,6 +17,11 @@ Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "Le
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
+def slice_owner(op: str, step: str) -> str:
+    """Whose bytes a slice in local memory is made of: "conv1@n0h2", or the op alone outside the loop of a group."""
+    return f"{op}@{step}" if step else op
+
+
 class Command(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="cmd", kw_only=True
 ):
@@ -45,7 +50,7 @@ class Command(
     @property
     def owner(self) -> str:
         """Whose bytes this command writes, as `sources` of later commands name them."""
-        return self.tensor or (f"{self.op}@{self.step}" if self.step else self.op)
+        return self.tensor or slice_owner(self.op, self.step)
 
     @property
     def label(self) -> str:

@@ -43,8 +43,8 @@ def extract(program: Program, *, op: str | None = None, engine: Engine | None = 
         shown = ", ".join(known[:12]) + (" ..." if len(known) > 12 else "")
         where = f"engine {engine or 'tiu or gdma'}" + ("" if core is None else f" of core {core}")
         which = "any op" if op is None else f"op '{op}'"
-        cores = max(c.core for c in program.commands) + 1 if program.commands else 0
-        raise ImportModelError(f"no command of {which} on {where}; cores are 0 to {cores - 1}, ops are {shown}")
+        cores = sorted({c.core for c in program.commands})
+        raise ImportModelError(f"no command of {which} on {where}; cores are {cores}, ops are {shown}")
     head = _PART.format(len(found), len(program.commands))
     return "\n".join([head, *map(command_line, found)]) + "\n"
 

@@ -7,8 +7,8 @@ time as one; what an op of the new row reads or makes may not move in it, and go
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.moves import GAIN_NS, Ns, reach
+from tpusim.layer_group.cost import GAIN_NS, CostModel
+from tpusim.layer_group.moves import Ns, reach
 from tpusim.layer_group.plan import GroupPlan
 from tpusim.layer_group.timestep import Row, Transferred
 

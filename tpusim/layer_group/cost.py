@@ -4,7 +4,7 @@ The loop of section 15 is replayed with the very commands that code generation w
 one place (`tpusim.isa.cycles`). An item's slices differ little in size; each size is costed once per search.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View
 from tpusim.layer_group.graph import Subgraph, subgraph
 from tpusim.layer_group.lifetime import largest_slice
-from tpusim.layer_group.plan import GroupPlan
+from tpusim.layer_group.plan import Decided, GroupPlan
 from tpusim.layer_group.sections import extents
 from tpusim.layer_group.slicing import ValueSlices, whole_slices
 from tpusim.layer_group.timestep import Transferred
@@ -36,6 +36,8 @@ Step = Mapping[str, int]
 """Index of the section along each axis."""
 Visits = Mapping[tuple[int, int], float]
 """Nanoseconds of transfers by (iteration, row)."""
+GAIN_NS = 1e-3
+"""Less than this is no gain: sums of times differ by their order."""
 OfSlices = Callable[[list[TensorSlice]], float]
 """Nanoseconds of an op's or a transfer's slices."""
 
@@ -70,6 +72,10 @@ class CostModel:
         share = ceil_div(len(steps), self.cores)
         model = self if share == len(steps) else self._beside_others
         return model._loop_ns(plan, steps[:share])
+
+    def total_ns(self, decided: Iterable[Decided]) -> float:
+        """Time of groups and global layers, one after the other."""
+        return sum(self.group_ns(d) if isinstance(d, GroupPlan) else self.global_ns(d[0]) for d in decided)
 
     @cached_property
     def _beside_others(self) -> "CostModel":

@@ -17,8 +17,8 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import is_tensor, shape_of
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.graph import Memo
-from tpusim.layer_group.greedy import Decided, alone, greedy
-from tpusim.layer_group.plan import GroupPlan, plan, view_at_edge
+from tpusim.layer_group.greedy import alone, greedy
+from tpusim.layer_group.plan import Decided, GroupPlan, plan, view_at_edge
 from tpusim.layer_group.sections import element_bytes_of
 from tpusim.layer_group.shapes import better
 from tpusim.layer_group.spread import spread
@@ -51,7 +51,7 @@ def dynamic(
     first = [run.spread(item) for item in greedy(ops, chip, run.memo)]
     if better_shapes:
         found, first = run.reshaped(cuts), [run.shaped(item) for item in first]
-    return found if run.cost_of(found) <= run.cost_of(first) else first
+    return found if run.model.total_ns(found) <= run.model.total_ns(first) else first
 
 
 @dataclass
@@ -90,7 +90,7 @@ class Run:
     def _planned(self, start: int, end: int) -> _Interval:
         if end - start == 1:
             single = self.spread(alone(self.ops[start], self.chip, self.memo))
-            return _Interval(self.cost_of([single]), single)
+            return _Interval(self.model.total_ns([single]), single)
         if self._hopeless(start, end):
             return _Interval(inf, None)
         found = plan(self.ops[start:end], self.chip, memo=self.memo)
@@ -111,10 +111,6 @@ class Run:
     def spread(self, found: Decided) -> Decided:
         """A group with the sections that suit the cores."""
         return spread(found, self.model) if isinstance(found, GroupPlan) else found
-
-    def cost_of(self, groups: Iterable[Decided]) -> float:
-        """Nanoseconds of groups and global layers."""
-        return sum(self.model.group_ns(g) if isinstance(g, GroupPlan) else self.model.global_ns(g[0]) for g in groups)
 
     def total(self, intervals: Iterable[tuple[int, int]]) -> float:
         """Nanoseconds of a division."""
@@ -184,11 +180,11 @@ class Run:
     def _merged(self, left: _Piece, right: _Piece) -> _Piece | None:
         """Two neighbours as one group where its best sections make that cheaper."""
         start, end = left[0], right[1]
-        apart = self.cost_of((left[2], right[2]))
+        apart = self.model.total_ns((left[2], right[2]))
         if self.bound(start, end) >= apart or (one := self.interval(start, end).decided) is None:
             return None
         one = self.shaped(one)
-        return (start, end, one) if self.cost_of((one,)) < apart * MARGIN else None
+        return (start, end, one) if self.model.total_ns((one,)) < apart * MARGIN else None
 
     @property
     def cluster_size(self) -> int:

@@ -1,18 +1,13 @@
 """Group search opt 1: greedy from the end of each run of local ops, then cuts slid to where few bytes cross."""
 
-from typing import TypeAlias
-
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import uniform_of
 from tpusim.layer_group.graph import Memo
-from tpusim.layer_group.plan import GroupPlan, plan
+from tpusim.layer_group.plan import Decided, GroupPlan, plan
 from tpusim.ops.base import TpuOp
 
 SLIDE = 8
 """How many ops a cut may move when it is slid."""
-
-Decided: TypeAlias = GroupPlan | tuple[TpuOp, str]
-"""A group, or an op that stays global with the reason."""
 
 
 def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[Decided]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.layer_group.cost import GAIN_NS
 from tpusim.layer_group.lifetime import buffers
 from tpusim.layer_group.plan import GroupPlan
 from tpusim.layer_group.timestep import Row, Transferred
@@ -19,8 +20,6 @@ from tpusim.ops.base import TpuOp
 Ns = Callable[[TpuOp | Transferred], float]
 """Nanoseconds of an op or a transfer at the first step of the loop."""
 Choice = Callable[[Transferred], bool]
-GAIN_NS = 1e-3
-"""Less than this is no gain."""
 
 
 def moved_rows(plan: GroupPlan, ns: Ns, chip: ChipSpec, most: int | None = None) -> tuple[list[Row], int]:

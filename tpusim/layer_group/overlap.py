@@ -11,14 +11,10 @@ from dataclasses import replace
 from typing import Literal
 
 from tpusim.chips import ChipSpec
-from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.greedy import Decided
-from tpusim.layer_group.plan import GroupPlan, Guest
+from tpusim.layer_group.cost import GAIN_NS, CostModel
+from tpusim.layer_group.plan import Decided, GroupPlan, Guest
 from tpusim.layer_group.timestep import Transferred
 from tpusim.layer_group.validity import RowItems, Use, edge_item, problem, rows_of, steps_of
-
-GAIN_NS = 1e-3
-"""Less than this is no gain."""
 
 
 def overlapped(decided: Sequence[Decided], model: CostModel) -> list[Decided]:
@@ -31,13 +27,9 @@ def overlapped(decided: Sequence[Decided], model: CostModel) -> list[Decided]:
         new = list(plans)
         for i in range(len(new) - 1):
             new[i], new[i + 1] = _pair(new[i], new[i + 1], model)
-        if problem(*new) is None and _ns(new, model) < _ns(plans, model) - GAIN_NS:
+        if problem(*new) is None and model.total_ns(new) < model.total_ns(plans) - GAIN_NS:
             found[first:last] = new
     return found
-
-
-def _ns(plans: Iterable[GroupPlan], model: CostModel) -> float:
-    return sum(model.group_ns(plan) for plan in plans)
 
 
 def _runs(decided: Sequence[Decided]) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import inf, prod
+from typing import TypeAlias
 
 from xdsl.ir import SSAValue
 
@@ -74,6 +75,10 @@ class GroupPlan:
         """Bytes the group moves from and to global memory."""
         values = (*self.graph.inputs, *self.graph.weights, *self.graph.outputs)
         return sum(_moved(self.slices[v], element_bytes_of(v)) for v in values)
+
+
+Decided: TypeAlias = GroupPlan | tuple[TpuOp, str]
+"""A group, or an op that stays global with the reason."""
 
 
 def _moved(slices: ValueSlices, itemsize: int) -> int:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.combine import combined
-from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.greedy import Decided
-from tpusim.layer_group.moves import GAIN_NS, Ns, moved_rows
+from tpusim.layer_group.cost import GAIN_NS, CostModel
+from tpusim.layer_group.moves import Ns, moved_rows
 from tpusim.layer_group.overlap import overlapped
-from tpusim.layer_group.plan import GroupPlan
+from tpusim.layer_group.plan import Decided, GroupPlan
 from tpusim.layer_group.reuse import place
 from tpusim.layer_group.timestep import Row, Transferred
 from tpusim.layer_group.validity import problem
@@ -51,13 +50,6 @@ class Refiner:
         found = [self._group(item) if isinstance(item, GroupPlan) else item for item in decided]
         meet = self.model.cores > 1  # Decision: several cores meet between two groups, so that nothing overlaps
         return overlapped(found, self.model) if self._steps.group_overlap and not meet else found
-
-    def cost_ns(self, decided: Sequence[Decided]) -> float:
-        """Nanoseconds of groups and global layers."""
-        return sum(
-            self.model.group_ns(item) if isinstance(item, GroupPlan) else self.model.global_ns(item[0])
-            for item in decided
-        )
 
     def _group(self, plan: GroupPlan) -> GroupPlan:
         if not self.chip.engines_overlap:

@@ -14,8 +14,8 @@ from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.dynamic import dynamic
 from tpusim.layer_group.force import ForcedGroup, pinned
 from tpusim.layer_group.graph import Memo, base_groups
-from tpusim.layer_group.greedy import Decided, alone, greedy
-from tpusim.layer_group.plan import GroupPlan
+from tpusim.layer_group.greedy import alone, greedy
+from tpusim.layer_group.plan import Decided, GroupPlan
 from tpusim.layer_group.refine import Refinements, Refiner
 from tpusim.layer_group.rewrite import write_group
 from tpusim.layer_group.spread import spread
@@ -106,7 +106,7 @@ def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[De
         found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
         if memo.reused:
             found.append(refiner.refined(_decided(model, chip, config, strategy, Memo())))
-    return min(found, key=refiner.cost_ns)
+    return min(found, key=refiner.model.total_ns)
 
 
 def group_layers(model: Model, config: LayerGroupConfig) -> Model:

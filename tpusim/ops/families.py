@@ -285,6 +285,8 @@ def emit_limit(ctx: EmitContext, op: Operation) -> None:
 
 MAX_AXIS = 65535
 """The longest axis of a command's operand (hardware.md 4)."""
+MAX_PAD = 15
+"""Elements that a command can pad on a side (hardware.md 4)."""
 
 
 def shorter_axes(source: View, target: View) -> tuple[View, View]:

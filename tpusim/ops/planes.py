@@ -10,11 +10,26 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view
 from tpusim.isa.region import View
-from tpusim.ops.base import EmitContext, Window
-from tpusim.ops.families import clip, command_dtype, part_of, window_need, window_pads
+from tpusim.ops.base import EmitContext, GroupType, TpuOp, Window
+from tpusim.ops.families import MAX_PAD, clip, command_dtype, part_of, window_need, window_pads
 
-MAX_PAD = 15
-"""Elements a command can pad on a side (hardware.md 4)."""
+
+class VolumeTpu(TpuOp):
+    """A window that slides over n, d, h and w."""
+
+    def wants_3d(self) -> bool:
+        """Always (layer_group.md 3)."""
+        return True
+
+    def slides_over_depth(self) -> bool:
+        """Always (layer_group.md 2)."""
+        return True
+
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """3D groups only."""
+        if kind is not GroupType.GROUP_3D:
+            return f"{self.name} works in 3D groups only"
+        return super().why_not_in(kind, chip)
 
 
 def why_volume_global(value: SSAValue, strides: Sequence[int], pads: Sequence[int], chip: ChipSpec) -> str | None:

@@ -32,6 +32,7 @@ from tpusim.ops.conv.coeff import (
 )
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.families import (
+    MAX_PAD,
     clip,
     command_dtype,
     conv_extent,
@@ -146,8 +147,8 @@ class TpuConv2D(PackedConvTpu):
             return f"stride or dilation {reach} above {chip.max_stride}"
         if max(ic, oc) > chip.max_conv_channels:
             return f"{max(ic, oc)} channels, above {chip.max_conv_channels}"
-        if max(self.geometry["pads"]) > 15:
-            return "pads above 15"
+        if max(self.geometry["pads"]) > MAX_PAD:
+            return f"pads above {MAX_PAD}"
         if chip.requant == "qdm" and self.groups > 1 and not self.depthwise:
             each = oc // self.groups
             if each > chip.lanes or each % 2:

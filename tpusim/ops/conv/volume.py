@@ -13,7 +13,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, align, ceil_div, channel_stride, lmem_bytes
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.base import Array, Axis, EmitContext, GroupType, Shape, TensorSlice, Window
+from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, Window
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.families import (
     MAX_AXIS,
@@ -24,11 +24,11 @@ from tpusim.ops.families import (
     relu_of,
     zero_point,
 )
-from tpusim.ops.planes import Planes, depths_seen, why_volume_global
+from tpusim.ops.planes import Planes, VolumeTpu, depths_seen, why_volume_global
 
 
 @irdl_op_definition
-class TpuConv3D(PackedConvTpu):
+class TpuConv3D(VolumeTpu, PackedConvTpu):
     """`tpu.Conv3D`: input (n, ic, d, h, w), filter (oc, ic/g, kd, kh, kw).
 
     Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. Padding is the zero
@@ -77,20 +77,6 @@ class TpuConv3D(PackedConvTpu):
     def _packing(self) -> int:
         assert self.filter_packing is not None  # set with filter_packed
         return self.filter_packing.value.data
-
-    def wants_3d(self) -> bool:
-        """Always (layer_group.md 3)."""
-        return True
-
-    def slides_over_depth(self) -> bool:
-        """Always (layer_group.md 2)."""
-        return True
-
-    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """3D groups only."""
-        if kind is not GroupType.GROUP_3D:
-            return f"{self.name} works in 3D groups only"
-        return super().why_not_in(kind, chip)
 
     def can_slice(self, axis: Axis) -> bool:
         """Along n, d, h and w; every output channel needs all input channels of its group (layer_group.md 4)."""

@@ -1,12 +1,10 @@
 """`tpu.Deconv`: int32 accumulators, integers with a shift, or floats; its slices, and the CONV that inserts."""
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from tpusim_kernels import deconv as kernels
-from xdsl.dialects.builtin import ArrayAttr
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints
@@ -14,11 +12,12 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, channel_stride
 from tpusim.isa.region import View
-from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, Window
-from tpusim.ops.conv.packed import PackedConvTpu
-from tpusim.ops.deconv.geometry import Need, deconv_extent, deconv_need
+from tpusim.ops.base import Array, Axis, EmitContext, TensorSlice, Window
+from tpusim.ops.deconv.base import DeconvBase
+from tpusim.ops.deconv.geometry import Need, deconv_need
 from tpusim.ops.families import (
     MAX_AXIS,
+    MAX_PAD,
     command_dtype,
     is_set,
     part_of,
@@ -30,12 +29,10 @@ from tpusim.ops.families import (
 
 MAX_INSERTED = 14
 """Elements a command can insert between two of its input (hardware.md 4)."""
-MAX_PAD = 15
-"""Elements a command can pad on a side (hardware.md 4)."""
 
 
 @irdl_op_definition
-class TpuDeconv(PackedConvTpu):
+class TpuDeconv(DeconvBase):
     """`tpu.Deconv`: transposed convolution, input (n, ic, h, w).
 
     The result is int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), or quantised with `multiplier`,
@@ -44,23 +41,6 @@ class TpuDeconv(PackedConvTpu):
     """
 
     name = "tpu.Deconv"
-
-    output_padding = attr_def(ArrayAttr)
-
-    @property
-    def geometry(self) -> dict[str, Any]:
-        """strides, pads, output_padding, dilations, groups and relu as the kernels take them."""
-        return {**super().geometry, "output_padding": ints(self.output_padding)}
-
-    def infer(self) -> tuple[Shape, ...]:
-        """(n, oc, oh, ow)."""
-        oc, *_ = self.logical_filter_shape()
-        x, pads = shape_of(self.input), ints(self.pads)
-        spatial = (
-            deconv_extent(x[2 + i], self.reach[i], ints(self.strides)[i], (pads[i], pads[2 + i]), padding)
-            for i, padding in enumerate(ints(self.output_padding))
-        )
-        return ((x[0], oc, *spatial),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers, or f32 (numerics.md 9.1)."""
@@ -76,10 +56,6 @@ class TpuDeconv(PackedConvTpu):
             **self.geometry,
         )  # fmt: skip
         return (y,)
-
-    def macs(self) -> int:
-        """In * oc/g * kh * kw: inserted elements are not counted."""
-        return prod(shape_of(self.input)) * self.channels[1] // self.groups * prod(self.kernel)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 

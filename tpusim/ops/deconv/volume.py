@@ -1,27 +1,22 @@
 """`tpu.Deconv3D`: int32 accumulators or floats of a transposed 3-D convolution, a global layer."""
 
 from collections.abc import Sequence
-from math import prod
-from typing import Any
 
 from tpusim_kernels import deconv3d as kernels
-from xdsl.dialects.builtin import ArrayAttr
-from xdsl.irdl import attr_def, irdl_op_definition
+from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, Shape
-from tpusim.ops.conv.packed import PackedConvTpu
-from tpusim.ops.deconv.geometry import deconv_extent, deconv_need
+from tpusim.ops.base import Array, EmitContext
+from tpusim.ops.deconv.base import DeconvBase
+from tpusim.ops.deconv.geometry import deconv_need
 from tpusim.ops.families import part_of, relu_limit_of, relu_of, zero_point
-
-AXES = 3
 
 
 @irdl_op_definition
-class TpuDeconv3D(PackedConvTpu):
+class TpuDeconv3D(DeconvBase):
     """`tpu.Deconv3D`: transposed convolution, input (n, ic, d, h, w), filter (oc, ic/g, kd, kh, kw).
 
     Integers give int32 (accumulator + bias, with relu; tpu.RequantIntAxis follows), floats a float. What is inserted
@@ -30,33 +25,12 @@ class TpuDeconv3D(PackedConvTpu):
 
     name = "tpu.Deconv3D"
 
-    output_padding = attr_def(ArrayAttr)
-
-    @property
-    def geometry(self) -> dict[str, Any]:
-        """strides, pads, output_padding, dilations, groups and relu as the kernels take them."""
-        return {**super().geometry, "output_padding": ints(self.output_padding)}
-
-    def infer(self) -> tuple[Shape, ...]:
-        """(n, oc, od, oh, ow)."""
-        oc, *_ = self.logical_filter_shape()
-        x, pads = shape_of(self.input), ints(self.pads)
-        spatial = (
-            deconv_extent(x[2 + i], self.reach[i], ints(self.strides)[i], (pads[i], pads[AXES + i]), padding)
-            for i, padding in enumerate(ints(self.output_padding))
-        )
-        return ((x[0], oc, *spatial),)
-
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers, or f32 (numerics.md 9.1)."""
         x, w, b, _ = self.unpacked(operands)
         if self.integer:
             return (kernels.deconv3d_accumulate(x, w, b, zero_point(self.input), **self.geometry),)
         return (kernels.deconv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
-
-    def macs(self) -> int:
-        """In * oc/g * kd * kh * kw: inserted elements are not counted."""
-        return prod(shape_of(self.input)) * self.channels[1] // self.groups * prod(self.kernel)
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Always (layer_group.md 2)."""
@@ -77,7 +51,7 @@ class TpuDeconv3D(PackedConvTpu):
                 view = part_of(view, 2 + i, start, (*view.shape[: 2 + i], count, *view.shape[3 + i :]), ctx.chip)
         ctx.emit(
             isa.Conv, **self.coefficient_fields(ctx), input=view, output=ctx.output(), kernel=self.kernel,
-            strides=(1,) * AXES, pads=(*before, *after), dilations=self.geometry["dilations"],
+            strides=(1, 1, 1), pads=(*before, *after), dilations=self.geometry["dilations"],
             inserts=tuple(stride - 1 for stride in ints(self.strides)), rotate=True, groups=self.groups,
             pad_value=zero_point(self.input), relu=relu_of(self), relu_limit=relu_limit_of(self),
         )  # fmt: skip

@@ -16,6 +16,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.region import View
 from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window
 from tpusim.ops.families import (
+    MAX_PAD,
     clip,
     conv_extent,
     emit_limit,
@@ -144,7 +145,7 @@ class TpuPool2D(PoolTpu):
         """Strides within the chip's limit (layer_group.md 2), pads within the command's."""
         if max(self.geometry["strides"]) > chip.max_stride:
             return f"stride {max(self.geometry['strides'])} above {chip.max_stride}"
-        return "pads above 15" if max(self.geometry["pads"]) > 15 else None
+        return f"pads above {MAX_PAD}" if max(self.geometry["pads"]) > MAX_PAD else None
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""

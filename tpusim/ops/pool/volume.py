@@ -12,9 +12,9 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, lmem_bytes, lmem_strides
 from tpusim.isa.region import DType, View
-from tpusim.ops.base import Axis, EmitContext, GroupType, TensorSlice, Window
+from tpusim.ops.base import Axis, EmitContext, TensorSlice, Window
 from tpusim.ops.families import command_dtype, emit_limit, is_set, part_of, relu_of, window_need, zero_point
-from tpusim.ops.planes import Planes, depths_seen, why_volume_global
+from tpusim.ops.planes import Planes, VolumeTpu, depths_seen, why_volume_global
 from tpusim.ops.pool.tpu import PoolTpu
 
 MOST_IN_16_BITS = 256
@@ -22,7 +22,7 @@ MOST_IN_16_BITS = 256
 
 
 @irdl_op_definition
-class TpuPool3D(PoolTpu):
+class TpuPool3D(VolumeTpu, PoolTpu):
     """`tpu.Pool3D`: windows of a volume (n, c, d, h, w)."""
 
     name = "tpu.Pool3D"
@@ -34,20 +34,6 @@ class TpuPool3D(PoolTpu):
         if self.scaling is not None:
             return "a 3-D average by multiplier and shift has no local form"
         return why_volume_global(self.input, self.geometry["strides"], self.geometry["pads"], chip)
-
-    def wants_3d(self) -> bool:
-        """Always (layer_group.md 3)."""
-        return True
-
-    def slides_over_depth(self) -> bool:
-        """Always (layer_group.md 2)."""
-        return True
-
-    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """3D groups only."""
-        if kind is not GroupType.GROUP_3D:
-            return f"{self.name} works in 3D groups only"
-        return super().why_not_in(kind, chip)
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """d, h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""

@@ -1,0 +1,38 @@
+"""What transposed convolutions over planes and volumes share: geometry, shape, cost."""
+
+from math import prod
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.irdl import attr_def
+
+from tpusim.ir.attrs import ints
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import Shape
+from tpusim.ops.conv.packed import PackedConvTpu
+from tpusim.ops.deconv.geometry import deconv_extent
+
+
+class DeconvBase(PackedConvTpu):
+    """Input (n, ic, axes ...), filter (oc, ic/g, kernel axes ...); strides - 1 elements are inserted between inputs."""
+
+    output_padding = attr_def(ArrayAttr)
+
+    @property
+    def geometry(self) -> dict[str, Any]:
+        """strides, pads, output_padding, dilations, groups and relu as the kernels take them."""
+        return {**super().geometry, "output_padding": ints(self.output_padding)}
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(n, oc, axes ...)."""
+        oc, *_ = self.logical_filter_shape()
+        x, pads, axes = shape_of(self.input), ints(self.pads), len(self.kernel)
+        spatial = (
+            deconv_extent(x[2 + i], self.reach[i], ints(self.strides)[i], (pads[i], pads[axes + i]), padding)
+            for i, padding in enumerate(ints(self.output_padding))
+        )
+        return ((x[0], oc, *spatial),)
+
+    def macs(self) -> int:
+        """In * oc/g * kernel elements: inserted elements are not counted."""
+        return prod(shape_of(self.input)) * self.channels[1] // self.groups * prod(self.kernel)
