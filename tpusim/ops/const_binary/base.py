@@ -1,0 +1,143 @@
+"""What the top ops of a tensor and a number share: the float op, lowering, the integer C (numerics.md 9.3)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.table import Bytes, byte_table
+from xdsl.dialects.builtin import BoolAttr, FloatAttr
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import attr_def, opt_attr_def
+
+from tpusim.ir.attrs import float_attr, int_attr, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
+from tpusim.ops.base import Array, LoweringContext, OpT, QuantInfo
+from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
+from tpusim.ops.families import (
+    UnaryTop,
+    limited,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+)
+from tpusim.ops.rescale import TOO_LARGE, positive_fit
+
+ACCUMULATOR = 2**31
+"""The accumulator is 32 bits wide and never wraps (numerics.md DN-03)."""
+LARGEST_TERM = 255 * 127
+"""|q*m| of a byte and an 8-bit multiplier."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the integer form needs: q*m, a constant C, then a right shift by r."""
+
+    multiplier: int
+    rshift: int
+    constant: float = 0.0
+
+
+class ConstTop(UnaryTop):
+    """A tensor and the number `const_val`, with an optional relu."""
+
+    TPU: ClassVar[OpT]
+    KIND: ClassVar[Kind]
+
+    const_val = attr_def(FloatAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @property
+    def number(self) -> float:
+        """The constant."""
+        return self.const_val.value.data
+
+    def scalar_operand(self) -> float | None:
+        """The constant."""
+        return self.number
+
+    def flops(self) -> int:
+        """One per element, one for a relu."""
+        return super().flops() * (1 + relu_of(self))
+
+    def extra(self) -> dict[str, Attribute]:
+        """Attributes beside the constant and the relu."""
+        return {}
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32, relu."""
+        y = float_result(self.KIND, operands[0], self.number, relu=relu_of(self), reverse=reversed_(self))
+        return (limited(y, self),)
+
+    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+        """Multiplier, shift and C for input and output quantisation, or why there are none."""
+        raise NotImplementedError
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """The tpu op in integers if input and output are calibrated, else in float."""
+        if ctx.mode(self) == "int8":
+            lowered = self._lower_int8(ctx)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            ctx.fallback(self, lowered)
+        attributes = {"const_val": self.const_val, **self.extra()}
+        attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
+        operand = ctx.operand(self.input, ctx.float_mode(self), self)
+        return ctx.build(self.TPU, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        if x is None or y is None:
+            return "input or output is not calibrated"
+        if ctx.chip.requant == "qdm":
+            return self.build_table(ctx, x, y)
+        found = self.integer_form(ctx, x, y)
+        if isinstance(found, str):
+            return found
+        if abs(found.constant) + LARGEST_TERM >= ACCUMULATOR:
+            return f"the constant {self.number:.6g} leaves 32 bits"
+        return self.build_int8(ctx, ctx.operand(self.input, "int8", self), found)
+
+    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """CV18xx: the op, and its relu, as a lookup table (numerics.md 10); or why there is none."""
+        number, reverse, relu, kind = self.number, reversed_(self), relu_of(self), self.KIND
+
+        def function(values: np.ndarray) -> np.ndarray:
+            found = values * number if kind == "mul" else (number - values if reverse else values - number)
+            return np.maximum(found, 0.0) if relu else found
+
+        entries = byte_table(function, Bytes(x.scale, 0, x.signed), Bytes(y.scale, 0, y.signed))
+        name = op_name(self)
+        operands = [ctx.operand(self.input, "int8", self), ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))]
+        return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
+
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
+        """The tpu op on the operand's bytes."""
+        attributes: dict[str, Attribute] = {
+            "const_val": float_attr(found.constant), "multiplier": int_attr(found.multiplier),
+            "rshift": int_attr(found.rshift), **self.extra(), **relu_attributes(relu_of(self)),
+        }  # fmt: skip
+        element = ctx.quantised_type(self.output)
+        return ctx.build(self.TPU, [operand], attributes, element, shape_of(self.output), op_name(self))
+
+
+def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantInfo, y: QuantInfo) -> Constants | str:
+    """m, r and C of AddConst and SubConst (numerics.md 9.3)."""
+    number = op.number
+    if ctx.chip.requant == "shift":
+        r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
+        return Constants(bm1684_multiplier(1.0, r, x.scale, y.scale), r, float(int16(number * 2.0**r / y.scale)))
+    fit = positive_fit(ctx, op, x.scale / y.scale)
+    if fit is None:
+        return TOO_LARGE
+    m, r = fit
+    return Constants(m, r, float(round_half_away(number / y.scale)) * 2.0**r)
+
+
+def int16(value: float) -> int:
+    """The 16-bit integer nearest to a value, half away from zero."""
+    return int(saturate_np(round_half_away(value), "int16"))

@@ -1,0 +1,309 @@
+"""top ops of a tensor and a number, and the rewrites that make them (numerics.md 5.6, 9.3)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels.prim.multiplier import best_fit, bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from xdsl.dialects.builtin import BoolAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import irdl_op_definition, opt_attr_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import flag, float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import (
+    FloatMode,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    OpT,
+    QuantInfo,
+    RangeRule,
+)
+from tpusim.ops.const_binary.base import Constants, ConstTop, int16, shifted_constant
+from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
+from tpusim.ops.families import (
+    constant_of,
+    is_set,
+    relu_attributes,
+    relu_limit_of,
+    relu_of,
+)
+from tpusim.ops.minmax import TpuMax, TpuMin
+from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
+
+LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
+"""The largest finite number of the 16-bit types."""
+EXTRA_DECREMENTS = 5
+"""BM1684 Max/MinConst: how often r may be lowered while C saturates (numerics.md 9.3)."""
+
+
+# ------------------------------------------------------------------------------------------------------------- MulConst
+
+
+@irdl_op_definition
+class TopMulConst(ConstTop):
+    """`top.MulConst`: x * const_val, optional relu."""
+
+    name = "top.MulConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    ONNX: ClassVar[tuple[str, ...]] = ("Neg",)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+    TPU: ClassVar[OpT] = TpuMulConst
+    KIND: ClassVar[Kind] = "mul"
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """ONNX Neg: times -1."""
+        attributes = {"const_val": float_attr(-1.0), **relu_attributes()}
+        return ctx.build(cls, [ctx.value(node.inputs[0])], attributes, node.outputs[0])
+
+    def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
+        """The ends times the constant (3.3 step 9), cut at 0 by a relu; the range stays if nothing were left of it."""
+        ends = sorted(end * self.number for end in source)
+        low, high = (max(e, 0.0) for e in ends) if relu_of(self) else ends
+        return (low, high) if self.number and (low, high) != (0.0, 0.0) else source
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Mul by a scalar weight."""
+        return (MulToMulConst(weights),)
+
+    def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
+        """A constant outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
+        del chip
+        return abs(self.number) > LARGEST[wanted]
+
+    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+        """(m, r) of s_in/s_out*c: best fit general, 8 bit; BM1684 by numerics.md 5.4."""
+        if ctx.chip.requant == "shift":
+            r = max(bm1684_right_shift(self.number, x.scale, y.scale)[1], 0)
+            return Constants(bm1684_multiplier(self.number, r, x.scale, y.scale), r)
+        try:
+            return Constants(*best_fit(x.scale / y.scale * self.number, 8))
+        except ValueError as error:
+            return str(error)
+
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
+        """tpu.MulShift where the chip has multipliers and no relu follows, else tpu.MulConst."""
+        if ctx.chip.requant == "shift" or relu_of(self):
+            return super().build_int8(ctx, operand, found)
+        attributes = {"multiplier": int_attr(found.multiplier), "rshift": int_attr(found.rshift)}
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuMulShift, [operand], attributes, element, shape_of(self.output), op_name(self))
+
+
+# --------------------------------------------------------------------------------------------------- AddConst, SubConst
+
+
+@irdl_op_definition
+class TopAddConst(ConstTop):
+    """`top.AddConst`: x + const_val, optional relu."""
+
+    name = "top.AddConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    RANGE: ClassVar[RangeRule] = RangeRule(add_constant=True)
+    TPU: ClassVar[OpT] = TpuAddConst
+    KIND: ClassVar[Kind] = "add"
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Add of a scalar weight."""
+        return (AddToAddConst(weights),)
+
+    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """CV18xx has no rule for it (DN-13)."""
+        del x, y
+        ctx.decision(self, "DN-13")
+        return "this chip has no integer form of it (numerics.md 9.3)"
+
+    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+        """Symmetric only (numerics.md 12.1)."""
+        if ctx.asymmetric:
+            return "there is no integer form with zero points (numerics.md 12.1)"
+        return shifted_constant(ctx, self, x, y)
+
+
+@irdl_op_definition
+class TopSubConst(ConstTop):
+    """`top.SubConst`: x - const_val, or const_val - x if `is_reverse`; optional relu."""
+
+    name = "top.SubConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    RANGE: ClassVar[RangeRule] = RangeRule(sub_constant=True)
+    TPU: ClassVar[OpT] = TpuSubConst
+    KIND: ClassVar[Kind] = "sub"
+
+    is_reverse = opt_attr_def(BoolAttr)
+
+    def extra(self) -> dict[str, Attribute]:
+        """Which of the two is the minuend."""
+        return {"is_reverse": flag(is_set(self.is_reverse))}
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Sub with a scalar weight."""
+        return (SubToSubConst(weights),)
+
+    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+        """As AddConst; with zero points C contains z_in*m."""
+        found = shifted_constant(ctx, self, x, y)
+        if isinstance(found, str) or not x.zero_point:
+            return found
+        return Constants(found.multiplier, found.rshift, found.constant + x.zero_point * found.multiplier)
+
+
+# --------------------------------------------------------------------------------------------------- MaxConst, MinConst
+
+
+class ExtremeConstTop(ConstTop):
+    """The larger or smaller of an element and a number; input and output share one scale."""
+
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+    TENSORS: ClassVar[OpT]
+    """The op of two tensors, to which CV18xx lowers with a constant one."""
+
+    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+        """CV18xx: the largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
+        name, shape = op_name(self), shape_of(self.output)
+        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), x, self.output, name + "_requant")
+        assert operand is not None  # small multipliers always fit
+        stored = np.full(shape, saturate_np(round_half_away(self.number / y.scale), "int8"), np.int8)
+        operands = [operand, ctx.weight(name + "_const", stored)]
+        attributes = relu_attributes(relu_of(self))
+        return ctx.build(self.TENSORS, operands, attributes, ctx.quantised_type(self.output), shape, name)
+
+    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+        """Multiplier 1, no shift, C = round(c/s) + z (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
+
+        The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
+        """
+        if ctx.chip.requant != "shift":
+            return Constants(1, 0, float(round_half_away(self.number / y.scale)) + y.zero_point)
+        r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
+        for _ in range(EXTRA_DECREMENTS):
+            if abs(round_half_away(self.number * 2.0**r / y.scale)) <= np.iinfo(np.int16).max:
+                break
+            r -= 1
+        if r <= 0:
+            return f"the constant {self.number:.6g} leaves 16 bits"
+        return Constants(bm1684_multiplier(1.0, r, y.scale, y.scale), r, float(int16(self.number * 2.0**r / y.scale)))
+
+    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+        y = ctx.quant(self.output)
+        if relu_of(self) and y is not None and y.zero_point:
+            return "relu with a zero point"
+        return super()._lower_int8(ctx)
+
+    def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
+        """The tpu op on bytes of the output's scale, or why there is none."""
+        source = ctx.quant(self.input)
+        assert source is not None  # held by the caller
+        if ctx.asymmetric:
+            ctx.decision(self, "DN-15")
+        same = requantised(ctx, self, operand, source, self.output, op_name(self) + "_requant")
+        return TOO_LARGE if same is None else super().build_int8(ctx, same, found)
+
+
+@irdl_op_definition
+class TopMaxConst(ExtremeConstTop):
+    """`top.MaxConst`: max(x, const_val), optional relu."""
+
+    name = "top.MaxConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    TPU: ClassVar[OpT] = TpuMaxConst
+    TENSORS: ClassVar[OpT] = TpuMax
+    KIND: ClassVar[Kind] = "max"
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Max with a scalar weight."""
+        return (MaxToMaxConst(weights),)
+
+
+@irdl_op_definition
+class TopMinConst(ExtremeConstTop):
+    """`top.MinConst`: min(x, const_val), optional relu."""
+
+    name = "top.MinConst"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
+    TPU: ClassVar[OpT] = TpuMinConst
+    TENSORS: ClassVar[OpT] = TpuMin
+    KIND: ClassVar[Kind] = "min"
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Min with a scalar weight."""
+        return (MinToMinConst(weights),)
+
+
+# ------------------------------------------------------------------------------------------------------------- rewrites
+
+
+@dataclass
+class ToConst(RewritePattern):
+    """A binary op of a tensor and a scalar weight -> the op with a number; name and relu stay."""
+
+    weights: WeightStore
+
+    FROM: ClassVar[str]
+    TO: ClassVar[type[ConstTop]]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The tensor must have the result's shape, the weight one element."""
+        if op.name != self.FROM or len(op.operands) != 2:
+            return
+        for index, other in ((0, 1), (1, 0)):
+            x, constant = op.operands[index], constant_of(op.operands[other], self.weights)
+            if constant is None or constant.size != 1 or constant_of(x, self.weights) is not None:
+                continue
+            if shape_of(x) == shape_of(op.results[0]):
+                self._replace(op, x, float(constant.reshape(-1)[0]), index == 1, rewriter)
+                return
+
+    def _replace(self, op: Operation, x: SSAValue, number: float, reverse: bool, rewriter: PatternRewriter) -> None:
+        attributes = {"const_val": float_attr(number), **relu_attributes(relu_of(op), relu_limit_of(op))}
+        if self.TO is TopSubConst:
+            attributes["is_reverse"] = flag(reverse)
+        new = self.TO.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
+        set_op_name(new, op_name(op))
+        rewriter.replace(op, new)
+
+
+class MulToMulConst(ToConst):
+    """Mul by a scalar weight -> MulConst."""
+
+    FROM: ClassVar[str] = "top.Mul"
+    TO: ClassVar[type[ConstTop]] = TopMulConst
+
+
+class AddToAddConst(ToConst):
+    """Add of a scalar weight -> AddConst."""
+
+    FROM: ClassVar[str] = "top.Add"
+    TO: ClassVar[type[ConstTop]] = TopAddConst
+
+
+class SubToSubConst(ToConst):
+    """Sub with a scalar weight -> SubConst, reversed if the weight is the minuend."""
+
+    FROM: ClassVar[str] = "top.Sub"
+    TO: ClassVar[type[ConstTop]] = TopSubConst
+
+
+class MaxToMaxConst(ToConst):
+    """Max with a scalar weight -> MaxConst."""
+
+    FROM: ClassVar[str] = "top.Max"
+    TO: ClassVar[type[ConstTop]] = TopMaxConst
+
+
+class MinToMinConst(ToConst):
+    """Min with a scalar weight -> MinConst."""
+
+    FROM: ClassVar[str] = "top.Min"
+    TO: ClassVar[type[ConstTop]] = TopMinConst
