@@ -16,10 +16,10 @@ from xdsl.ir import SSAValue
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli import plot as plotting
-from tpusim.cli.commands import GroupSteps
 from tpusim.cli.grouping import cut as cut_name
 from tpusim.cli.grouping import group_lines
 from tpusim.cli.opt import LayerGroup
+from tpusim.cli.options import GroupSteps
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import ints_attr, text, value_name
 from tpusim.ir.module import Model, save_model

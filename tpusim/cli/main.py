@@ -10,7 +10,8 @@ from typing import Any
 import tyro
 from rich.console import Console
 
-from tpusim.cli.commands import COMMANDS, stderr_console
+from tpusim.cli.commands import COMMANDS
+from tpusim.cli.options import stderr_console
 from tpusim.errors import ModeWarning, TableWarning, TpusimError
 from tpusim.version import __version__
 

@@ -14,7 +14,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
-from tpusim.cli.commands import stderr_console
+from tpusim.cli.options import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.module import Model, load_model, save_model

@@ -1,0 +1,245 @@
+"""Subcommands that execute a model. Fields are options; `execute` does the work and says whether it succeeded."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import (
+    GroupSteps,
+    In,
+    Mode,
+    Opt,
+    OptionalPath,
+    Shapes,
+    Steps,
+    Timing,
+    beside,
+    group_config,
+    load,
+    parse_shapes,
+)
+from tpusim.errors import ConfigError
+from tpusim.verify.npz import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass
+class Run:
+    """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
+
+    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    chip: str = "bm1684x"
+    """Chip to compile for."""
+    mode: Mode = "int8"
+    """Number format."""
+    asymmetric: bool = False
+    """Quantise with zero points."""
+    qtable: str | None = None
+    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
+    quirks_off: tuple[str, ...] = ()
+    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
+    matmul_perchannel: bool = False
+    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
+    data: str = "random:8"
+    """Calibration samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
+    samples: int = 0
+    """How many calibration samples to use; 0: all."""
+    method: Literal["kl", "max"] = "kl"
+    """How thresholds are found."""
+    table: OptionalPath = None
+    """Use this calibration table instead of measuring."""
+    labels: OptionalPath = None
+    """Class indices (npz or npy) of the test samples; reports top-1 on every level."""
+    test_data: str | None = None
+    """Samples the labels belong to; default: the calibration samples."""
+    local_samples: int = 0
+    """How many labelled samples the local-memory machine runs; 0: all."""
+    input_shapes: tuple[str, ...] = ()
+    """Static input shapes, NAME=1x3x224x224 each."""
+    layer_group: Opt = "2"
+    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
+    shape_secs_search_strategy: Shapes = "0"
+    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
+    cores: int = 1
+    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
+    force: OptionalPath = None
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    steps: Steps = GroupSteps()
+    dma: Timing = "early"
+    """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
+    seed: int = 0
+    """With --dma random: which order."""
+    out: OptionalPath = None
+    """Folder for the artefacts; default out/MODEL_CHIP_MODE."""
+    to: str = "verify"
+    """Last stage to run."""
+
+    def execute(self, console: Console) -> bool:
+        """Run all stages; True if every comparison passed."""
+        from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.cli.show import LiveProgress, show_run
+        from tpusim.lowering import LoweringConfig
+        from tpusim.pipeline import RunConfig, run
+        from tpusim.simulator import SimulatorOptions
+
+        config = RunConfig(
+            model=self.model,
+            lowering=LoweringConfig(
+                self.chip, self.mode, self.asymmetric, self.qtable, self.quirks_off, self.matmul_perchannel
+            ),
+            calibration=CalibrationConfig(self.method, max_samples=self.samples),
+            layer_group=group_config(self),
+            simulator=SimulatorOptions(dma=self.dma, seed=self.seed),
+            data=self.data,
+            test_data=self.test_data,
+            labels=self.labels,
+            table=self.table,
+            input_shapes=parse_shapes(self.input_shapes),
+            out=self.out or Path("out") / f"{self.model.stem}_{self.chip}_{self.mode}",
+            to=self.to,
+            local_samples=self.local_samples,
+        )
+        with LiveProgress(console) as progress:
+            result = run(config, progress)
+        show_run(console, result)
+        return result.report is None or result.report.passed
+
+
+@dataclass
+class Infer:
+    """Run a model flat: an .onnx in ONNX Runtime, any .mlir stage in JAX."""
+
+    model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
+    input: Path
+    """Inputs, npz keyed by input name."""
+    out: OptionalPath = None
+    """Tensors to write; default MODEL_outputs.npz beside the model."""
+    all_tensors: bool = False
+    """Write every tensor, not only the network's results."""
+    input_shapes: tuple[str, ...] = ()
+    """Static input shapes for an .onnx, NAME=1x3x224x224 each."""
+
+    def execute(self, console: Console) -> bool:
+        """Run one sample."""
+        inputs = load_tensors(self.input)
+        tensors = self._onnx(inputs) if self.model.suffix == ".onnx" else self._module(inputs)
+        path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
+        save_tensors(path, tensors)
+        console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
+        return True
+
+    def _onnx(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        from tpusim.frontend import OnnxReference
+        from tpusim.frontend.onnx_file import read_onnx
+
+        proto = read_onnx(self.model)
+        names = None if self.all_tensors else [o.name for o in proto.graph.output]
+        return OnnxReference(self.model, names, input_shapes=parse_shapes(self.input_shapes)).run(inputs)
+
+    def _module(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        from tpusim.inference import Graph, run
+
+        model = load(self.model)
+        return run(model, inputs) if self.all_tensors else Graph(model)(inputs)
+
+
+@dataclass
+class Simulate:
+    """Run a program on the local-memory machine."""
+
+    program: Annotated[In, tyro.conf.arg(metavar="7_model.tpusim")]
+    input: Path
+    """Inputs, npz keyed by input name."""
+    out: OptionalPath = None
+    """Tensors to write; default local_outputs.npz beside the program."""
+    trace: OptionalPath = None
+    """Chrome trace to write; default trace.json beside the program."""
+    dma: Timing = "early"
+    """When the DMA delivers; random: any order of the queues that dependencies allow."""
+    seed: int = 0
+    """With --dma random: which order."""
+    no_sanitize: bool = False
+    """Skip the checks that make the machine trustworthy (bounds stay)."""
+    chip: str = ""
+    """Refuse a program that is for another chip."""
+    check: OptionalPath = None
+    """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
+    collect: bool = False
+    """With --check: go on and list all commands that produced wrong values."""
+    ulps: int = 256
+    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
+
+    def execute(self, console: Console) -> bool:
+        """Simulate one sample; True if nothing was found wrong."""
+        from tpusim.cli.show import engines_line, estimate, ops_table
+        from tpusim.cli.stream import show_check
+        from tpusim.isa.stream import load
+        from tpusim.simulator import Checker, Simulator, SimulatorOptions, trace
+        from tpusim.verify.npz import write_atomically
+
+        program = load(self.program, self.chip)
+        options = SimulatorOptions(dma=self.dma, seed=self.seed, sanitize=not self.no_sanitize)
+        machine = Simulator(program, options=options)
+        checker = None
+        if self.check is not None:
+            reference = load_tensors(self.check)
+            checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
+        elif self.collect:
+            raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
+        result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
+        path = beside(self.program, "local_outputs.npz", self.out)
+        save_tensors(path, result.tensors)
+        content = json.dumps(trace(program, result.timeline)).encode()
+        write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
+        console.print(
+            f"wrote {path}: {len(result.tensors)} tensors; {result.timeline.cycles:,} cycles = "
+            f"{estimate(result.timeline.milliseconds, known.factor, known.residual)}",
+            highlight=False,
+        )
+        engines = machine.summary.to_json()
+        console.print(ops_table(engines))
+        console.print(engines_line(engines), highlight=False)
+        return checker is None or show_check(console, checker)
+
+
+@dataclass
+class Compare:
+    """Compare two npz files tensor by tensor with upstream's verdicts."""
+
+    target: Annotated[In, tyro.conf.arg(metavar="TARGET.npz")]
+    reference: Annotated[In, tyro.conf.arg(metavar="REFERENCE.npz")]
+    tolerance: str = "0.99,0.99"
+    """Minimum cosine and euclidean similarity."""
+    excepts: str = ""
+    """Tensors not to compare, separated by commas."""
+    verbose: Annotated[tyro.conf.UseCounterAction[int], tyro.conf.arg(aliases=["-v"])] = 0
+    """More lines per tensor; repeat for still more."""
+    save: OptionalPath = None
+    """Also write the results as CSV."""
+    upstream_sampling: bool = False
+    """Compare only a sample of more than 400 tensors, as upstream does."""
+
+    def execute(self, console: Console) -> bool:
+        """Compare and print; True if everything passed."""
+        from tpusim.verify.compare import Tolerance, compare
+        from tpusim.verify.npz import write_atomically
+        from tpusim.verify.render import print_comparison
+
+        targets, references = load_tensors(self.target), load_tensors(self.reference)
+        excepts = tuple(n for n in self.excepts.split(",") if n)
+        tolerance = Tolerance.parse(self.tolerance)
+        found = compare(targets, references, tolerance, excepts=excepts, upstream_sampling=self.upstream_sampling)
+        names = {"target_name": str(self.target), "reference_name": str(self.reference)}
+        print_comparison(console, found, verbose=self.verbose, targets=targets, references=references, **names)
+        if self.save is not None:
+            text = found.to_csv().encode()
+            write_atomically(self.save, lambda file: file.write(text))
+        return found.passed

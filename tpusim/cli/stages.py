@@ -1,0 +1,272 @@
+"""Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import (
+    GroupSteps,
+    In,
+    Mode,
+    Opt,
+    OptionalPath,
+    Shapes,
+    Steps,
+    beside,
+    group_config,
+    load,
+    parse_shapes,
+    save,
+)
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tpusim.ir.module import Model
+
+
+@dataclass
+class Import:
+    """ONNX -> 1_top.mlir."""
+
+    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    out: OptionalPath = None
+    """Module to write; default 1_top.mlir beside the model."""
+    input_shapes: tuple[str, ...] = ()
+    """Static input shapes, NAME=1x3x224x224 each."""
+
+    def execute(self, console: Console) -> bool:
+        """Import one model."""
+        from tpusim.frontend import import_onnx
+
+        model = import_onnx(self.model, input_shapes=parse_shapes(self.input_shapes))
+        return save(console, model, beside(self.model, "1_top.mlir", self.out))
+
+
+@dataclass
+class Canonicalize:
+    """1_top.mlir -> 2_canonical.mlir."""
+
+    module: Annotated[In, tyro.conf.arg(metavar="1_top.mlir")]
+    out: OptionalPath = None
+    """Module to write; default 2_canonical.mlir beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Apply patterns and say which fired how often."""
+        from tpusim.canonicalize import canonicalize
+
+        model, patterns = canonicalize(load(self.module))
+        for name, count in sorted(patterns.items()):
+            console.print(f"{name}: {count}", highlight=False)
+        return save(console, model, beside(self.module, "2_canonical.mlir", self.out))
+
+
+@dataclass
+class Calibrate:
+    """2_canonical.mlir + samples -> cali_table and 3_calibrated.mlir."""
+
+    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
+    data: str = "random:8"
+    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
+    samples: int = 0
+    """How many samples to use; 0: all."""
+    method: Literal["kl", "max"] = "kl"
+    """How thresholds are found."""
+    asymmetric: bool = False
+    """Types carry the measured (min, max), for lowering with zero points."""
+    use_table: OptionalPath = None
+    """Take this table instead of measuring."""
+    table: OptionalPath = None
+    """Table to write; default cali_table beside the input."""
+    out: OptionalPath = None
+    """Module to write; default 3_calibrated.mlir beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Measure (or read) thresholds and put them into the module."""
+        from tpusim.calibration.samples import load_samples
+        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+        from tpusim.calibration.table import read_table, write_table
+        from tpusim.cli.show import LiveProgress
+        from tpusim.inference import input_specs
+
+        model = load(self.module)
+        if self.use_table is not None:
+            table = read_table(self.use_table)
+        else:
+            config = CalibrationConfig(self.method, max_samples=self.samples)
+            found = load_samples(self.data, input_specs(model), self.samples)
+            with LiveProgress(console) as progress, progress.stage("calibrate"):
+                table, count = calibrate(model, found, config, progress.progress)
+            path = beside(self.module, "cali_table", self.table)
+            write_table(path, table, method=self.method, samples=count, bins=config.bins, tune=0)
+            console.print(f"wrote {path}", highlight=False)
+        return save(
+            console,
+            apply_table(model, table, asymmetric=self.asymmetric),
+            beside(self.module, "3_calibrated.mlir", self.out),
+        )
+
+
+@dataclass
+class Lower:
+    """3_calibrated.mlir -> 4_tpu.mlir for a chip and mode."""
+
+    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    chip: str = "bm1684x"
+    """Chip to compile for."""
+    mode: Mode = "int8"
+    """Number format."""
+    asymmetric: bool = False
+    """Quantise with zero points."""
+    qtable: str | None = None
+    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
+    quirks_off: tuple[str, ...] = ()
+    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
+    matmul_perchannel: bool = False
+    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
+    out: OptionalPath = None
+    """Module to write; default 4_tpu.mlir beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Lower one module."""
+        from tpusim.cli.show import fidelity_table
+        from tpusim.fidelity import card_of
+        from tpusim.lowering import LoweringConfig, lower
+
+        config = LoweringConfig(
+            self.chip, self.mode, self.asymmetric, self.qtable, self.quirks_off, self.matmul_perchannel
+        )
+        model, _ = lower(load(self.module), config)
+        console.print(fidelity_table(card_of(model)))
+        return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
+
+
+@dataclass
+class Group:
+    """4_tpu.mlir -> 5_grouped.mlir: weights into chip layout, then layer groups.
+
+    With --show, --plot or --write-groups a module that is grouped already (5_grouped.mlir, 6_final.mlir) is only read.
+    """
+
+    module: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir")]
+    layer_group: Opt = "2"
+    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
+    shape_secs_search_strategy: Shapes = "0"
+    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
+    cores: int = 1
+    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
+    force: OptionalPath = None
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    steps: Steps = GroupSteps()
+    show: bool = False
+    """Print every group: ops, sections, rows of the pipeline, local memory by row."""
+    group: int | None = None
+    """With --show or --plot: this group only, however large."""
+    plot: OptionalPath = None
+    """Folder for pictures of local memory and pipeline, two per group (extra `plot`)."""
+    write_groups: OptionalPath = None
+    """Write the groups as a file that --force takes."""
+    out: OptionalPath = None
+    """Module to write; default 5_grouped.mlir beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Group one module, or read a grouped one; show what was asked for."""
+        model = load(self.module)
+        reads = self.show or self.plot is not None or self.write_groups is not None
+        if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
+            model = self._grouped(model)
+            save(console, model, beside(self.module, "5_grouped.mlir", self.out))
+        elif self.force is not None or self.out is not None:
+            raise ConfigError(
+                f"{self.module}: the module is grouped already, so --force and --out do nothing; give 4_tpu.mlir"
+            )
+        self._show(console, model)
+        return True
+
+    def _grouped(self, model: "Model") -> "Model":
+        from tpusim.layer_group import group_layers
+        from tpusim.lowering import reorder_weights
+
+        config = group_config(self)
+        if model.state != "TPU_REORDERED":
+            model = reorder_weights(model)
+        return group_layers(model, config)
+
+    def _show(self, console: Console, model: "Model") -> None:
+        from tpusim.cli.grouping import show
+        from tpusim.layer_group import groups_text, views
+        from tpusim.verify.npz import write_atomically
+
+        if self.group is not None and not self.show and self.plot is None:
+            raise ConfigError(f"--group {self.group}: needs --show or --plot")
+        found = list(views(model)) if self.show or self.plot is not None else []
+        if self.show:
+            for line in show(found, self.group):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            if self.group is None:
+                console.print(_against_bounds(model), markup=False, highlight=False, soft_wrap=True)
+        if self.plot is not None:
+            from tpusim.cli.plot import plot
+
+            for path in plot(found, self.plot, self.group):
+                console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+        if self.write_groups is not None:
+            content = groups_text(model).encode()
+            write_atomically(self.write_groups, lambda file: file.write(content))
+            console.print(f"wrote {self.write_groups}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _against_bounds(model: "Model") -> str:
+    """A grouped module's traffic and cycles against its lower bounds, from the commands it becomes."""
+    from tpusim.chips import load
+    from tpusim.cli.show import bounds_line
+    from tpusim.codegen import generate
+    from tpusim.errors import TpusimError
+    from tpusim.layer_group import lower_bounds
+    from tpusim.memory import assign_addresses
+    from tpusim.simulator import timeline
+
+    try:
+        program = generate(assign_addresses(model) if model.state == "TPU_DIVIDED" else model)
+    except TpusimError as error:  # a module that a hand wrote is still shown
+        return f"Whole module: traffic and cycles unknown, for it does not compile: {error}"
+    found = timeline(program, load(program.header.chip))
+    return f"Whole module: {bounds_line(found.load_bytes + found.store_bytes, found.cycles, lower_bounds(model))}"
+
+
+@dataclass
+class Assign:
+    """5_grouped.mlir -> 6_final.mlir: global-memory addresses."""
+
+    module: Annotated[In, tyro.conf.arg(metavar="5_grouped.mlir")]
+    out: OptionalPath = None
+    """Module to write; default 6_final.mlir beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Assign addresses."""
+        from tpusim.memory import assign_addresses
+
+        return save(console, assign_addresses(load(self.module)), beside(self.module, "6_final.mlir", self.out))
+
+
+@dataclass
+class Codegen:
+    """6_final.mlir -> 7_model.tpusim: TIU and GDMA commands."""
+
+    module: Annotated[In, tyro.conf.arg(metavar="6_final.mlir")]
+    cores: int = 0
+    """How many cores share the steps of every group; 0: as many as the module was grouped for."""
+    out: OptionalPath = None
+    """Program to write; default 7_model.tpusim beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Generate the program."""
+        from tpusim.codegen import generate
+        from tpusim.isa.stream import save
+
+        program = generate(load(self.module), self.cores)
+        path = beside(self.module, "7_model.tpusim", self.out)
+        save(program, path)
+        console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)
+        return True
