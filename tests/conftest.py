@@ -12,7 +12,8 @@ from hypothesis import settings
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False)
 settings.load_profile("repeatable")
-"""Every run of the tests sees the same examples; `make fuzz` looks for new ones (`--hypothesis-profile search`)."""
+"""The same tests run together see the same examples (Hypothesis also draws from constants of the modules at hand, so a
+file run alone sees others); `make fuzz` looks for new ones (`--hypothesis-profile search`)."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
