@@ -21,6 +21,7 @@ from op_row import (
     EXPONENTS,
     MEDIUM,
     MODES,
+    NORM,
     ODD,
     ROUNDED,
     SMALL,
@@ -32,6 +33,7 @@ from op_row import (
     OpCase,
     Shape,
     Tolerance,
+    batch_norm,
     image,
     network,
     node,
@@ -69,15 +71,6 @@ def conv(
     return OpCase(name, build, {"x": image(chw, batch)}, "tpu.Conv2D", axes=axes)
 
 
-def batch_norm(channels: int) -> dict[str, Array]:
-    return {k: values((channels,), i) for i, k in enumerate(("gamma", "beta", "mean"))} | {
-        "variance": values((channels,), 3, 0.1, 2.0)
-    }
-
-
-NORM = "gamma beta mean variance"
-
-
 def conv_cases() -> list[OpCase]:
     same = {"pads": [1, 1, 1, 1]}
     relu = [node("Relu", "a")]
@@ -106,6 +99,7 @@ def conv_cases() -> list[OpCase]:
         conv("conv-batch-6", SMALL, 12, 3, batch=6, **same),
         conv("conv-one-image", SMALL, 12, 3, batch=1, axes="hw", **same),
         conv("conv-auto-pad", ODD, 6, 3, strides=[2, 2], auto_pad="SAME_LOWER"),
+        conv("conv-padding-alone", SMALL, 12, 1, strides=[2, 3], pads=[1, 1, 0, 1]),
         conv("conv-relu", SMALL, 12, 3, then=relu, **same),
         conv("conv-relu6", SMALL, 12, 3, then=[node("Clip", "a lo hi")],
              constants={"lo": np.float32(0)[()], "hi": np.array(6, np.float32)}, **same),

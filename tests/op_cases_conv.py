@@ -12,6 +12,7 @@ from op_row import (
     CHIPS,
     EXACT,
     MEDIUM,
+    NORM,
     ODD,
     SMALL,
     SUMS,
@@ -21,6 +22,7 @@ from op_row import (
     OpCase,
     Shape,
     Tolerance,
+    batch_norm,
     image,
     network,
     node,
@@ -140,11 +142,12 @@ def conv3d(
     result: str = "tpu.Conv3D",
     axes: str = "ndhw",
     fallback: Mapping[str, str] = NO_VOLUMES,
+    constants: Mapping[str, Array] | None = None,
     batch: int = 2,
     **attributes: Any,
 ) -> OpCase:
     """A 3-D convolution, and what follows it (from tensor "a")."""
-    weights = {"w": weight(values((oc, cdhw[0] // group, *kernel)))}
+    weights = {"w": weight(values((oc, cdhw[0] // group, *kernel))), **(constants or {})}
     if bias:
         weights["b"] = values((oc,))
     end = "a" if then else "y"
@@ -167,6 +170,10 @@ def conv3d_cases() -> list[OpCase]:
         conv3d("conv3d-100-channels", VOLUME, 100, (2, 3, 3), **same),
         conv3d("conv3d-positive-filter", VOLUME, 7, three, bias=False, weight=np.abs, **same),
         conv3d("conv3d-no-bias", VOLUME, 7, three, bias=False, auto_pad="SAME_UPPER"),
+        conv3d("conv3d-padding-alone", VOLUME, 7, (1, 1, 1), strides=[2, 2, 3], pads=[1] * 6),
+        conv3d("conv3d-bn", VOLUME, 7, three, then=[node("BatchNormalization", f"a {NORM}")], constants=batch_norm(7)),
+        conv3d("conv3d-bn-grouped", THIN, 24, three, group=2, bias=False, constants=batch_norm(24),
+               then=[node("BatchNormalization", f"a {NORM}")], **same),
         conv3d("conv3d-relu", VOLUME, 7, three, then=[node("Relu", "a")], **same),
         conv3d("conv3d-depth-2d", VOLUME, 7, (4, 3, 3), pads=[0, 1, 1, 0, 1, 1], result="tpu.Conv2D", axes="nhw",
                fallback={}),

@@ -133,3 +133,12 @@ WIDE = (70, 6, 5)
 
 def image(chw: Shape, batch: int = BATCH) -> Shape:
     return (batch, *chw)
+
+
+def batch_norm(channels: int) -> dict[str, Array]:
+    return {k: values((channels,), i) for i, k in enumerate(("gamma", "beta", "mean"))} | {
+        "variance": values((channels,), 3, 0.1, 2.0)
+    }
+
+
+NORM = "gamma beta mean variance"

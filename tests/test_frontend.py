@@ -128,10 +128,23 @@ def test_identity_and_dropout_vanish_and_outputs_keep_their_names() -> None:
     assert [op_name(v.owner) for v in model.results] == ["y"]  # type: ignore[arg-type]
 
 
-def test_an_identity_between_two_outputs_renames_nothing() -> None:
-    nodes = [node("Relu", "x", "r"), node("Identity", "r", "y")]
-    model = import_onnx(network(nodes, {"x": (2, 3)}, ["r", "y"]))
-    assert [op_name(v.owner) for v in model.results] == ["r", "r"]  # type: ignore[arg-type]
+def test_outputs_of_one_value_keep_their_names() -> None:
+    """Copies of a returned value and of an input become views."""
+    nodes = [
+        node("Relu", "x", "r"),
+        *(node("Identity", a, b) for a, b in ("rs", "rt", "xy")),
+        node("Identity", "y", "z"),
+    ]
+    model = assert_like_onnx(network(nodes, {"x": (2, 3)}, list("syrtz")), x=floats(2, 3))
+    assert [op_name(v.owner) for v in model.results] == list("syrtz")  # type: ignore[arg-type]
+    assert sorted(kinds(model)) == ["top.Relu", *["top.Reshape"] * 4]
+
+
+def test_a_value_that_is_returned_twice_takes_the_first_name() -> None:
+    nodes = [node("Relu", "x", "h"), node("Identity", "h", "y"), node("Identity", "h", "z")]
+    model = assert_like_onnx(network(nodes, {"x": (2, 3)}, ["y", "z"]), x=floats(2, 3))
+    assert [op_name(v.owner) for v in model.results] == ["y", "z"]  # type: ignore[arg-type]
+    assert kinds(model) == ["top.Relu", "top.Reshape"]
 
 
 def test_constant_subgraphs_are_evaluated() -> None:

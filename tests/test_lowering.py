@@ -748,3 +748,13 @@ def test_lowering_leaves_its_input_alone() -> None:
     _, ops, _ = lowered(model)
     assert print_module(model.module) == before
     assert all(isinstance(op_, Operation) for op_ in ops.values()) and isinstance(ops["y"], TpuOp)
+
+
+@pytest.mark.parametrize("kind", ["Add", "Sigmoid"])
+def test_a_range_of_one_number_has_no_asymmetric_scale(kind: str) -> None:
+    """The op runs in float, and the report says so (DN-05); symmetric it has a scale."""
+    rows = [x("a", (1, 4), 0.5, 0.5), Row("y", kind, "a a" if kind == "Add" else "a", (1, 4), (0.5, 1.0))]
+    model = module(*rows)
+    _, fallbacks = lower(model, LoweringConfig(asymmetric=True))
+    assert [f.op for f in fallbacks] == ["y"]
+    assert not lower(model, LoweringConfig())[1]

@@ -462,7 +462,11 @@ NO_PROGRESS = "makes no progress"
 refused (layer_group.md 7.1)."""
 
 
-NO_INPUT = {"deconv-open-end": ("cannot be cut along", 6)}
+NO_INPUT = {
+    "deconv-open-end": ("cannot be cut along", 6),
+    "conv-padding-alone": ("needs an empty window", 1),
+    "conv3d-padding-alone": ("needs an empty window", 1),
+}
 """Rows whose last elements see no input, so that a slice of those alone has none: the reason, the most sections."""
 
 

@@ -27,7 +27,7 @@ from tpusim.frontend.onnx_file import (
     read_onnx,
     reads,
 )
-from tpusim.ir.attrs import name_location, op_name, set_op_name
+from tpusim.ir.attrs import ints_attr, name_location, op_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.types import is_tensor, shape_of, tensor
@@ -35,6 +35,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops import ONNX_OPS
 from tpusim.ops.base import OnnxNode, ShapedOp
 from tpusim.ops.structure import TopInput, make_none, make_weight
+from tpusim.ops.view import TopReshape
 
 
 def import_onnx(
@@ -314,7 +315,10 @@ class Importer:
         return model
 
     def _results(self) -> Iterator[SSAValue]:
-        """The returned values; one that was renamed by an Identity takes the name of the graph output."""
+        """The returned values; one that was renamed by an Identity takes the name of the graph output.
+
+        An input, and a value that is returned under another name already, is returned as a view that has the name.
+        """
         outputs = [o.name for o in self._proto.graph.output]
         for name in outputs:
             if not self._is_known(name):
@@ -328,7 +332,10 @@ class Importer:
             owner = value.owner
             if isinstance(owner, Operation) and not isinstance(owner, TopInput) and op_name(owner) not in outputs:
                 set_op_name(owner, name)
-            yield value
+            if not isinstance(owner, Operation) or op_name(owner) == name:  # else it stands in for a refused node
+                yield value
+            else:
+                yield self.build(TopReshape, [value], {"shape": ints_attr(shape_of(value))}, name)
 
 
 def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:

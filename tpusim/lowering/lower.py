@@ -167,7 +167,7 @@ class Lowering:
         if holds(value) == "bool":
             return BOOL
         found = calibrated_range(value)
-        if found is None or found == (0.0, 0.0):
+        if found is None or found == (0.0, 0.0) or (self._config.asymmetric and found[0] == found[1]):
             return None
         return QuantInfo(*(asymmetric_scale if self._config.asymmetric else symmetric_scale)(*found))
 

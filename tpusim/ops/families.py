@@ -56,6 +56,21 @@ def window_pads(need: Window, got: Window) -> tuple[int, int]:
     return got[0] - need[0], need[0] + need[1] - got[0] - got[1]
 
 
+def padded_window(window: Window, size: int, reach: int, stride: int, before: int) -> tuple[Window, tuple[int, int]]:
+    """(input window, (pads before, after)) of the command that makes an output window of a convolution.
+
+    A command reads an element at least. An output window over padding alone therefore takes what a slice of it has, the
+    max(reach, stride) of layer_group.md 7.2, or else the whole axis: neither makes an output more.
+    """
+    start, count = window
+    sliced = start * stride - before, (count - 1) * stride + max(reach, stride)
+    for need in (window_need(window, reach, stride, before), sliced):
+        got = clip(need, size)
+        if got[1] > 0:
+            return got, window_pads(need, got)
+    return (0, size), (before, 0)
+
+
 class UnaryTop(TopOp):
     """One tensor in, one of the same shape out."""
 

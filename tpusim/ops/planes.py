@@ -11,7 +11,7 @@ from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view
 from tpusim.isa.region import View
 from tpusim.ops.base import EmitContext, GroupType, TpuOp, Window
-from tpusim.ops.families import MAX_PAD, clip, command_dtype, part_of, window_need, window_pads
+from tpusim.ops.families import MAX_PAD, command_dtype, padded_window, part_of
 
 
 class VolumeTpu(TpuOp):
@@ -73,9 +73,8 @@ class Planes:
         """Of the first operand of an op, for windows of `reach` elements along (d, h, w)."""
         out = ctx.output_slice()
         *_, height, width = shape_of(volume)
-        needs = [window_need(w, reach[i], strides[i], pads[i]) for i, w in ((1, out.h), (2, out.w))]
-        rows, columns = clip(needs[0], height), clip(needs[1], width)
-        (top, bottom), (left, right) = window_pads(needs[0], rows), window_pads(needs[1], columns)
+        rows, (top, bottom) = padded_window(out.h, height, reach[1], strides[1], pads[1])
+        columns, (left, right) = padded_window(out.w, width, reach[2], strides[2], pads[2])
         return cls(volume, out.n[1], rows, columns, (top, left, bottom, right))
 
     def input(self, ctx: EmitContext, depth: int) -> View:

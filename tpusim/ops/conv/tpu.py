@@ -33,15 +33,13 @@ from tpusim.ops.conv.coeff import (
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.families import (
     MAX_PAD,
-    clip,
     command_dtype,
     conv_extent,
     is_set,
+    padded_window,
     relu_limit_of,
     relu_of,
     value_dtype,
-    window_need,
-    window_pads,
     zero_point,
 )
 
@@ -164,8 +162,8 @@ class TpuConv2D(PackedConvTpu):
         if axis not in ("h", "w"):
             return window
         i = 0 if axis == "h" else 1
-        stride, reach = self.geometry["strides"][i], (self.kernel[i] - 1) * self.geometry["dilations"][i] + 1
-        return window[0] * stride - self.geometry["pads"][i], (window[1] - 1) * stride + max(reach, stride)
+        stride = self.geometry["strides"][i]
+        return window[0] * stride - self.geometry["pads"][i], (window[1] - 1) * stride + max(self.reach[i], stride)
 
     def accepts_margins(self) -> bool:
         """Reads any window of a larger slice."""
@@ -199,10 +197,8 @@ class TpuConv2D(PackedConvTpu):
         """One CONV or depthwise command with bias, requant and relu (codegen.md DC-04)."""
         out, x = ctx.output_slice(), TensorSlice.whole(shape_of(self.input))
         g = self.geometry
-        needs = [window_need(out.h, self.kernel[0], g["strides"][0], g["pads"][0], g["dilations"][0]),
-                 window_need(out.w, self.kernel[1], g["strides"][1], g["pads"][1], g["dilations"][1])]  # fmt: skip
-        rows, columns = clip(needs[0], x.h[1]), clip(needs[1], x.w[1])
-        (top, bottom), (left, right) = window_pads(needs[0], rows), window_pads(needs[1], columns)
+        rows, (top, bottom) = padded_window(out.h, x.h[1], self.reach[0], g["strides"][0], g["pads"][0])
+        columns, (left, right) = padded_window(out.w, x.w[1], self.reach[1], g["strides"][1], g["pads"][1])
         coefficients = self.coefficient_fields(ctx)
         fields: dict[str, object] = {
             **coefficients, "input": ctx.input(0, h=rows, w=columns), "output": ctx.output(),

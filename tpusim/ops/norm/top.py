@@ -333,7 +333,8 @@ class FuseScaleIntoConv(WeightPattern):
             return
         scale, offset, filter, *bias = constants
         name = op_name(op)
-        conv.operands[1] = self.weight(name + "_filter", filter * scale.reshape(-1, 1, 1, 1), conv, rewriter)
+        scaled = filter * scale.reshape(-1, *[1] * (filter.ndim - 1))
+        conv.operands[1] = self.weight(name + "_filter", scaled, conv, rewriter)
         merged = offset + bias[0] * scale if bias else offset
         conv.operands[2] = self.weight(name + "_bias", merged, conv, rewriter)
         _take_over(conv, op, rewriter)
