@@ -222,6 +222,99 @@ def test_unwritable_out(refusal: Refusals, folder: Path, command: str):
     assert "/proc/tpusim" in refusal(command, *words)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--samples", "-1"), "--samples -1: 0 or more is required; 0 uses all"),
+        (("--local-samples", "-1"), "--local-samples -1: 0 or more is required; 0 runs all"),
+        (("--local-samples", "4"), "--local-samples 4: needs --labels"),
+        (("--test-data", "t.npz"), "--test-data t.npz: needs --labels"),
+        (
+            ("--asymmetric", "--mode", "f32"),
+            "--asymmetric: needs --mode int8, or a --qtable with INT8 ops; got --mode f32",
+        ),
+        (("--matmul-perchannel", "--mode", "bf16"), "--matmul-perchannel: needs --mode int8"),
+        (("--layer-group", "1", "--shape-secs-search-strategy", "1"), "needs --layer-group 2, got --layer-group 1"),
+        (("--table", "no-table", "--mode", "f32"), "calibration table no-table: cannot be read, No such file"),
+        (("--seed", "3"), "--seed 3: needs --dma random, got --dma early"),
+        (("--seed", "-3", "--dma", "random"), "--seed -3: 0 or more is required"),
+    ],
+)
+def test_run_refuses_options_without_effect(
+    refusal: Refusals, convnet: Path, tmp_path: Path, words: tuple[str, ...], message: str
+):
+    """And numbers below 0; at once."""
+    assert message in refusal("run", convnet, "--out", tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        ("calibrate", ("2_canonical.mlir", "--samples", "-2"), "--samples -2: 0 or more is required; 0 uses all"),
+        ("lower", ("2_canonical.mlir", "--mode", "f32", "--asymmetric"), "--asymmetric: needs --mode int8"),
+        (
+            "lower",
+            ("2_canonical.mlir", "--mode", "f16", "--matmul-perchannel"),
+            "--matmul-perchannel: needs --mode int8",
+        ),
+        ("infer", ("4_tpu.mlir", "--input", "inputs.npz", "--input-shapes", "image=1x1x8x8"), "needs an .onnx"),
+        (
+            "infer",
+            ("7_model.tpusim", "--input", "inputs.npz"),
+            "is a program, which `tpusim simulate` runs; give an .onnx",
+        ),
+        ("simulate", ("7_model.tpusim", "--input", "inputs.npz", "--ulps", "-1"), "--ulps -1: 0 or more is required"),
+        ("simulate", ("7_model.tpusim", "--input", "inputs.npz", "--ulps", "4"), "--ulps 4: needs --check"),
+        ("simulate", ("7_model.tpusim", "--input", "inputs.npz", "--seed", "4"), "--seed 4: needs --dma random"),
+        (
+            "simulate",
+            ("7_model.tpusim", "--input", "inputs.npz", "--chip", "bm9"),
+            "unknown chip 'bm9': expected one of bm",
+        ),
+        ("debug", ("7_model.tpusim", "--ulps", "-1"), "--ulps -1: 0 or more is required; 0 lets no float differ"),
+        ("debug", ("7_model.tpusim", "--ulps", "4"), "--ulps 4: needs --check REF.npz"),
+        ("debug", ("7_model.tpusim", "--history", "-1"), "--history -1: 0 or more is required; 0 keeps nothing"),
+        ("debug", ("7_model.tpusim", "--seed", "-1"), "--seed -1: 0 or more is required"),
+        ("zoo", ("squeezenet", "s.onnx", "--seed", "-1"), "zoo: seed -1: 0 or more is required"),
+    ],
+)
+def test_commands_refuse_options_without_effect(
+    refusal: Refusals,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    words: tuple[str, ...],
+    message: str,
+):
+    monkeypatch.chdir(folder)
+    before = hashes(folder)
+    assert message in refusal(command, *words)
+    assert hashes(folder) == before
+
+
+def test_a_float_run_with_a_table_of_modes_may_be_asymmetric(folder: Path):
+    """The table may ask for integers."""
+    words = ("--mode", "f32", "--asymmetric", "--matmul-perchannel", "--qtable", "logits:INT8")
+    assert main(["lower", str(folder / "3_calibrated.mlir"), *words, "--out", str(folder / "mixed.mlir")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ((), "small_bm1684x_int8"),
+        (("--asymmetric",), "small_bm1684x_int8_asym"),
+        (("--asymmetric", "--chip", "bm1688", "--cores", "2"), "small_bm1688_int8_asym_2cores"),
+    ],
+)
+def test_the_usual_folder_of_a_run(
+    convnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], name: str
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", str(convnet), "--to", "import", *words]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [name]
+
+
 # --- samples and labels
 
 
@@ -248,12 +341,14 @@ def test_samples_of_the_wrong_shape(refusal: Refusals, convnet: Path, tmp_path: 
         ("other.npz", "no array for input x"),
         ("text.npz", "readable"),
         ("pickled.npz", "readable"),
+        ("none.npz", "has no arrays"),
     ],
 )
 def test_unusable_samples(refusal: Refusals, convnet: Path, tmp_path: Path, data: str, words: str):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.npz").write_text("no archive")
     np.savez(tmp_path / "other.npz", z=floats(1, 3, 16, 16))
+    np.savez(tmp_path / "none.npz")
     np.savez(tmp_path / "pickled.npz", x=np.array([{}], object))
     source = data if data.startswith("random") else tmp_path / data
     assert words in refusal(*run_words(convnet, tmp_path / "out", "--data", source))
@@ -291,7 +386,7 @@ def test_unusable_inputs(refusal: Refusals, folder: Path, command: str, kind: st
         (np.array([0, 1, 2, 3, -1]), "got -1 to 3"),
         (np.zeros(7, np.int64), "got 7"),
         (np.zeros((4, 2), np.int64), "one array of class indices"),
-        (np.zeros(4, np.float32), "one array of class indices"),
+        (np.zeros(4, np.float32), "one array of class indices (integers, 1-D) is required, got float32 of shape (4,)"),
     ],
 )
 def test_labels_that_do_not_fit(refusal: Refusals, tmp_path: Path, labels: np.ndarray, words: str):
@@ -460,6 +555,14 @@ def test_opt_lowers_with_a_table_and_without_quirks(folder: Path, tmp_path: Path
         )
         conv = next(op for op in load_model(out, context()).ops if op_name(op) == name)
         assert str(element_of(conv.results[0])).startswith("f32" if table else "!quant.uniform")
+
+
+def test_opt_makes_the_folder(refusal: Refusals, folder: Path, tmp_path: Path):
+    words = ("opt", folder / "1_top.mlir", "-p", "canonicalize", "-o")
+    path = tmp_path / "some" / "where" / "x.mlir"
+    assert main([str(w) for w in (*words, path)]) == 0
+    assert "top.Conv" in path.read_text()
+    assert "/proc/tpusim/x.mlir: cannot be written" in refusal(*words, UNWRITABLE / "x.mlir")
 
 
 def test_opt_refuses(refusal: Refusals, folder: Path):

@@ -416,4 +416,9 @@ def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["run", *model, "--cores", "2", "--out", str(tmp_path / "out")]) == 1
     assert "--cores 2: bm1684x has 1 core; give 1" in capsys.readouterr().err
     assert main(["run", *model, "--seed", "2", "--out", str(tmp_path / "out")]) == 1
-    assert "seed 2: dma random is required, got early" in capsys.readouterr().err
+    assert "--seed 2: needs --dma random, got --dma early" in capsys.readouterr().err
+    for chip, cores, message in (("bm1684x", "0", "give 1"), ("bm1688", "3", "bm1688 has 2 cores; give 1 to 2")):
+        words = ["run", *model, "--chip", chip, "--cores", cores, "--out", str(tmp_path / "out")]
+        assert main(words) == 1
+        assert f"--cores {cores}: " in (err := capsys.readouterr().err) and message in err
+    assert not (tmp_path / "out").exists()

@@ -83,6 +83,20 @@ def test_errors_at_the_prompt_are_messages(line: str) -> None:
     assert one.position == 1
 
 
+def test_errors_name_what_is_wanted() -> None:
+    one = shared()
+    end = len(one.order)
+    for line, message in (
+        ("x", "x: an address or a tensor is required; for example x lmem 0x500 64 lane 3"),
+        ("enable z", "the number of a breakpoint (info break lists them) is required, got 'z'"),
+        ("disable", "the number of a breakpoint (info break lists them) is required"),
+        ("delete -1", "the number of a breakpoint (info break lists them) is required, got '-1'"),
+        ("goto -1", f"a position from 0 to {end} is required, got '-1'"),
+        (f"goto {end + 1}", f"position {end + 1}: 0 to {end} is required, so many commands there are"),
+    ):
+        assert message in session(one, line).splitlines()
+
+
 WORDS = """
 b c s n p x i rs rc goto l d check in out lmem gmem 0x0 64 lane 3 [0] out[0,1] op tensor read write tiu 1 -1
 # ' [ [/red] dma slices é ٣

@@ -171,14 +171,35 @@ def test_show_reads_what_a_hand_wrote(folder: Path, capsys: pytest.CaptureFixtur
     ("words", "message"),
     [
         (["--show", "--group", "7"], "--group 7: the module has 2 groups; give 0 to 1"),
-        (["--show", "--out", "x.mlir"], "grouped already"),
+        (["--show", "--out", "x.mlir"], "grouped already, so --out would do nothing; give 4_tpu.mlir"),
         (["--show", "--force", "x.toml"], "grouped already"),
+        (["--show", "--cores", "2", "--no-timestep-moves"], "so --cores and --no-timestep-moves would do nothing"),
+        (["--show", "--layer-group", "1"], "so --layer-group would do nothing"),
         ([], "TPU_"),
     ],
 )
 def test_refused(folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = hashes(folder)
     assert main(["group", str(folder / "5_grouped.mlir"), *words]) == 1
+    assert message in capsys.readouterr().err
+    assert hashes(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--group", "1"], "--group 1: needs --show or --plot"),
+        (["--layer-group", "off", "--shape-secs-search-strategy", "1"], "needs --layer-group 2, got --layer-group off"),
+        (["--layer-group", "1", "--shape-secs-search-strategy", "1"], "--shape-secs-search-strategy 1: needs"),
+    ],
+)
+def test_refused_before_anything_is_written(
+    folder: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a module that would be grouped."""
+    (folder / "5_grouped.mlir").write_text("mine")
+    before = hashes(folder)
+    assert main(["group", str(folder / "4_tpu.mlir"), *words]) == 1
     assert message in capsys.readouterr().err
     assert hashes(folder) == before
 

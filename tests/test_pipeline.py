@@ -18,6 +18,7 @@ from end_to_end import (
     assert_equal,
     digits_run,
     floats,
+    hashes,
     report_of,
     small_convnet,
     tensors,
@@ -26,14 +27,14 @@ from end_to_end import (
 import tpusim
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.cli import main
-from tpusim.errors import ConfigError
+from tpusim.errors import CalibrationError, ConfigError, TpusimError
 from tpusim.inference import float_upstream
 from tpusim.ir.module import load_model
 from tpusim.isa.stream import load
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
-from tpusim.pipeline import STAGES, Artefacts, RunConfig, run
+from tpusim.pipeline import ARTEFACTS, STAGES, Artefacts, RunConfig, run
 from tpusim.simulator import SimulatorOptions
 from tpusim.version import __version__
 
@@ -115,6 +116,63 @@ def test_files(artefacts: Path):
     expected |= {f"{level}_outputs.npz" for level in ("onnx", "top", "tpu", "local")}
     expected |= {"7_model.tpusim", "trace.json", "report.json", "report.html"}
     assert {path.name for path in artefacts.iterdir()} == expected
+    assert expected == set(ARTEFACTS) - ({"3_calibrated.mlir", "cali_table"} - int8_only)
+
+
+@pytest.fixture
+def used(tmp_path: Path, int8: Path) -> Path:
+    """A folder with the artefacts of an earlier run, and a file and a folder of somebody's."""
+    folder = tmp_path / "used"
+    shutil.copytree(int8, folder)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "5_grouped_weights.npz").write_bytes(b"of tpusim group")
+    (folder / "pictures").mkdir()
+    return folder
+
+
+OTHERS = {"notes.txt", "5_grouped_weights.npz", "pictures"}
+
+
+def test_a_run_that_fails_leaves_nothing_of_the_run_before(used: Path):
+    with pytest.raises(CalibrationError):
+        run(config(used, data="no-samples.npz"))
+    made = {"1_top.mlir", "weights.npz", "2_canonical.mlir", "canonical_weights.npz"}
+    assert {path.name for path in used.iterdir()} == OTHERS | made
+
+
+def test_a_run_to_a_stage_leaves_no_later_ones_of_the_run_before(used: Path):
+    run(config(used, to="import"))
+    assert {path.name for path in used.iterdir()} == OTHERS | {"1_top.mlir", "weights.npz"}
+
+
+@pytest.mark.parametrize("data", ["inputs.npz", "link.npz", ""])
+def test_a_run_keeps_what_it_reads(used: Path, data: str):
+    """Given by its name, through a link, or as a folder of samples."""
+    (used / "link.npz").symlink_to(used / "inputs.npz")
+    table = (used / "cali_table").read_text()
+    run(config(used, table=used / "cali_table", data=str(used / data), to="import"))
+    left = {path.name for path in used.iterdir()} - OTHERS - {"link.npz", "1_top.mlir", "weights.npz"}
+    samples = {"inputs.npz"} if data else {name for name in ARTEFACTS if name.endswith(".npz")} - {"weights.npz"}
+    assert left == samples | {"cali_table"}
+    assert (used / "cali_table").read_text() == table
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model": Path("no.onnx")},
+        {"table": Path("no-table"), "lowering": LoweringConfig(mode="f32")},
+        {"to": "lowerr"},
+        {"lowering": LoweringConfig("bm1")},
+        {"layer_group": LayerGroupConfig(cores=3)},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_a_run_refused_at_once_removes_nothing(used: Path, wrong: dict[str, Any]):
+    before = hashes(used)
+    with pytest.raises(TpusimError):
+        run(config(used, **wrong))
+    assert hashes(used) == before
 
 
 def test_report_has_exactly_the_documented_keys(artefacts: Path):

@@ -193,11 +193,31 @@ def test_texts_that_are_no_program_are_refused() -> None:
         (text.replace("format_version=4", "format_version=5"), "format version 4 is read here, the text has 5"),
         ("\n".join([*lines[:3], "sausage", *lines[3:]]), r"text:4: a line begins with header, .* got 'sausage'"),
         ("slice tensor=t\n" + text, "text:1: a slice line stands after the command"),
+        ("\n".join(lines[:3]), rf"its header has commands={len(whole.commands)}, the text has 0; take the whole text"),
     ):
         with pytest.raises(ImportModelError, match=words):
             assemble(changed, whole.coefficients)
     with pytest.raises(ImportModelError, match="has 100 bytes of coefficients, got 0; give the program"):
         assemble(text, np.zeros(0, np.uint8))
+
+
+def test_a_text_without_its_end_is_refused() -> None:
+    """Wherever a line ends; a text whose header does not count, as one that a hand changed, is read."""
+    whole = program_of(group_layers(cached_lowered(0, "bm1684x")[0], LayerGroupConfig()))
+    text = listing(whole)
+    assert whole.locations and len(whole.commands) > 1
+    lines = text.splitlines()
+    records = [n for n, line in enumerate(lines) if not line.startswith((";", "header", "group", "tensor"))]
+    for end in records:
+        with pytest.raises(ImportModelError, match="its header has (commands|slices)="):
+            assemble("\n".join(lines[:end]), whole.coefficients)
+    counts = f" commands={len(whole.commands)} slices={len(whole.locations)}"
+    assert text.count(counts) == 1
+    assert_same_program(assemble(text.replace(counts, ""), whole.coefficients), whole)
+    header = next(n for n, line in enumerate(lines) if line.startswith("header"))
+    for cut in range(len(lines[header])):
+        with pytest.raises(ImportModelError):
+            assemble("\n".join([*lines[:header], lines[header][:cut]]), whole.coefficients)
 
 
 def test_an_extract_is_of_one_op_or_engine() -> None:

@@ -57,6 +57,11 @@ def logits_of(name: str, images: np.ndarray) -> np.ndarray:
     return np.stack([np.asarray(session.run(None, {feed: image[None]})[0]).ravel() for image in images])
 
 
+def test_a_seed_below_zero_is_refused():
+    with pytest.raises(ConfigError, match="zoo: seed -1: 0 or more is required"):
+        zoo.build("squeezenet", -1)
+
+
 def test_the_zoo_lists_every_topology_onnx_ships():
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     assert sorted(zoo.ZOO) == list(zoo.ZOO)

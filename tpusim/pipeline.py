@@ -5,6 +5,7 @@ that a person can stop, look, edit and go on. Nothing reaches back. Modules are 
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +20,8 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table, write_table
 from tpusim.canonicalize import canonicalize
+from tpusim.chips import load as load_chip
+from tpusim.chips import require_cores
 from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
@@ -250,13 +253,25 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 }
 """The stages in processing order."""
 
+ARTEFACTS = (
+    *("1_top.mlir", "weights.npz", "2_canonical.mlir", "canonical_weights.npz", "cali_table", "3_calibrated.mlir"),
+    *("4_tpu.mlir", "tpu_weights.npz", "5_grouped.mlir", "chip_weights.npz", "6_final.mlir", "7_model.tpusim"),
+    *("inputs.npz", "onnx_outputs.npz", "top_outputs.npz", "tpu_outputs.npz", "local_outputs.npz", "trace.json"),
+    *("report.json", "report.html"),
+)
+"""Every file that the stages write into the folder of a run."""
+
 
 def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     """Run the stages up to `config.to`. Raises TpusimError; artefacts of finished stages stay on disk."""
     if config.to not in STAGES:
         raise ConfigError(f"--to {config.to}: expected one of {', '.join(STAGES)}")
     config = replace(config, lowering=config_for_chip(config.lowering))
+    require_cores(load_chip(config.lowering.chip), config.layer_group.cores)
+    if config.table is not None:
+        read_table(config.table)  # a table that cannot be read is refused in float modes too, and before stages run
     _make_folder(config.out)
+    _remove_earlier(config)
     a = Artefacts(config, observer or Silent())
     for name, stage in STAGES.items():
         begin = time.perf_counter()
@@ -276,6 +291,26 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--out {path}: a folder is required, got {error.strerror or error}") from error
+
+
+def _remove_earlier(config: RunConfig) -> None:
+    """Remove an earlier run's artefacts, so that none stands beside those of a run that fails; never what is read.
+
+    Without a model the first stage refuses before it writes anything, and the earlier artefacts stay as they are.
+    """
+    if not os.path.exists(config.model):
+        return
+    given = (config.model, config.table, config.labels, config.data, config.test_data, config.lowering.qtable)
+    read = {os.path.realpath(path) for path in given if path is not None}
+    samples_here = os.path.realpath(config.out) in read
+    for path in (config.out / name for name in ARTEFACTS):
+        is_sample = samples_here and path.suffix == ".npz"
+        if path.is_file() and not is_sample and os.path.realpath(path) not in read:
+            try:
+                path.unlink()
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise ConfigError(f"--out {config.out}: {path.name} of an earlier run must go, got {why}") from error
 
 
 def _write_json(path: Path, content: Any) -> None:
@@ -354,9 +389,12 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
 
 def _labels(path: Path, classes: int) -> np.ndarray:
     arrays = load_tensors(path)
-    array = next(iter(arrays.values())) if len(arrays) == 1 else None
-    if array is None or array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+    if len(arrays) != 1:
         raise ConfigError(f"labels '{path}': one array of class indices is required, got {', '.join(arrays) or 'none'}")
+    (array,) = arrays.values()
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
+        got = f"{array.dtype} of shape {array.shape}"
+        raise ConfigError(f"labels '{path}': one array of class indices (integers, 1-D) is required, got {got}")
     if array.min() < 0 or array.max() >= classes:
         got = f"{array.min()} to {array.max()}"
         raise ConfigError(f"labels '{path}': class indices from 0 to {classes - 1} are required, got {got}")

@@ -87,6 +87,8 @@ def _read(file: Path, inputs: Mapping[str, InputSpec]) -> Sample:
             loaded = arrays.load(opened)
             if isinstance(loaded, np.ndarray):
                 return {_only_input(file, inputs): loaded}
+            if not loaded:
+                raise CalibrationError(f"samples: {file} has no arrays; one for every input is required")
             missing = [name for name in inputs if name not in loaded]
             if missing:
                 needed, got = ", ".join(missing), ", ".join(list(loaded)[:10])

@@ -4,13 +4,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import tyro
 from rich.console import Console
 
 from tpusim.cli.options import (
+    ULPS,
     GroupSteps,
     In,
     Mode,
@@ -22,13 +23,14 @@ from tpusim.cli.options import (
     beside,
     group_config,
     load,
+    lowering_config,
     parse_shapes,
+    require_count,
+    require_ulps,
+    simulator_options,
 )
 from tpusim.errors import ConfigError
 from tpusim.verify.npz import load_tensors, save_tensors
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Run:
     seed: int = 0
     """With --dma random: which order."""
     out: OptionalPath = None
-    """Folder for the artefacts; default out/MODEL_CHIP_MODE."""
+    """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for."""
     to: str = "verify"
     """Last stage to run."""
 
@@ -86,24 +88,21 @@ class Run:
         """Run all stages; True if every comparison passed."""
         from tpusim.calibration.stage import CalibrationConfig
         from tpusim.cli.show import LiveProgress, show_run
-        from tpusim.lowering import LoweringConfig
         from tpusim.pipeline import RunConfig, run
-        from tpusim.simulator import SimulatorOptions
 
+        self._check()
         config = RunConfig(
             model=self.model,
-            lowering=LoweringConfig(
-                self.chip, self.mode, self.asymmetric, self.qtable, self.quirks_off, self.matmul_perchannel
-            ),
+            lowering=lowering_config(self),
             calibration=CalibrationConfig(self.method, max_samples=self.samples),
             layer_group=group_config(self),
-            simulator=SimulatorOptions(dma=self.dma, seed=self.seed),
+            simulator=simulator_options(self.dma, self.seed),
             data=self.data,
             test_data=self.test_data,
             labels=self.labels,
             table=self.table,
             input_shapes=parse_shapes(self.input_shapes),
-            out=self.out or Path("out") / f"{self.model.stem}_{self.chip}_{self.mode}",
+            out=self.out or Path("out") / self._name(),
             to=self.to,
             local_samples=self.local_samples,
         )
@@ -111,6 +110,21 @@ class Run:
             result = run(config, progress)
         show_run(console, result)
         return result.report is None or result.report.passed
+
+    def _check(self) -> None:
+        """Raise ConfigError for an option that is out of range or has no effect."""
+        require_count("--samples", self.samples, "uses all")
+        require_count("--local-samples", self.local_samples, "runs all")
+        if self.labels is None and self.test_data is not None:
+            raise ConfigError(f"--test-data {self.test_data}: needs --labels, the class indices of these samples")
+        if self.labels is None and self.local_samples:
+            raise ConfigError(f"--local-samples {self.local_samples}: needs --labels, it counts labelled samples")
+
+    def _name(self) -> str:
+        """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
+        parts = [self.model.stem, self.chip, self.mode]
+        parts += ["asym"] * self.asymmetric + [f"{self.cores}cores"] * (self.cores > 1)
+        return "_".join(parts)
 
 
 @dataclass
@@ -129,6 +143,10 @@ class Infer:
 
     def execute(self, console: Console) -> bool:
         """Run one sample."""
+        if self.model.suffix == ".tpusim":
+            raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
+        if self.input_shapes and self.model.suffix != ".onnx":
+            raise ConfigError(f"--input-shapes: needs an .onnx, the inputs of a module have shapes; got {self.model}")
         inputs = load_tensors(self.input)
         tensors = self._onnx(inputs) if self.model.suffix == ".onnx" else self._module(inputs)
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
@@ -174,19 +192,23 @@ class Simulate:
     """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
     collect: bool = False
     """With --check: go on and list all commands that produced wrong values."""
-    ulps: int = 256
+    ulps: int = ULPS
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
 
     def execute(self, console: Console) -> bool:
         """Simulate one sample; True if nothing was found wrong."""
+        from tpusim import chips
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import show_check
         from tpusim.isa.stream import load
-        from tpusim.simulator import Checker, Simulator, SimulatorOptions, trace
+        from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.npz import write_atomically
 
+        require_ulps(self.ulps, self.check)
+        options = simulator_options(self.dma, self.seed, sanitize=not self.no_sanitize)
+        if self.chip:
+            chips.load(self.chip)  # an unknown one is another mistake than the program's chip
         program = load(self.program, self.chip)
-        options = SimulatorOptions(dma=self.dma, seed=self.seed, sanitize=not self.no_sanitize)
         machine = Simulator(program, options=options)
         checker = None
         if self.check is not None:

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tpusim.errors import ConfigError
+
 if TYPE_CHECKING:
     from tpusim.fidelity.support import Row
 
@@ -51,7 +53,19 @@ class Support:
         from tpusim.ir.module import load_model
         from tpusim.ops import context
 
-        card = card_of(load_model(path, context()))
+        given = [f"--{name}" for name in ("chip", "mode", "op") if getattr(self, name) is not None]
+        if given:
+            raise ConfigError(
+                f"--module {path}: the card has every op of the module, so {' and '.join(given)} would do nothing; "
+                "leave one or the other out"
+            )
+        model = load_model(path, context())
+        card = card_of(model)
+        if not card.ops and not model.state.startswith("TPU_"):
+            raise ConfigError(
+                f"--module {path}: a tpu module is required, got one in state {model.state or '(none)'}; "
+                "give 4_tpu.mlir, or one of a later stage"
+            )
         if self.json:
             _print_json(console, card.to_json())
         else:

@@ -17,6 +17,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.cli.options import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
+from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.weights import WeightStore
 from tpusim.layer_group import LayerGroupConfig, Refinements, group_layers, read_groups
@@ -183,8 +184,13 @@ def _optimise(driver: OptMain) -> int:
     if driver.args.input_file:
         driver.ctx.weights = load_model(Path(driver.args.input_file), context()).weights  # type: ignore[attr-defined]
     before = set(driver.ctx.weights)  # type: ignore[attr-defined]
-    driver.run()
     output = driver.args.output_file
+    if output:
+        with replacing(Path(output)) as temporary:
+            driver.args.output_file = str(temporary)
+            driver.run()
+    else:
+        driver.run()
     if not output and set(driver.ctx.weights) - before:  # type: ignore[attr-defined]
         stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them beside it")
     if output:

@@ -17,8 +17,11 @@ from tpusim.cli.options import (
     beside,
     group_config,
     load,
+    lowering_config,
     parse_shapes,
+    require_count,
     save,
+    steps_given,
 )
 from tpusim.errors import ConfigError
 
@@ -90,6 +93,7 @@ class Calibrate:
         from tpusim.cli.show import LiveProgress
         from tpusim.inference import input_specs
 
+        require_count("--samples", self.samples, "uses all")
         model = load(self.module)
         if self.use_table is not None:
             table = read_table(self.use_table)
@@ -132,11 +136,9 @@ class Lower:
         """Lower one module."""
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
-        from tpusim.lowering import LoweringConfig, lower
+        from tpusim.lowering import lower
 
-        config = LoweringConfig(
-            self.chip, self.mode, self.asymmetric, self.qtable, self.quirks_off, self.matmul_perchannel
-        )
+        config = lowering_config(self)
         model, _ = lower(load(self.module), config)
         console.print(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
@@ -172,17 +174,26 @@ class Group:
 
     def execute(self, console: Console) -> bool:
         """Group one module, or read a grouped one; show what was asked for."""
+        if self.group is not None and not self.show and self.plot is None:
+            raise ConfigError(f"--group {self.group}: needs --show or --plot")
         model = load(self.module)
         reads = self.show or self.plot is not None or self.write_groups is not None
         if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
             model = self._grouped(model)
             save(console, model, beside(self.module, "5_grouped.mlir", self.out))
-        elif self.force is not None or self.out is not None:
+        elif given := self._for_grouping():
             raise ConfigError(
-                f"{self.module}: the module is grouped already, so --force and --out do nothing; give 4_tpu.mlir"
+                f"{self.module}: the module is grouped already, so {' and '.join(given)} would do nothing; "
+                "give 4_tpu.mlir to group anew"
             )
         self._show(console, model)
         return True
+
+    def _for_grouping(self) -> list[str]:
+        """The given options that only matter where groups are searched and written."""
+        names = ("force", "out", "cores", "layer_group", "shape_secs_search_strategy")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) != getattr(type(self), name)]
+        return given + steps_given(self.steps)
 
     def _grouped(self, model: "Model") -> "Model":
         from tpusim.layer_group import group_layers
@@ -198,8 +209,6 @@ class Group:
         from tpusim.layer_group import groups_text, views
         from tpusim.verify.npz import write_atomically
 
-        if self.group is not None and not self.show and self.plot is None:
-            raise ConfigError(f"--group {self.group}: needs --show or --plot")
         found = list(views(model)) if self.show or self.plot is not None else []
         if self.show:
             for line in show(found, self.group):

@@ -86,7 +86,7 @@ def build(name: str, seed: int = 0) -> onnx.ModelProto:
     """Build a network of the zoo: the topology of the `onnx` package (opset 9, batch 1) with seeded float32 weights.
 
     name: one of `ZOO`; anything else raises `ConfigError`.
-    seed: another seed gives another set of weights; the same seed gives the same bytes.
+    seed: another seed gives another set of weights; the same seed gives the same bytes. Below 0 is a `ConfigError`.
     """
     model = _topology(name)
     shapes = _take_parameters(model.graph)
@@ -129,6 +129,8 @@ def _topology(name: str) -> onnx.ModelProto:
 
 
 def _generator(seed: int, key: str) -> np.random.Generator:
+    if seed < 0:
+        raise ConfigError(f"zoo: seed {seed}: 0 or more is required")
     return np.random.default_rng([seed, zlib.crc32(key.encode())])
 
 

@@ -3,6 +3,8 @@
 Lines as of `isa.text`: `header`, `group` and `tensor` lines first, then every command in issue order, each followed by
 the `slice` lines of the tensors that are complete in local memory after it. `;` begins a comment line. Coefficients are
 not text: `assemble` takes their bytes from elsewhere. A listing of some commands only has no header and is for reading.
+The header counts commands and slices, so that a text that was cut off is refused; whoever adds or removes lines by hand
+corrects `commands=` and `slices=`, or removes them.
 """
 
 from collections import defaultdict
@@ -15,6 +17,19 @@ from tpusim.isa.commands import AnyCommand, Engine
 from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Location, Program, TensorEntry
 from tpusim.isa.text import command_line, parse_command, parse_record, record_line
 
+
+class _Counts(Header, frozen=True, kw_only=True):
+    """The header line: the program's header, and how many lines of a kind must follow."""
+
+    commands: int | None = None
+    slices: int | None = None
+
+    @property
+    def header(self) -> Header:
+        """The program's header alone."""
+        return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
+
+
 _TITLE = "; tpusim program, format {}: header, groups, tensors, then commands in issue order (tpusim asm reads this)"
 _PART = "; some commands of a tpusim program: {} of {}"
 
@@ -24,7 +39,11 @@ def listing(program: Program) -> str:
     after: dict[int, list[Location]] = defaultdict(list)
     for location in program.locations:
         after[location.command].append(location)
-    lines = [_TITLE.format(FORMAT_VERSION), record_line("header", program.header, ("checksums",))]
+    header = record_line("header", program.header, ("checksums",))
+    counts = (
+        f"{'header':<8} commands={len(program.commands)} slices={len(program.locations)}"  # no cut keeps half of it
+    )
+    lines = [_TITLE.format(FORMAT_VERSION), counts + header[8:]]
     lines += [record_line("group", group) for group in program.groups]
     lines += [record_line("tensor", tensor) for tensor in program.tensors]
     for index, command in enumerate(program.commands):
@@ -53,7 +72,7 @@ def extract(program: Program, *, op: str | None = None, engine: Engine | None = 
 class _Assembly:
     """The lines read so far."""
 
-    headers: list[Header] = field(default_factory=list[Header])
+    headers: list[_Counts] = field(default_factory=list[_Counts])
     groups: list[GroupEntry] = field(default_factory=list[GroupEntry])
     tensors: list[TensorEntry] = field(default_factory=list[TensorEntry])
     commands: list[AnyCommand] = field(default_factory=list[AnyCommand])
@@ -74,7 +93,7 @@ class _Assembly:
         elif word == "group":
             self.groups.append(parse_record(rest, GroupEntry))
         elif word == "header":
-            self.headers.append(parse_record(rest, Header, checksums={}))
+            self.headers.append(parse_record(rest, _Counts, checksums={}))
         else:
             raise ValueError(f"a line begins with header, group, tensor, slice, tiu or gdma, got '{word[:40]}'")
 
@@ -95,11 +114,21 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
             f"{source}: one header line is required, got {len(found.headers)}; a listing of some commands only "
             "(`dis --op`, `--engine`) has none, assemble a whole one"
         )
-    header = found.headers[0]
+    counts = found.headers[0]
+    header = counts.header
     if header.format_version != FORMAT_VERSION:
         raise ImportModelError(
             f"{source}: format version {FORMAT_VERSION} is read here, the text has {header.format_version}"
         )
+    for word, said, got in (
+        ("commands", counts.commands, len(found.commands)),
+        ("slices", counts.slices, len(found.locations)),
+    ):
+        if said is not None and said != got:
+            raise ImportModelError(
+                f"{source}: its header has {word}={said}, the text has {got:,}; take the whole text of `tpusim dis`, "
+                f"or, where lines were added or removed by hand, write {word}={got}"
+            )
     if coefficients.nbytes != header.coeff_bytes:
         raise ImportModelError(
             f"{source}: its header has {header.coeff_bytes:,} bytes of coefficients, got {coefficients.nbytes:,}; "

@@ -114,12 +114,12 @@ class Base(cmd.Cmd):
             self.say(f"breakpoint {one!r}", "cyan")
         self.show_place()
 
-    def number(self, text: str, default: int = 1) -> int:
-        """A count or number of the user's. Raises ConfigError."""
-        if not text:
+    def number(self, text: str, default: int | None = 1, what: str = "a count") -> int:
+        """A count or number of the user's, called `what`; without a default it must be there. Raises ConfigError."""
+        if not text and default is not None:
             return default
         if not text.isdecimal() or len(text) > 12:
-            raise ConfigError(f"a count is required, got '{text[:40]}'")
+            raise ConfigError(f"{what} is required, got '{text[:40]}'" if text else f"{what} is required")
         return int(text)
 
 

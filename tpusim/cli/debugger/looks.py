@@ -92,7 +92,7 @@ class Looks(Stops):
         """
         words = text.split()
         if not words:
-            raise ConfigError("x: an address is required, x lmem 0x500 64 lane 3")
+            raise ConfigError("x: an address or a tensor is required; for example x lmem 0x500 64 lane 3")
         if words[0] in self.tensors():
             memory_and_address, where = self._address_of(words[0])
             words = [*memory_and_address, *words[1:], *(() if "lane" in words or "core" in words else where)]

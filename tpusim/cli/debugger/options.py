@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tpusim.cli.debugger.prompt import Prompt
+from tpusim.cli.options import ULPS, require_count, require_ulps
 from tpusim.errors import CommandError, SimulationError
 from tpusim.verify.npz import load_tensors
 
@@ -34,13 +35,16 @@ class Debug:
     """Of the random inputs, and of --dma random."""
     no_sanitize: bool = False
     """Do not check the program first; one that the sanitizer refuses is debugged without it anyway."""
-    ulps: int = 256
+    ulps: int = ULPS
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
     history: int = 256
     """MiB of overwritten bytes to keep for going back; further back the program runs again from the start."""
 
     def execute(self, console: Console) -> bool:
         """Run the prompt."""
+        require_ulps(self.ulps, self.check)
+        require_count("--history", self.history, "keeps nothing, every step back runs the program again")
+        require_count("--seed", self.seed, "is the first")
         debugger = self._debugger(console)
         inputs = f"of {self.input}" if self.input is not None else f"random, seed {self.seed}"
         Prompt(debugger, console).run(f"inputs {inputs}")

@@ -50,7 +50,8 @@ class Prompt(Looks):
 
     def do_goto(self, text: str) -> None:
         """Go to where N commands have run, forwards or backwards."""
-        self.show_stop(self.debugger.goto(self.number(text, 0)))
+        what = f"a position from 0 to {len(self.debugger.order)}"
+        self.show_stop(self.debugger.goto(self.number(text, 0, what)))
 
     def do_quit(self, text: str) -> bool:
         """Leave, as at the end of the input."""

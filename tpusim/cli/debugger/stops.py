@@ -90,17 +90,20 @@ class Stops(Base):
 
     def do_delete(self, text: str) -> None:
         """Remove a breakpoint, or all of them (d)."""
-        for number in [self.number(text)] if text else list(self.debugger.breakpoints):
+        for number in [self._breakpoint(text)] if text else list(self.debugger.breakpoints):
             self.debugger.delete(number)
         self.show_breakpoints()
 
     def do_enable(self, text: str) -> None:
         """Switch a breakpoint on."""
-        self.say(f"breakpoint {self.debugger.enable(self.number(text, 0))!r}", "cyan")
+        self.say(f"breakpoint {self.debugger.enable(self._breakpoint(text))!r}", "cyan")
 
     def do_disable(self, text: str) -> None:
         """Switch a breakpoint off."""
-        self.say(f"breakpoint {self.debugger.enable(self.number(text, 0), on=False)!r}", "cyan")
+        self.say(f"breakpoint {self.debugger.enable(self._breakpoint(text), on=False)!r}", "cyan")
+
+    def _breakpoint(self, text: str) -> int:
+        return self.number(text, None, "the number of a breakpoint (info break lists them)")
 
     def show_breakpoints(self) -> None:
         """Print all breakpoints."""
