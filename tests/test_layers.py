@@ -73,6 +73,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
+    "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
     "tpusim.ops": {"Top", "Tpu", "context", "ONNX_OPS"},  # all ops, as data
 }
 """Module -> the names the folders without ops may import from it, None for all."""

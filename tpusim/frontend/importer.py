@@ -27,7 +27,7 @@ from tpusim.frontend.onnx_file import (
     read_onnx,
     reads,
 )
-from tpusim.ir.attrs import ints_attr, name_location, op_name, set_op_name
+from tpusim.ir.attrs import name_location, op_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.types import is_tensor, shape_of, tensor
@@ -35,7 +35,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops import ONNX_OPS
 from tpusim.ops.base import OnnxNode, ShapedOp
 from tpusim.ops.structure import TopInput, make_none, make_weight
-from tpusim.ops.view import TopReshape
+from tpusim.ops.view import make_view
 
 
 def import_onnx(
@@ -335,7 +335,8 @@ class Importer:
             if not isinstance(owner, Operation) or op_name(owner) == name:  # else it stands in for a refused node
                 yield value
             else:
-                yield self.build(TopReshape, [value], {"shape": ints_attr(shape_of(value))}, name)
+                self._append(copy := make_view(value), name)
+                yield copy.results[0]
 
 
 def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:

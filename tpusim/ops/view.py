@@ -83,6 +83,12 @@ class TopReshape(ViewTop):
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
 
+def make_view(value: SSAValue) -> TopReshape:
+    """A view of a top value in its own shape: the same bytes under another name."""
+    shape = {"shape": ints_attr(shape_of(value))}
+    return TopReshape.create(operands=[value], result_types=[value.type], attributes=shape)
+
+
 @irdl_op_definition
 class TopFlatten(ViewTop):
     """`top.Flatten`: to two axes, the extents before and from `axis` multiplied up."""
