@@ -61,6 +61,7 @@ from tpusim.layer_group.sections import (
 )
 from tpusim.layer_group.slicing import SliceError, ValueSlices, slice_group
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.families import conv_extent, padded_window
 from tpusim.ops.logical import AXES, fills_lanes, logical_axes
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.softmax import TpuSoftmax
@@ -535,3 +536,20 @@ def test_whole_slices_are_resident() -> None:
     assert ValueSlices.of((2, 3, 4, 5, 6)).resident
     assert ValueSlices.of((2, 3, 4, 5, 6)).largest == (8, 3, 5, 6)
     assert shape_of(value(element=f32)) == (1, 4, 10, 8) and ints_attr((1,)) == ints_attr([1])
+
+
+def test_windows_over_padding_alone_read_an_element_and_make_no_output_more() -> None:
+    """Of every small convolution: the whole axis by one command, which sees the padding where the op has it."""
+    alone = 0
+    for size, reach, stride, before, after in product(range(1, 5), range(1, 5), range(1, 4), range(5), range(3)):
+        if size + before + after < reach:
+            continue
+        count = conv_extent(size, reach, stride, before, after)
+        (start, length), (top, bottom) = padded_window((0, count), size, reach, stride, before)
+        assert length > 0 and start >= 0 and start + length <= size and min(top, bottom) >= 0
+        assert start - top == -before
+        assert conv_extent(length, reach, stride, top, bottom) == count
+        seen = {o * stride - before + k for o in range(count) for k in range(reach)} & {*range(size)}
+        assert seen <= {*range(start, start + length)}
+        alone += not seen
+    assert alone > 20

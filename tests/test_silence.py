@@ -61,7 +61,8 @@ SMALL = ("squeezenet", "shufflenet")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.zoo
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in SMALL])
 @pytest.mark.parametrize(("chip", "cores"), CASES)
 def test_nothing_is_found_in_small_networks(name: str, chip: str, cores: int) -> None:
     assert_silent(name, chip, cores)

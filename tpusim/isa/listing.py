@@ -39,11 +39,8 @@ def listing(program: Program) -> str:
     after: dict[int, list[Location]] = defaultdict(list)
     for location in program.locations:
         after[location.command].append(location)
-    header = record_line("header", program.header, ("checksums",))
-    counts = (
-        f"{'header':<8} commands={len(program.commands)} slices={len(program.locations)}"  # no cut keeps half of it
-    )
-    lines = [_TITLE.format(FORMAT_VERSION), counts + header[8:]]
+    counts = f" commands={len(program.commands)} slices={len(program.locations)}"  # first: no cut keeps half of it
+    lines = [_TITLE.format(FORMAT_VERSION), record_line("header", program.header, ("checksums",), counts)]
     lines += [record_line("group", group) for group in program.groups]
     lines += [record_line("tensor", tensor) for tensor in program.tensors]
     for index, command in enumerate(program.commands):

@@ -50,9 +50,9 @@ def command_line(command: AnyCommand) -> str:
     return f"{line} computes {body.__struct_config__.tag}{_pairs(body, inherited)}"
 
 
-def record_line(word: str, record: msgspec.Struct, without: Iterable[str] = ()) -> str:
-    """The line of a tensor, group, slice or header: a word and its fields."""
-    return f"{word:<8}{_pairs(record, without)}"
+def record_line(word: str, record: msgspec.Struct, without: Iterable[str] = (), first: str = "") -> str:
+    """The line of a tensor, group, slice or header: a word, what comes `first` (" name=value"), its fields."""
+    return f"{word:<8}{first}{_pairs(record, without)}"
 
 
 def _inherited(kernel: Command | None, op: str = "", group: int = -1) -> dict[str, Any]:

@@ -64,8 +64,10 @@ class ConstTop(UnaryTop):
         """One per element, one for a relu."""
         return super().flops() * (1 + relu_of(self))
 
-    def extra(self) -> dict[str, Attribute]:
-        """Attributes beside the constant and the relu."""
+    @classmethod
+    def order(cls, reverse: bool) -> dict[str, Attribute]:
+        """Attributes that say whether the constant comes first; an op to which it matters has one."""
+        del reverse
         return {}
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -84,7 +86,7 @@ class ConstTop(UnaryTop):
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
-        attributes = {"const_val": self.const_val, **self.extra()}
+        attributes = {"const_val": self.const_val, **self.order(reversed_(self))}
         attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return ctx.build(self.TPU, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
@@ -119,7 +121,7 @@ class ConstTop(UnaryTop):
         """The tpu op on the operand's bytes."""
         attributes: dict[str, Attribute] = {
             "const_val": float_attr(found.constant), "multiplier": int_attr(found.multiplier),
-            "rshift": int_attr(found.rshift), **self.extra(), **relu_attributes(relu_of(self)),
+            "rshift": int_attr(found.rshift), **self.order(reversed_(self)), **relu_attributes(relu_of(self)),
         }  # fmt: skip
         element = ctx.quantised_type(self.output)
         return ctx.build(self.TPU, [operand], attributes, element, shape_of(self.output), op_name(self))

@@ -28,7 +28,6 @@ from tpusim.ops.const_binary.base import Constants, ConstTop, int16, shifted_con
 from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
 from tpusim.ops.families import (
     constant_of,
-    is_set,
     relu_attributes,
     relu_limit_of,
     relu_of,
@@ -140,9 +139,10 @@ class TopSubConst(ConstTop):
 
     is_reverse = opt_attr_def(BoolAttr)
 
-    def extra(self) -> dict[str, Attribute]:
+    @classmethod
+    def order(cls, reverse: bool) -> dict[str, Attribute]:
         """Which of the two is the minuend."""
-        return {"is_reverse": flag(is_set(self.is_reverse))}
+        return {"is_reverse": flag(reverse)}
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -267,8 +267,7 @@ class ToConst(RewritePattern):
 
     def _replace(self, op: Operation, x: SSAValue, number: float, reverse: bool, rewriter: PatternRewriter) -> None:
         attributes = {"const_val": float_attr(number), **relu_attributes(relu_of(op), relu_limit_of(op))}
-        if self.TO is TopSubConst:
-            attributes["is_reverse"] = flag(reverse)
+        attributes |= self.TO.order(reverse)
         new = self.TO.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
         set_op_name(new, op_name(op))
         rewriter.replace(op, new)

@@ -8,9 +8,9 @@ import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.prim.multiplier import best_fit_array
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32, i32
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
@@ -29,6 +29,7 @@ from tpusim.ops.base import (
     TopOp,
     is_none,
 )
+from tpusim.ops.conv.base import ConvTop, shift_attributes
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
@@ -48,7 +49,7 @@ from tpusim.ops.wide_output import stored_output
 
 
 @irdl_op_definition
-class TopConv(TopOp):
+class TopConv(ConvTop):
     """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
 
     3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
@@ -59,17 +60,8 @@ class TopConv(TopOp):
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Conv",)
 
-    input = operand_def(TensorType)
-    filter = operand_def(TensorType)
-    bias = operand_def(TensorType | NoneType)
-    output = result_def(TensorType)
-    kernel_shape = attr_def(ArrayAttr)
-    strides = attr_def(ArrayAttr)
-    pads = attr_def(ArrayAttr)
     dilations = opt_attr_def(ArrayAttr)
     group = opt_attr_def(IntegerAttr)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -97,11 +89,6 @@ class TopConv(TopOp):
             "dilations": ints(self.dilations) if self.dilations else (1,) * len(ints(self.kernel_shape)),
             "groups": self.group.value.data if self.group else 1,
         }
-
-    @property
-    def volume(self) -> bool:
-        """Whether the convolution is 3-D."""
-        return len(ints(self.kernel_shape)) == 3
 
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
@@ -140,7 +127,7 @@ class TopConv(TopOp):
         return self._lower_float(ctx)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
-        if ctx.array(self.filter) is None or (not is_none(self.bias) and ctx.array(self.bias) is None):
+        if self.constants(ctx) is None:
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
@@ -152,16 +139,8 @@ class TopConv(TopOp):
         return None
 
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed.
-
-        A chip whose only float is BF16 computes in it whatever the filter is, with a computed bias in BF16.
-        """
-        constant_bias = is_none(self.bias) or ctx.array(self.bias) is not None
-        constant = (ctx.array(self.filter) is not None and constant_bias) or ctx.chip.bf16_unit
-        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if constant else ("f32", f32)
-        bias_mode = "f32" if constant_bias or not ctx.chip.bf16_unit else mode
-        operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
-        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
+        """In the types of `float_operands`."""
+        operands, element = self.float_operands(ctx)
         return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
 
     def build_tpu(
@@ -324,12 +303,7 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
     filter = quantised_filter(w, scales, signed)
     int_bias = int32_bias(op, ctx, bias, filter, scales * s_in, x.zero_point)
     m, r = best_fit_array(scales * s_in / y.scale)
-    name = value_name(op.filter)
-    operands = [
-        ctx.operand(op.input, "int8", op),
-        ctx.weight(name + "_int8", filter),
-        ctx.none() if int_bias is None else ctx.weight(name + "_bias_int32", int_bias),
-    ]
+    operands = op.integer_operands(ctx, filter, int_bias, "int32")
     if op.volume:
         accumulators = op.build_tpu(ctx, operands, i32, {}, op_name(op) + "_int32")
         return requantised_axis(ctx, op, accumulators, m, r)
@@ -349,18 +323,8 @@ def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
     if found is None:
         return None
     filter, int_bias, r = found
-    name = value_name(op.filter)
-    operands = [
-        ctx.operand(op.input, "int8", op),
-        ctx.weight(name + "_int8", filter),
-        ctx.none() if int_bias is None else ctx.weight(name + "_bias_int16", int_bias),
-    ]
-    more: dict[str, Attribute] = {
-        "multiplier": ints_attr([1]),
-        "rshift": ints_attr([r]),
-        "quant_mode": requant_mode("OnlyShift"),
-    }
-    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), more)
+    operands = op.integer_operands(ctx, filter, int_bias, "int16")
+    return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), shift_attributes(r))
 
 
 def _lower_qdm(op: TopConv, ctx: LoweringContext) -> SSAValue:

@@ -8,14 +8,14 @@ import numpy as np
 from tpusim_kernels import deconv as kernels
 from tpusim_kernels.deconv3d import deconv3d_float
 from tpusim_kernels.prim.multiplier import best_fit_array
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, f32, i32
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, value_name
-from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, FloatRule, ImportContext, LoweringContext, OnnxNode, OpT, Shape, TopOp, is_none
+from tpusim.ops.base import Array, FloatRule, ImportContext, LoweringContext, OnnxNode, OpT, Shape, is_none
+from tpusim.ops.conv.base import ConvTop, shift_attributes
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
     filter_scales,
@@ -34,7 +34,7 @@ from tpusim.ops.view import TopReshape
 
 
 @irdl_op_definition
-class TopDeconv(TopOp):
+class TopDeconv(ConvTop):
     """`top.Deconv`: transposed 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
 
     3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
@@ -47,18 +47,9 @@ class TopDeconv(TopOp):
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
-    input = operand_def(TensorType)
-    filter = operand_def(TensorType)
-    bias = operand_def(TensorType | NoneType)
-    output = result_def(TensorType)
-    kernel_shape = attr_def(ArrayAttr)
-    strides = attr_def(ArrayAttr)
-    pads = attr_def(ArrayAttr)
     output_padding = attr_def(ArrayAttr)
     dilations = attr_def(ArrayAttr)
     group = attr_def(IntegerAttr)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -88,11 +79,6 @@ class TopDeconv(TopOp):
         """strides, pads, output_padding, dilations, groups as the kernels take them."""
         windows = ("strides", "pads", "output_padding", "dilations")
         return {key: ints(self.attributes[key]) for key in windows} | {"groups": self.group.value.data}
-
-    @property
-    def volume(self) -> bool:
-        """Whether the convolution is 3-D."""
-        return len(ints(self.kernel_shape)) == 3
 
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow) or (n, oc, od, oh, ow)."""
@@ -138,14 +124,9 @@ class TopDeconv(TopOp):
             ctx.fallback(self, lowered)
         return self._lower_float(ctx)
 
-    def _constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """(filter, bias or None); None if either is computed."""
-        w, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
-        return None if w is None or (bias is None and not is_none(self.bias)) else (w, bias)
-
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         """The integer form, or why there is none."""
-        constants = self._constants(ctx)
+        constants = self.constants(ctx)
         if constants is None:
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
@@ -170,7 +151,7 @@ class TopDeconv(TopOp):
         filter = quantised_filter(w, scales, signed)
         m, r = best_fit_array(scales * x.scale / y.scale)
         int_bias = int32_bias(self, ctx, bias, filter, scales * x.scale, x.zero_point)
-        operands = self._integer_operands(ctx, filter, int_bias, "int32")
+        operands = self.integer_operands(ctx, filter, int_bias, "int32")
         accumulators = self._build(ctx, operands, i32, op_name(self) + "_i32", {})
         return requantised_axis(ctx, self, accumulators, m, r)
 
@@ -185,11 +166,8 @@ class TopDeconv(TopOp):
             return "the right shift of the requant would be negative"
         filter, int_bias, r = found
         ctx.decision(self, "DN-12")
-        operands = self._integer_operands(ctx, filter, int_bias, "int16")
-        more: dict[str, Attribute] = {
-            "multiplier": ints_attr([1]), "rshift": ints_attr([r]), "quant_mode": requant_mode("OnlyShift")
-        }  # fmt: skip
-        return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), more)
+        operands = self.integer_operands(ctx, filter, int_bias, "int16")
+        return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), shift_attributes(r))
 
     def _lower_qdm(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue:
         """CV18xx: a QDM multiplier and shift per channel, to which filter and bias are quantised (numerics.md 5.5)."""
@@ -197,24 +175,9 @@ class TopDeconv(TopOp):
         operands = [ctx.operand(self.input, "int8", self), *coefficients]
         return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), more)
 
-    def _integer_operands(
-        self, ctx: LoweringContext, filter: np.ndarray, bias: np.ndarray | None, kind: str
-    ) -> list[SSAValue]:
-        name = value_name(self.filter)
-        stored = ctx.none() if bias is None else ctx.weight(f"{name}_bias_{kind}", bias)
-        return [ctx.operand(self.input, "int8", self), ctx.weight(name + "_int8", filter), stored]
-
     def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the op's float type, the bias in f32 (numerics.md 9.1); all in f32 if the filter is computed.
-
-        A chip whose only float is BF16 computes in it whatever the filter is, with a computed bias in BF16.
-        """
-        constant_bias = is_none(self.bias) or ctx.array(self.bias) is not None
-        own = self._constants(ctx) is not None or ctx.chip.bf16_unit
-        mode, element = (ctx.float_mode(self), ctx.float_type(self)) if own else ("f32", f32)
-        bias_mode = "f32" if constant_bias or not ctx.chip.bf16_unit else mode
-        operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
-        operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
+        """In the types of `float_operands`."""
+        operands, element = self.float_operands(ctx)
         more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
         return self._build(ctx, operands, element, op_name(self), more)
 
