@@ -12,18 +12,15 @@ from rich.console import Console
 
 from tpusim.cli.options import (
     ULPS,
-    GroupSteps,
+    Grouping,
+    GroupingOptions,
     In,
-    Mode,
-    Opt,
+    Lowering,
+    LoweringOptions,
     OptionalPath,
-    Shapes,
-    Steps,
     Timing,
     beside,
-    group_config,
     load,
-    lowering_config,
     parse_shapes,
     require_count,
     require_ulps,
@@ -38,18 +35,7 @@ class Run:
     """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
-    chip: str = "bm1684x"
-    """Chip to compile for."""
-    mode: Mode = "int8"
-    """Number format."""
-    asymmetric: bool = False
-    """Quantise with zero points."""
-    qtable: str | None = None
-    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
-    quirks_off: tuple[str, ...] = ()
-    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
-    matmul_perchannel: bool = False
-    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
+    lowering: Lowering = LoweringOptions()
     data: str = "random:8"
     """Calibration samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
     samples: int = 0
@@ -66,15 +52,7 @@ class Run:
     """How many labelled samples the local-memory machine runs; 0: all."""
     input_shapes: tuple[str, ...] = ()
     """Static input shapes, NAME=1x3x224x224 each."""
-    layer_group: Opt = "2"
-    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
-    shape_secs_search_strategy: Shapes = "0"
-    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
-    cores: int = 1
-    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
-    force: OptionalPath = None
-    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
-    steps: Steps = GroupSteps()
+    grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
     seed: int = 0
@@ -93,9 +71,9 @@ class Run:
         self._check()
         config = RunConfig(
             model=self.model,
-            lowering=lowering_config(self),
+            lowering=self.lowering.config(),
             calibration=CalibrationConfig(self.method, max_samples=self.samples),
-            layer_group=group_config(self),
+            layer_group=self.grouping.config(),
             simulator=simulator_options(self.dma, self.seed),
             data=self.data,
             test_data=self.test_data,
@@ -122,8 +100,9 @@ class Run:
 
     def _name(self) -> str:
         """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
-        parts = [self.model.stem, self.chip, self.mode]
-        parts += ["asym"] * self.asymmetric + [f"{self.cores}cores"] * (self.cores > 1)
+        lowering, cores = self.lowering, self.grouping.cores
+        parts = [self.model.stem, lowering.chip, lowering.mode]
+        parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
         return "_".join(parts)
 
 

@@ -1,9 +1,9 @@
 """What several subcommands share: types of options, layer-group options, modules from and to files."""
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -80,56 +80,71 @@ def steps_given(steps: GroupSteps) -> list[str]:
 Steps = Annotated[GroupSteps, tyro.conf.arg(name="")]
 
 
-class Grouping(Protocol):
-    """A command with the options of layer groups."""
+@dataclass(frozen=True)
+class GroupingOptions:
+    """How ops are divided into layer groups; see docs/layer_group.md."""
 
-    layer_group: Opt
-    shape_secs_search_strategy: Shapes
-    cores: int
-    force: OptionalPath
-    steps: GroupSteps
+    layer_group: Opt = "2"
+    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
+    shape_secs_search_strategy: Shapes = "0"
+    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
+    cores: int = 1
+    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
+    force: OptionalPath = None
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    steps: Steps = GroupSteps()
+
+    def config(self) -> "LayerGroupConfig":
+        """What the options say about layer groups. Raises ConfigError for one without effect."""
+        from tpusim.layer_group import LayerGroupConfig, read_groups
+
+        shapes = self.shape_secs_search_strategy
+        if shapes != "0" and self.layer_group != "2":
+            raise ConfigError(
+                f"--shape-secs-search-strategy {shapes}: needs --layer-group 2, got --layer-group {self.layer_group}"
+            )
+        forced = read_groups(self.force) if self.force else ()
+        return LayerGroupConfig(self.layer_group, forced, shapes, self.cores, **asdict(self.steps))
+
+    def given(self) -> list[str]:
+        """The options that are not as usual."""
+        usual, names = GroupingOptions(), [f.name for f in fields(self) if f.name != "steps"]
+        found = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) != getattr(usual, name)]
+        return found + steps_given(self.steps)
 
 
-def group_config(command: Grouping) -> "LayerGroupConfig":
-    """What the options of a command say about layer groups. Raises ConfigError for one without effect."""
-    from tpusim.layer_group import LayerGroupConfig, read_groups
-
-    shapes, cores = command.shape_secs_search_strategy, command.cores
-    if shapes != "0" and command.layer_group != "2":
-        raise ConfigError(
-            f"--shape-secs-search-strategy {shapes}: needs --layer-group 2, got --layer-group {command.layer_group}"
-        )
-    forced = read_groups(command.force) if command.force else ()
-    return LayerGroupConfig(command.layer_group, forced, shapes, cores, **asdict(command.steps))
+Grouping = Annotated[GroupingOptions, tyro.conf.arg(name="")]
 
 
-class Quantising(Protocol):
-    """A command with the options of lowering."""
+@dataclass(frozen=True)
+class LoweringOptions:
+    """What is compiled for, and how it is quantised."""
 
-    chip: str
-    mode: Mode
-    asymmetric: bool
-    qtable: str | None
-    quirks_off: tuple[str, ...]
-    matmul_perchannel: bool
+    chip: str = "bm1684x"
+    """Chip to compile for."""
+    mode: Mode = "int8"
+    """Number format."""
+    asymmetric: bool = False
+    """Quantise with zero points."""
+    qtable: str | None = None
+    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
+    quirks_off: tuple[str, ...] = ()
+    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
+    matmul_perchannel: bool = False
+    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
+
+    def config(self) -> "LoweringConfig":
+        """What the options say about lowering. Raises ConfigError for one without effect."""
+        from tpusim.lowering import LoweringConfig
+
+        integers = {"--asymmetric": self.asymmetric, "--matmul-perchannel": self.matmul_perchannel}
+        for flag, given in integers.items():
+            if given and self.mode != "int8" and self.qtable is None:
+                raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {self.mode}")
+        return LoweringConfig(**{f.name: getattr(self, f.name) for f in fields(self)})
 
 
-def lowering_config(command: Quantising) -> "LoweringConfig":
-    """What the options of a command say about lowering. Raises ConfigError for one without effect."""
-    from tpusim.lowering import LoweringConfig
-
-    integers = {"--asymmetric": command.asymmetric, "--matmul-perchannel": command.matmul_perchannel}
-    for flag, given in integers.items():
-        if given and command.mode != "int8" and command.qtable is None:
-            raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {command.mode}")
-    return LoweringConfig(
-        command.chip,
-        command.mode,
-        command.asymmetric,
-        command.qtable,
-        command.quirks_off,
-        command.matmul_perchannel,
-    )
+Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]
 
 
 def simulator_options(dma: Timing, seed: int, *, sanitize: bool = True) -> "SimulatorOptions":

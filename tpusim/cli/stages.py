@@ -7,21 +7,17 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.options import (
-    GroupSteps,
+    Grouping,
+    GroupingOptions,
     In,
-    Mode,
-    Opt,
+    Lowering,
+    LoweringOptions,
     OptionalPath,
-    Shapes,
-    Steps,
     beside,
-    group_config,
     load,
-    lowering_config,
     parse_shapes,
     require_count,
     save,
-    steps_given,
 )
 from tpusim.errors import ConfigError
 
@@ -117,18 +113,7 @@ class Lower:
     """3_calibrated.mlir -> 4_tpu.mlir for a chip and mode."""
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
-    chip: str = "bm1684x"
-    """Chip to compile for."""
-    mode: Mode = "int8"
-    """Number format."""
-    asymmetric: bool = False
-    """Quantise with zero points."""
-    qtable: str | None = None
-    """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
-    quirks_off: tuple[str, ...] = ()
-    """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
-    matmul_perchannel: bool = False
-    """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
+    lowering: Lowering = LoweringOptions()
     out: OptionalPath = None
     """Module to write; default 4_tpu.mlir beside the input."""
 
@@ -138,7 +123,7 @@ class Lower:
         from tpusim.fidelity import card_of
         from tpusim.lowering import lower
 
-        config = lowering_config(self)
+        config = self.lowering.config()
         model, _ = lower(load(self.module), config)
         console.print(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
@@ -152,15 +137,7 @@ class Group:
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir")]
-    layer_group: Opt = "2"
-    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
-    shape_secs_search_strategy: Shapes = "0"
-    """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
-    cores: int = 1
-    """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
-    force: OptionalPath = None
-    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
-    steps: Steps = GroupSteps()
+    grouping: Grouping = GroupingOptions()
     show: bool = False
     """Print every group: ops, sections, rows of the pipeline, local memory by row."""
     group: int | None = None
@@ -181,7 +158,7 @@ class Group:
         if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
             model = self._grouped(model)
             save(console, model, beside(self.module, "5_grouped.mlir", self.out))
-        elif given := self._for_grouping():
+        elif given := self.grouping.given() + ["--out"] * (self.out is not None):
             raise ConfigError(
                 f"{self.module}: the module is grouped already, so {' and '.join(given)} would do nothing; "
                 "give 4_tpu.mlir to group anew"
@@ -189,17 +166,11 @@ class Group:
         self._show(console, model)
         return True
 
-    def _for_grouping(self) -> list[str]:
-        """The given options that only matter where groups are searched and written."""
-        names = ("force", "out", "cores", "layer_group", "shape_secs_search_strategy")
-        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) != getattr(type(self), name)]
-        return given + steps_given(self.steps)
-
     def _grouped(self, model: "Model") -> "Model":
         from tpusim.layer_group import group_layers
         from tpusim.lowering import reorder_weights
 
-        config = group_config(self)
+        config = self.grouping.config()
         if model.state != "TPU_REORDERED":
             model = reorder_weights(model)
         return group_layers(model, config)
