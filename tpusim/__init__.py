@@ -7,7 +7,7 @@ Importing this package loads none of the heavy parts and changes no global state
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpusim.errors import TpusimError
 from tpusim.version import __version__
@@ -18,13 +18,23 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from tpusim.chips import ChipSpec as Chip
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
     from tpusim.pipeline import Artefacts, RunConfig
     from tpusim.simulator import SimulationResult, SimulatorOptions
     from tpusim.verify.compare import Comparison
 
-__all__ = ["TpusimError", "__version__", "compare", "compile", "infer", "load", "run", "simulate"]
+__all__ = ["Chip", "TpusimError", "__version__", "compare", "compile", "infer", "load", "run", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """`tpusim.Chip`, which comes with its first use."""
+    if name == "Chip":
+        from tpusim.chips import ChipSpec
+
+        return ChipSpec
+    raise AttributeError(f"module 'tpusim' has no attribute '{name}'")
 
 
 def load(path: str | Path, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
@@ -47,7 +57,7 @@ def compile(
     model: Model,
     samples: Iterable[Mapping[str, np.ndarray]] = (),
     *,
-    chip: str = "bm1684x",
+    chip: str | Path | Chip = "bm1684x",
     mode: str = "int8",
     layer_group: str = "2",
 ) -> Program:

@@ -1,5 +1,22 @@
-"""Chips as data: `load("bm1684x")` gives a frozen `ChipSpec`; one TOML file per chip (spec/hardware.md 1 to 3)."""
+"""Chips as data: `load("bm1684x")` or `load("my_chip.toml")` gives a frozen `ChipSpec` (spec/hardware.md 1 to 3).
 
-from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, Mode, available, load, require_cores
+One TOML file per shipped chip lies here. `of(module)` is the chip a lowered module is for; `define` and `resolve` are
+how a chip that is not shipped travels with what was compiled for it.
+"""
 
-__all__ = ["Bandwidth", "Calibration", "ChipSpec", "Family", "Mode", "available", "load", "require_cores"]
+from tpusim.chips.files import available, define, load, of, resolve
+from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, Mode, require_cores
+
+__all__ = [
+    "Bandwidth",
+    "Calibration",
+    "ChipSpec",
+    "Family",
+    "Mode",
+    "available",
+    "define",
+    "load",
+    "of",
+    "require_cores",
+    "resolve",
+]

@@ -1,12 +1,12 @@
 """`ChipSpec`: everything the compiler and the machine know about a chip, as data.
 
-One TOML file per chip lies beside this module; differences between chips are fields, never `if chip.name ==` in an op.
+One TOML file per chip lies beside this module (`tpusim.chips.files` reads them, and a user's own); differences between
+chips are fields, never `if chip.name ==` in an op.
 Source: spec/hardware.md sections 1 to 3 and 5; an assumed figure carries its decision number in the TOML comment.
 """
 
-from functools import cache
-from importlib.resources import files
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ Mode = Literal["f32", "f16", "bf16", "int8"]
 Requantisation = Literal["multiplier", "shift", "qdm"]
 CycleModel = Literal["bm", "cv18xx"]
 FloatType = Literal["f32", "f16", "bf16"]
-_PACKAGE = "tpusim.chips"
 
 
 class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,6 +151,32 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether an integer matrix product may have a multiplier per column (numerics.md 5.1)."""
     float_exceptions: tuple[FloatException, ...] = ()
     """Ops whose float types are not those of their own rule (numerics.md 12.1 to 12.3)."""
+    extends: str = ""
+    """The shipped chip that a chip of a user's own was made from; "": a shipped one, or one made from scratch."""
+
+    def __post_init__(self) -> None:
+        sizes = ("lanes", "eu_bytes", "lmem_bytes", "lmem_banks", "gmem_align_bytes", "cores", "cube_pixels")
+        for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: above 0 is required, got {getattr(self, name)}")
+        if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
+            raise ValueError(
+                f"lmem_bytes: a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,} is required, "
+                f"got {self.lmem_bytes:,}"
+            )
+
+    @classmethod
+    def load(cls, chip: "str | Path | ChipSpec") -> "ChipSpec":
+        """A chip by its name or from a TOML file. Raises ConfigError (`tpusim.chips.load`)."""
+        from tpusim.chips.files import load
+
+        return load(chip)
+
+    def replace(self, name: str, **fields: Any) -> "ChipSpec":
+        """A chip called `name` that differs from this one in some fields. Raises ConfigError for impossible ones."""
+        from tpusim.chips.files import changed
+
+        return changed(self, name, fields)
 
     def float_exception(self, op: str) -> FloatException | None:
         """What differs for an op on this chip."""
@@ -196,24 +221,6 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def batch_factor(self, itemsize: int) -> int:
         """Batch items per 4-byte word: 4/B on a chip with batch packing, else 1 (hardware.md 2.5)."""
         return 4 // itemsize if self.batch_packing else 1
-
-
-@cache
-def available() -> tuple[str, ...]:
-    """Names of the chips that ship with tpusim, sorted."""
-    return tuple(sorted(f.name.removesuffix(".toml") for f in files(_PACKAGE).iterdir() if f.name.endswith(".toml")))
-
-
-@cache
-def load(name: str) -> ChipSpec:
-    """The chip called `name`. Raises ConfigError for an unknown name or a malformed chip file."""
-    if name not in available():
-        raise ConfigError(f"unknown chip {name!r}: expected one of {', '.join(available())}")
-    text = (files(_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
-    try:
-        return msgspec.toml.decode(text, type=ChipSpec)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"chip file {name}.toml: {error}; compare with tpusim/chips/bm1684x.toml") from error
 
 
 def require_cores(chip: ChipSpec, cores: int) -> int:

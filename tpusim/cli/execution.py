@@ -100,8 +100,10 @@ class Run:
 
     def _name(self) -> str:
         """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
+        from tpusim import chips
+
         lowering, cores = self.lowering, self.grouping.cores
-        parts = [self.model.stem, lowering.chip, lowering.mode]
+        parts = [self.model.stem, chips.load(lowering.chip).name, lowering.mode]
         parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
         return "_".join(parts)
 
@@ -185,9 +187,8 @@ class Simulate:
 
         require_ulps(self.ulps, self.check)
         options = simulator_options(self.dma, self.seed, sanitize=not self.no_sanitize)
-        if self.chip:
-            chips.load(self.chip)  # an unknown one is another mistake than the program's chip
-        program = load(self.program, self.chip)
+        # an unknown chip is another mistake than the program's chip
+        program = load(self.program, chips.load(self.chip).name if self.chip else "")
         machine = Simulator(program, options=options)
         checker = None
         if self.check is not None:

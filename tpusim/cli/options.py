@@ -121,7 +121,7 @@ class LoweringOptions:
     """What is compiled for, and how it is quantised."""
 
     chip: str = "bm1684x"
-    """Chip to compile for."""
+    """Chip to compile for: a name (`tpusim chips`), or a TOML file, which may extend a chip."""
     mode: Mode = "int8"
     """Number format."""
     asymmetric: bool = False

@@ -199,7 +199,6 @@ class Group:
 
 def _against_bounds(model: "Model") -> str:
     """A grouped module's traffic and cycles against its lower bounds, from the commands it becomes."""
-    from tpusim.chips import load
     from tpusim.cli.show import bounds_line
     from tpusim.codegen import generate
     from tpusim.errors import TpusimError
@@ -211,7 +210,7 @@ def _against_bounds(model: "Model") -> str:
         program = generate(assign_addresses(model) if model.state == "TPU_DIVIDED" else model)
     except TpusimError as error:  # a module that a hand wrote is still shown
         return f"Whole module: traffic and cycles unknown, for it does not compile: {error}"
-    found = timeline(program, load(program.header.chip))
+    found = timeline(program, program.header.chip_spec)
     return f"Whole module: {bounds_line(found.load_bytes + found.store_bytes, found.cycles, lower_bounds(model))}"
 
 

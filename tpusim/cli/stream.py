@@ -60,7 +60,6 @@ class Assemble:
 
     def execute(self, console: Console) -> bool:
         """Assemble, check every command's legality, and write."""
-        from tpusim import chips
         from tpusim.isa.check import check
         from tpusim.isa.listing import assemble
         from tpusim.isa.stream import load, save
@@ -71,7 +70,7 @@ class Assemble:
             raise ImportModelError(f"{self.text}: cannot be read as text, {error}") from error
         base = load(self.coefficients)
         program = assemble(text, base.coefficients, str(self.text))
-        chip = chips.load(program.header.chip)
+        chip = program.header.chip_spec
         for command in program.commands:
             check(command, chip)
         path = self.out or self.text.with_suffix(".tpusim")

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.chips import ChipSpec, load, require_cores
+from tpusim import chips
+from tpusim.chips import ChipSpec, require_cores
 from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.group import emit_group, lmem_peak, op_names
 from tpusim.codegen.holds import source_name
@@ -30,7 +32,7 @@ def generate(model: Model, cores: int = 0) -> Program:
     cores: how many share the steps of every group; 0: as many as the module says. Global layers run on core 0.
     """
     model.require_state("TPU_ADDRESSED", stage="codegen")
-    chip = load(model.attribute("module.chip"))
+    chip = chips.of(model)
     emitter = Emitter(chip, require_cores(chip, cores or model.number("module.cores") or 1))
     groups: list[GroupEntry] = []
     for op in model.ops:
@@ -69,6 +71,7 @@ def _header(model: Model) -> Header:
         format_version=FORMAT_VERSION,
         tpusim=__version__,
         chip=model.attribute("module.chip"),
+        chip_definition=model.attribute("module.chip_definition") or msgspec.UNSET,
         model=model.name,
         mode=model.attribute("module.mode"),
         coeff_address=model.number("module.coeff_addr"),
@@ -83,7 +86,7 @@ def _header(model: Model) -> Header:
 
 def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
     """(address, bytes) of every network output outside the neuron region."""
-    chip = load(model.attribute("module.chip"))
+    chip = chips.of(model)
     found: dict[int, int] = {}
     for value in model.results:
         address = address_of(value)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tpusim import chips
-from tpusim.errors import ImportModelError
+from tpusim.errors import ConfigError, ImportModelError
 from tpusim.isa.archive import checksum, npy_array, npy_bytes, read_members, refusal, write_members
 from tpusim.isa.commands import AnyCommand
 from tpusim.isa.region import Address, DType, Layout, Length, View
@@ -92,6 +92,13 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_BM
     checksums: dict[str, str]
     io_regions: tuple[tuple[Address, Bytes], ...] = ()
     """(address, bytes) of outputs that lie outside the neurons."""
+    chip_definition: str | msgspec.UnsetType = msgspec.UNSET
+    """What makes the chip out of a shipped one (`tpusim.chips.define`); unset: it is a shipped one."""
+
+    @property
+    def chip_spec(self) -> chips.ChipSpec:
+        """The chip that the program is for. Raises ConfigError."""
+        return chips.resolve(self.chip, self.chip_definition or "")
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -251,8 +258,10 @@ def _commands(text: str) -> tuple[AnyCommand, ...]:
 def _misfit(program: Program, chip: str) -> str:
     """Why this program cannot be run as it says; empty if it can."""
     header = program.header
-    if header.chip not in chips.available():
-        return f"is for chip '{header.chip[:40]}', chips are {', '.join(chips.available())}"
+    try:
+        header.chip_spec  # noqa: B018  reading it raises
+    except ConfigError as error:
+        return f"is for a chip that is not known: {error}"
     if chip and header.chip != chip:
         return f"is for chip {header.chip}, {chip} is asked for"
     if program.coefficients.nbytes != header.coeff_bytes:

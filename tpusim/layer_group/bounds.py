@@ -6,7 +6,8 @@ from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.chips import ChipSpec, load
+from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.cycles import peak_macs
@@ -38,7 +39,7 @@ class LowerBounds:
 
 def lower_bounds(model: Model) -> LowerBounds:
     """Of a module with chip-layout weights, before or after grouping."""
-    chip = load(model.attribute("module.chip"))
+    chip = chips.of(model)
     ops = list(_ops(model))
     once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and op.results[0].first_use is not None}
     return LowerBounds(

@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.chips import ChipSpec, load
+from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import LayerGroupInfo, ints, op_name, value_name
 from tpusim.ir.module import Model
@@ -132,7 +133,7 @@ class GlobalView:
 
 def views(model: Model) -> Iterator[GroupView | GlobalView]:
     """Groups and global ops in program order. Raises ImportModelError for a group without its schedule."""
-    chip = load(model.attribute("module.chip"))
+    chip = chips.of(model)
     index = 0
     for op in model.ops:
         if isinstance(op, TpuGroup):

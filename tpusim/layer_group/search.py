@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from tpusim.chips import ChipSpec, load, require_cores
+from tpusim import chips
+from tpusim.chips import ChipSpec, require_cores
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import text
 from tpusim.ir.module import Model
@@ -117,7 +118,7 @@ def group_layers(model: Model, config: LayerGroupConfig) -> Model:
     """
     model.require_state("TPU_REORDERED", stage="layer-group")
     work = model.clone()
-    chip = load(work.attribute("module.chip"))
+    chip = chips.of(work)
     require_cores(chip, config.cores)
     decided = _cheapest(work, chip, config)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with

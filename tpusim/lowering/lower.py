@@ -14,7 +14,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
-from tpusim.chips import ChipSpec, available, load
+from tpusim.chips import ChipSpec, available, define, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.ir.attrs import op_name, set_op_name, value_name
 from tpusim.ir.module import Model
@@ -45,13 +45,13 @@ LOG = logging.getLogger(__name__)
 class LoweringConfig:
     """Options of the lowering stage.
 
-    chip: a name of tpusim.chips. mode: "int8", "f32", "f16" or "bf16". asymmetric: quantise with zero points.
-    qtable: a quantisation table (file, or name:MODE,...) with the modes of single ops. quirks_off: names of upstream's
-    quirks that are not to be reproduced (`tpusim.lowering.quirks.QUIRKS`). matmul_perchannel: quantise the constant
-    matrix of an integer MatMul by columns (numerics.md 5.1).
+    chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: "int8", "f32", "f16" or "bf16". asymmetric:
+    quantise with zero points. qtable: a quantisation table (file, or name:MODE,...) with the modes of single ops.
+    quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.lowering.quirks.QUIRKS`).
+    matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
     """
 
-    chip: str = "bm1684x"
+    chip: str | ChipSpec = "bm1684x"
     mode: NumberMode = "int8"
     asymmetric: bool = False
     qtable: str | None = None
@@ -326,6 +326,8 @@ class Lowering:
         module = ModuleOp([function], dict(self._top.module.attributes))
         model = Model(module, self.weights)
         model.set(state="TPU_LOWERED", chip=self.chip.name, mode=self._config.mode)
+        if definition := define(self.chip):
+            model.set(chip_definition=definition)
         model.set(asymmetric=int(self._config.asymmetric))
         return model
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.chips import ChipSpec, load
+from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
@@ -45,7 +46,7 @@ def reorder_weights(model: Model) -> Model:
     """A copy of a lowered module with chip-layout weights, in state TPU_REORDERED; unused weights are dropped."""
     model.require_state("TPU_LOWERED", stage="weight-reorder")
     work = model.clone()
-    chip = load(work.attribute("module.chip"))
+    chip = chips.of(work)
     for op in list(work.ops):
         if isinstance(op, TpuOp):
             op.reorder_weights(Reorder(op, work.weights, chip))

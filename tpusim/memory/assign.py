@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.chips import ChipSpec, load
+from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import verify
 from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, storage_dtype, tensor
@@ -37,7 +38,7 @@ def assign_addresses(model: Model) -> Model:
     """A copy of the module with every global-memory address."""
     model.require_state("TPU_DIVIDED", stage="address-assign")
     work = model.clone()
-    chip = load(work.attribute("module.chip"))
+    chip = chips.of(work)
     coeff_end = _constants(work, chip)
     neuron_start = chip.neuron_start or align(coeff_end, chip.gmem_align_bytes)
     neurons, aliases = live_ranges(work, chip)

@@ -16,7 +16,7 @@ from xdsl.irdl import IRDLOperation
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from tpusim.chips import ChipSpec, load
+from tpusim.chips import ChipSpec, resolve
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
@@ -187,8 +187,10 @@ def chip_of(op: Operation) -> ChipSpec | None:
     root = op
     while (parent := root.parent_op()) is not None:
         root = parent
-    name = root.attributes.get("module.chip")
-    return load(name.data) if isinstance(name, StringAttr) else None
+    name, definition = (root.attributes.get(f"module.{key}") for key in ("chip", "chip_definition"))
+    if not isinstance(name, StringAttr):
+        return None
+    return resolve(name.data, definition.data if isinstance(definition, StringAttr) else "")
 
 
 def has_bf16_unit(op: Operation) -> bool:

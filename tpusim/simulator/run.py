@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
-from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.check import check
@@ -78,7 +77,7 @@ class Simulator:
 
     def __init__(self, program: Program, chip: ChipSpec | None = None, options: SimulatorOptions | None = None):
         self.program = program
-        self.chip = chip or chips.load(program.header.chip)
+        self.chip = chip or program.header.chip_spec
         self.options = options or SimulatorOptions()
         if program.coefficients.nbytes != program.header.coeff_bytes:
             raise SimulationError(

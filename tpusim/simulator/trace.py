@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, Engine
 from tpusim.isa.cycles import traffic
@@ -43,7 +42,7 @@ def trace(program: Program, found: Timeline, chip: ChipSpec | None = None) -> di
     A slice is named by op and slice of the group; its arguments are the command, the group, what it waited for, its
     traffic, and its first and last TIU cycle. A global kernel is a slice on both engines.
     """
-    chip = chip or chips.load(program.header.chip)
+    chip = chip or program.header.chip_spec
     events = [*_names(program, list(found.core_busy)), *_slices(program, found, chip)]
     for core in found.core_busy:
         spans = [span for span in found.spans if span.core == core]

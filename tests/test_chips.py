@@ -1,0 +1,110 @@
+"""Chips from files: what a user's own extends, what is refused, and that it travels with what was compiled for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tpusim
+from tpusim import chips
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ConfigError
+from tpusim.ir.module import Model, load_model, save_model
+from tpusim.isa import stream
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops import context
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = 'extends = "bm1684x"\nlmem_bytes = 131072\n[bandwidth]\ns2l = 10.0\n'
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_a_file_is_the_chip_it_extends_but_for_what_it_says(small: Path) -> None:
+    found, base = chips.load(small), chips.load("bm1684x")
+    assert (found.name, found.extends, found.lmem_bytes, found.bandwidth.s2l) == ("small", "bm1684x", 131072, 10.0)
+    assert found.bandwidth.l2s == base.bandwidth.l2s
+    assert found.replace("bm1684x", lmem_bytes=base.lmem_bytes, bandwidth={"s2l": base.bandwidth.s2l}) == base
+
+
+def test_a_file_extends_another_file(small: Path) -> None:
+    path = small.with_name("smaller.toml")
+    path.write_text('extends = "small.toml"\nname = "tiny"\nlanes = 16\n')
+    found = chips.load(path)
+    assert (found.name, found.extends, found.lanes, found.lmem_bytes) == ("tiny", "bm1684x", 16, 131072)
+
+
+def test_a_shipped_chip_may_extend_one_and_keeps_its_own_name() -> None:
+    assert all(chips.load(name).name == name and chips.load(name).extends == "" for name in chips.available())
+    assert (chips.load("cv180x").lanes, chips.load("cv180x").requant) == (2, "qdm")
+
+
+def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
+    found = chips.load(small)
+    assert chips.resolve(found.name, chips.define(found)) == found
+    assert '"lmem_bytes": 131072' in chips.define(found) and "lanes" not in chips.define(found)
+    assert chips.define(chips.load("bm1690")) == ""
+    scratch = found.replace("scratch", extends="")
+    assert chips.resolve("scratch", chips.define(scratch)) == scratch
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('extends = "bm1684y"', "extends 'bm1684y', expected one of"),
+        ('extends = "bad.toml"', "extends itself"),
+        ('extends = "none.toml"', "No such file"),
+        ('extends = "bm1688"\nlanez = 3', "unknown field `lanez`"),
+        ('extends = "bm1688"\nlanes = 0', "lanes: above 0 is required, got 0"),
+        ('extends = "bm1688"\nlmem_bytes = 1000', "lmem_bytes: a multiple of lmem_banks"),
+        ('extends = "bm1688"\nlanes = "many"', "Expected `int`, got `str`"),
+        ('extends = "bm1688"\nname = "bm1684x"', "bm1684x is a shipped chip with other figures"),
+        ("lanes = 3", "missing required field"),
+        ("lanes =", "TOML is required"),
+    ],
+)
+def test_what_a_file_may_not_say(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=words.replace("[", r"\[")):
+        chips.load(path)
+
+
+def test_a_name_that_is_neither() -> None:
+    with pytest.raises(ConfigError, match="unknown chip 'bm16': expected one of bm1684, .* or a TOML file"):
+        chips.load("bm16")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        chips.load("nowhere/chip.toml")
+
+
+def digits() -> Model:
+    return canonicalize(tpusim.load(ROOT / "examples/digits/digits.onnx"))[0]
+
+
+def test_module_and_program_carry_a_chip_that_is_not_shipped(tmp_path: Path) -> None:
+    """Compiled, saved and read again where the file is gone: grouped for its memory, simulated with it."""
+    chip = tpusim.Chip.load("bm1684x").replace("narrow", lmem_bytes=16384)
+    top = digits()
+    model, _ = lower(top, LoweringConfig(chip, "f32"))
+    save_model(model, tmp_path / "tpu.mlir")
+    assert chips.of(load_model(tmp_path / "tpu.mlir", context())) == chip
+    program = tpusim.compile(top, chip=chip, mode="f32")
+    stream.save(program, tmp_path / "m.tpusim")
+    again = stream.load(tmp_path / "m.tpusim", "narrow")
+    assert again.header.chip_spec == chip
+    wide = tpusim.compile(top, chip="bm1684x", mode="f32")
+    assert max(g.lmem_peak_bytes for g in again.groups) <= 16384 < max(g.lmem_peak_bytes for g in wide.groups)
+    inputs = {e.name: np.zeros(e.shape or e.view.shape, np.float32) for e in again.inputs}
+    assert set(tpusim.simulate(again, inputs).tensors) >= {e.name for e in again.outputs}
+
+
+def test_a_shipped_chip_leaves_no_definition() -> None:
+    model, _ = lower(digits(), LoweringConfig("bm1688", "f32"))
+    assert "module.chip_definition" not in model.module.attributes

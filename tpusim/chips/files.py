@@ -1,0 +1,168 @@
+"""Chips from files and back: the shipped ones by name, a user's own as TOML, and what a module or program carries.
+
+A file may extend another: `extends = "bm1688"` (a shipped chip, or a file beside it) and the fields that differ. What
+is compiled for a chip that is not shipped carries its definition, so that it runs where the file is not at hand.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from tpusim.chips.spec import ChipSpec
+from tpusim.errors import ConfigError
+
+_PACKAGE = "tpusim.chips"
+_COMPARE = "compare with the files of tpusim/chips"
+_Fields: TypeAlias = dict[str, Any]
+
+
+class Attributed(Protocol):
+    """What has string attributes, as a module of the compiler has."""
+
+    def attribute(self, key: str, default: str = "") -> str:
+        """The attribute's text."""
+        ...
+
+
+@cache
+def available() -> tuple[str, ...]:
+    """Names of the chips that ship with tpusim, sorted."""
+    return tuple(sorted(f.name.removesuffix(".toml") for f in files(_PACKAGE).iterdir() if f.name.endswith(".toml")))
+
+
+def load(chip: str | Path | ChipSpec) -> ChipSpec:
+    """A chip by its name, from a user's TOML file, or as it is given.
+
+    Raises ConfigError for an unknown name, a file that cannot be read, and fields that are unknown or impossible.
+    """
+    if isinstance(chip, ChipSpec):
+        return chip
+    if chip in available():
+        return _shipped(str(chip))
+    path = Path(chip)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return _from_file(path)
+    raise ConfigError(f"unknown chip '{chip}': expected one of {', '.join(available())}, or a TOML file of a chip")
+
+
+def of(module: Attributed) -> ChipSpec:
+    """The chip that a lowered module is for."""
+    return resolve(module.attribute("module.chip"), module.attribute("module.chip_definition"))
+
+
+@cache
+def resolve(name: str, definition: str = "") -> ChipSpec:
+    """The chip of that name; definition: what `define` wrote for it, "" for a shipped chip. Raises ConfigError."""
+    if not definition:
+        if name not in available():
+            raise ConfigError(f"unknown chip '{name}': expected one of {', '.join(available())}, or its definition")
+        return _shipped(name)
+    where = f"definition of chip '{name}'"
+    try:
+        fields = msgspec.json.decode(definition, type=_Fields)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{where}: a JSON object of fields is required, {error}") from error
+    return _checked({**_extended(fields, Path(), where, ()), "name": name}, where)
+
+
+def define(chip: ChipSpec) -> str:
+    """What makes a chip of a user's own out of a shipped one, as JSON; "" for a shipped chip."""
+    if chip.name in available():
+        return ""
+    base: _Fields = msgspec.to_builtins(_shipped(chip.extends)) if chip.extends else {}
+    changed = _difference(msgspec.to_builtins(chip), base)
+    return json.dumps({**changed, **({"extends": chip.extends} if chip.extends else {})}, sort_keys=True)
+
+
+def changed(chip: ChipSpec, name: str, fields: Mapping[str, Any]) -> ChipSpec:
+    """The chip with other values of some fields, called `name`. Raises ConfigError for unknown or impossible ones."""
+    return _checked(_merged(msgspec.to_builtins(chip), {"extends": _ancestor(chip), **fields, "name": name}), name)
+
+
+def _ancestor(chip: ChipSpec) -> str:
+    return chip.name if chip.name in available() else chip.extends
+
+
+@cache
+def _shipped(name: str) -> ChipSpec:
+    text = (files(_PACKAGE) / f"{name}.toml").read_text(encoding="utf-8")
+    fields = _extended(tomllib.loads(text), Path(), f"chip file {name}.toml", ())
+    return _decoded({**fields, "name": name, "extends": ""}, f"chip file {name}.toml")
+
+
+def _from_file(path: Path) -> ChipSpec:
+    where = f"chip file {path}"
+    return _checked({"name": path.stem, **_fields(path, where, ())}, where)
+
+
+def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
+    """All fields of a chip file, those of the file it extends included."""
+    if path.resolve() in seen:
+        raise ConfigError(f"{where}: extends itself")
+    try:
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot be read, {error.strerror or error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{where}: TOML is required, {error}") from error
+    return _extended(own, path.parent, where, (*seen, path.resolve()))
+
+
+def _extended(own: _Fields, folder: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
+    """The fields, over those of the chip that `extends` names; `extends` then names the shipped chip behind it."""
+    base = own.get("extends")
+    if not base:
+        return own
+    if base in available():
+        below = {**msgspec.to_builtins(_shipped(base)), "extends": base}
+    elif str(base).endswith(".toml"):
+        below = _fields(folder / str(base), f"{where}: extends {base}", seen)
+    else:
+        raise ConfigError(f"{where}: extends '{base}', expected one of {', '.join(available())}, or a TOML file")
+    below.pop("name", None)
+    return _merged(below, {key: value for key, value in own.items() if key != "extends"})
+
+
+def _merged(below: _Fields, above: Mapping[str, Any]) -> _Fields:
+    """`below` with the values of `above`; tables field by field."""
+    found = dict(below)
+    for key, value in above.items():
+        found[key] = _merged(below[key], value) if _are_tables(below.get(key), value) else value
+    return found
+
+
+def _difference(fields: _Fields, base: _Fields) -> _Fields:
+    found: _Fields = {}
+    for key, value in fields.items():
+        if key in ("name", "extends") or (key in base and base[key] == value):
+            continue
+        found[key] = _difference(value, base[key]) if _are_tables(base.get(key), value) else value
+    return found
+
+
+def _are_tables(*values: object) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+def _decoded(fields: _Fields, where: str) -> ChipSpec:
+    try:
+        return msgspec.convert(fields, ChipSpec)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {error}; {_COMPARE}") from error
+
+
+def _checked(fields: _Fields, where: str) -> ChipSpec:
+    """A chip of a user's own; a shipped chip's name is that chip's alone."""
+    chip = _decoded(fields, where)
+    if chip.name not in available():
+        return chip
+    shipped = _shipped(chip.name)
+    if msgspec.structs.replace(chip, extends="") != shipped:
+        raise ConfigError(f"{where}: {chip.name} is a shipped chip with other figures; give this one another name")
+    return shipped
