@@ -1,12 +1,14 @@
 """Flat inference: any top or tpu module -> tensors, in JAX.
 
 Input: a `Model` at any stage (layer groups are executed op by op, loads and stores change nothing) and arrays by input
-name. Output: arrays by tensor name, quantised tensors as their stored integers. Two ways with the same INT8 bits:
-`run` goes op by op and keeps every tensor; `Graph` compiles the whole network once and runs many samples.
+name. Output: arrays by tensor name, quantised tensors as their stored integers. Three ways with the same INT8 bits:
+`run` goes op by op and keeps every tensor; `Graph` compiles the whole network once and runs sample after sample; `Flat`
+takes any number of samples in one call.
 It decides nothing: every op's `inference` is the meaning of the op. It must not know commands, slices or memories.
 """
 
+from tpusim.inference.batched import Flat, Inputs
 from tpusim.inference.executor import Graph, dequantised, input_specs, run
 from tpusim.inference.replay import float_upstream, replay
 
-__all__ = ["Graph", "dequantised", "float_upstream", "input_specs", "replay", "run"]
+__all__ = ["Flat", "Graph", "Inputs", "dequantised", "float_upstream", "input_specs", "replay", "run"]

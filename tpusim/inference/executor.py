@@ -104,14 +104,15 @@ class Graph:
         self.model = model
         if keep is None:
             keep = [op_name(v.owner) for v in model.results if isinstance(v.owner, Operation)]
-        self._keep = [op_name(op) for op in tensor_ops(model)] if keep == "all" else list(keep)
+        self.keep = [op_name(op) for op in tensor_ops(model)] if keep == "all" else list(keep)
         used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
         self._fixed = {name: model.weights[name] for name in used & concrete}
-        self._weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
-        self._compiled: Callable[[dict[str, Array], list[Array]], list[Array]] = cast("Any", jax).jit(self._trace)
+        self.weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
+        self._compiled: Callable[[dict[str, Array], list[Array]], list[Array]] = cast("Any", jax).jit(self.trace)
 
-    def _trace(self, weights: dict[str, Array], arguments: list[Array]) -> list[Array]:
+    def trace(self, weights: dict[str, Array], arguments: list[Array]) -> list[Array]:
+        """The kept tensors, for JAX to trace; weights: by name, arguments: the inputs in order."""
         found: dict[str, Array] = {}
 
         def record(op: Operation, results: Sequence[Array]) -> None:
@@ -119,14 +120,14 @@ class Graph:
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
         _execute(self.model.body, environment, {**weights, **self._fixed}, record)
-        return [found[name] for name in self._keep]
+        return [found[name] for name in self.keep]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run one sample."""
         arguments = check_inputs(self.model, inputs)
         with jax.enable_x64(True):
-            results = self._compiled(self._weights, arguments)
-        return {name: np.asarray(value) for name, value in zip(self._keep, results, strict=True)}
+            results = self._compiled(self.weights, arguments)
+        return {name: np.asarray(value) for name, value in zip(self.keep, results, strict=True)}
 
 
 def _on_device(array: np.ndarray) -> Array:

@@ -1,0 +1,74 @@
+"""`Flat`: any number of samples in one call gives what one after the other gives, bit for bit."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from op_cases import BY_ID
+
+import tpusim
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ConfigError
+from tpusim.frontend import import_onnx
+from tpusim.inference import Flat, Graph
+from tpusim.ir.module import Model
+from tpusim.lowering import LoweringConfig, lower
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples/digits"
+IMAGES = np.load(DIGITS / "calibration.npz")["image"]
+
+
+@cache
+def digits(batch: int, chip: str = "bm1684x") -> Model:
+    top = tpusim.load(DIGITS / "digits.onnx", input_shapes={"image": (batch, 1, 8, 8)} if batch > 1 else None)
+    canonical, _ = canonicalize(top)
+    samples = [{"image": IMAGES[i : i + batch]} for i in range(0, 4 * batch, batch)]
+    table, _ = calibrate(canonical, samples, CalibrationConfig("max"))
+    return lower(apply_table(canonical, table), LoweringConfig(chip, "int8"))[0]
+
+
+@pytest.mark.parametrize("chip", ["bm1684x", "cv183x"])
+def test_samples_at_once_are_samples_one_by_one(chip: str) -> None:
+    model = digits(1, chip)
+    graph, flat = Graph(model), Flat(model)
+    single = [graph({"image": image[None]}) for image in IMAGES[:6]]
+    for name, found in flat({"image": IMAGES[:6]}).items():
+        np.testing.assert_array_equal(found, np.concatenate([one[name] for one in single]))
+        assert isinstance(found, np.ndarray)
+
+
+def test_multiples_of_the_batch_of_a_module() -> None:
+    model, (name,) = digits(2), Graph(digits(2)).keep
+    found = Flat(model)(IMAGES[:6])[name]
+    graph = Graph(model)
+    expected = np.concatenate([graph({"image": IMAGES[i : i + 2]})[name] for i in (0, 2, 4)])
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ConfigError, match=r"shape \(N, 1, 8, 8\) is required, N a multiple of the batch"):
+        Flat(model)(IMAGES[:3])
+
+
+def test_jax_arrays_come_back_as_jax_arrays() -> None:
+    flat = Flat(digits(1))
+    found, expected = flat(jax.numpy.asarray(IMAGES[:6])), flat(IMAGES[:6])
+    assert all(isinstance(y, jax.Array) for y in found.values())
+    np.testing.assert_array_equal(*(next(iter(y.values())) for y in (found, expected)))
+
+
+def test_what_does_not_fit_is_named() -> None:
+    flat = Flat(digits(1))
+    with pytest.raises(ConfigError, match="input 'image' is missing; given are picture"):
+        flat({"picture": IMAGES[:2]})
+    with pytest.raises(ConfigError, match=r"input 'image': shape \(N, 1, 8, 8\) is required, any N of samples"):
+        flat(IMAGES[:2, 0])
+    two = Flat(import_onnx(BY_ID["add"].model()))
+    feeds = BY_ID["add"].feeds()
+    with pytest.raises(ConfigError, match="a mapping by name is required"):
+        two(next(iter(feeds.values())))
+    first = next(iter(feeds))
+    with pytest.raises(ConfigError, match="one number of samples is required"):
+        two({**feeds, first: np.concatenate([feeds[first]] * 2)})

@@ -1,0 +1,79 @@
+"""Any number of samples through a module in one compiled call, in NumPy or JAX arrays."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from tpusim.errors import ConfigError
+from tpusim.inference.executor import Graph, input_specs
+from tpusim.ir.module import Model
+from tpusim.ops.base import Array
+
+Inputs = Mapping[str, Array] | Array
+"""Arrays by input name; of a network with one input the array alone will do."""
+
+
+class Flat:
+    """A module as a function of samples: `flat(x)` gives the network's results by name, stored as the module has them.
+
+    The first axis of every input and result counts samples. A module has a batch size of its own; any multiple of it,
+    and any number if it is 1, runs in one call that is compiled once per number. Integer results are those of one
+    sample after the other, bit for bit. NumPy arrays give NumPy arrays, JAX arrays give JAX arrays (on their device).
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._graph = Graph(model)
+        self._specs = input_specs(model)
+        self._call: Callable[..., list[Array]] = cast("Any", jax).jit(
+            cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
+        )
+
+    def __call__(self, inputs: Inputs) -> dict[str, Array]:
+        """Run the samples. Raises ConfigError for inputs of other names, shapes or numbers of samples."""
+        named = self._named(inputs)
+        groups = self._groups(named)
+        arguments = [named[name].reshape(groups, *shape) for name, (shape, _) in self._specs.items()]
+        with jax.enable_x64(True):
+            results = self._call(self._graph.weights, arguments)
+            merged = {name: y.reshape(-1, *y.shape[2:]) for name, y in zip(self._graph.keep, results, strict=True)}
+        if any(isinstance(x, jax.Array) for x in named.values()):
+            return merged
+        return {name: np.asarray(y) for name, y in merged.items()}
+
+    def _named(self, inputs: Inputs) -> dict[str, Array]:
+        """Arrays of the network's types by input name."""
+        given = (
+            cast("Mapping[str, Array]", inputs) if isinstance(inputs, Mapping) else dict.fromkeys(self._specs, inputs)
+        )
+        if given is not inputs and len(self._specs) != 1:
+            raise ConfigError(f"inputs: a mapping by name is required, the network has {', '.join(self._specs)}")
+        missing = [name for name in self._specs if name not in given]
+        if missing:
+            raise ConfigError(f"input '{missing[0]}' is missing; given are {', '.join(sorted(given)) or '(none)'}")
+        return {name: _typed(given[name], dtype) for name, (_, dtype) in self._specs.items()}
+
+    def _groups(self, named: Mapping[str, Array]) -> int:
+        """How many times the module's own batch is there."""
+        counts: dict[str, int] = {}
+        for name, (shape, _) in self._specs.items():
+            found = named[name].shape
+            if not shape or len(found) != len(shape) or found[1:] != shape[1:] or not found[0] or found[0] % shape[0]:
+                wanted = ("N", *shape[1:])
+                what = (
+                    "any N of samples" if shape[0] == 1 else f"N a multiple of the batch {shape[0]} it is compiled for"
+                )
+                raise ConfigError(
+                    f"input '{name}': shape ({', '.join(map(str, wanted))}) is required, {what}; got {found}"
+                )
+            counts[name] = found[0] // shape[0]
+        if len(set(counts.values())) > 1:
+            raise ConfigError(f"inputs: one number of samples is required, got {counts} batches")
+        return next(iter(counts.values()))
+
+
+def _typed(array: Array, dtype: np.dtype) -> Array:
+    if isinstance(array, jax.Array):
+        return array.astype(dtype)
+    return np.asarray(array).astype(dtype, copy=False)
