@@ -132,8 +132,9 @@ class Network:
         return self._node("Add", [x, y], [], self._new(x.shape, (x.limit + y.limit) * 0.7, x.signed or y.signed))
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
-        """A product of two tensors of one shape."""
-        return self._node("Mul", [x, y], [], self._new(x.shape, x.limit * y.limit * 0.7, x.signed or y.signed))
+        """A product of two tensors whose shapes broadcast."""
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return self._node("Mul", [x, y], [], self._new(shape, x.limit * y.limit * 0.7, x.signed or y.signed))
 
     def add_constant(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A sum with a constant that broadcasts to x."""
@@ -143,6 +144,26 @@ class Network:
     def function(self, x: Tensor, kind: str) -> Tensor:
         """An element-wise function with values in [-1, 1]."""
         return self._node(kind, [x], [], self._new(x.shape, 1.0, kind == "Tanh"))
+
+    def hard_swish(self, x: Tensor) -> Tensor:
+        """Hard swish: x * relu6(x + 3) / 6."""
+        return self._node("HardSwish", [x], [], self._new(x.shape, x.limit, True))
+
+    def global_pool(self, x: Tensor) -> Tensor:
+        """The mean of every channel."""
+        return self._node("GlobalAveragePool", [x], [], self._new((*x.shape[:2], 1, 1), x.limit * 0.5, x.signed))
+
+    def flatten(self, x: Tensor) -> Tensor:
+        """One row per image."""
+        shape = (x.shape[0], int(np.prod(x.shape[1:])))
+        return self._node("Flatten", [x], [], self._new(shape, x.limit, x.signed))
+
+    def enlarge(self, x: Tensor, times: int) -> Tensor:
+        """Every pixel `times` times along both axes."""
+        n, c, h, w = x.shape
+        out = self._new((n, c, h * times, w * times), x.limit, x.signed)
+        modes = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+        return self._node("Resize", [x], [np.zeros(0), np.array([1, 1, times, times])], out, **modes)
 
     def matmul(self, x: Tensor, right: Tensor | tuple[int, ...]) -> Tensor:
         """A product with another tensor, or with a constant of this shape."""

@@ -7,8 +7,8 @@ fixed. Most intervals are never planned: a lower bound of their cost shows that 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, combinations, pairwise
-from math import inf, prod
+from itertools import accumulate, chain, combinations, pairwise
+from math import inf, isfinite, prod
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -46,7 +46,7 @@ def dynamic(
     run = Run(ops, chip, cores, memo)
     if len(ops) == 1:
         return [run.spread(alone(ops[0], chip, run.memo))]
-    cuts = run.refined(run.cheapest(clusters(run)))
+    cuts = run.refined(run.divided(clusters(run)))
     found = [run.decided(i, j) for i, j in pairwise(cuts)]
     first = [run.spread(item) for item in greedy(ops, chip, run.memo)]
     if better_shapes:
@@ -115,6 +115,19 @@ class Run:
     def total(self, intervals: Iterable[tuple[int, int]]) -> float:
         """Nanoseconds of a division."""
         return sum(self.interval(i, j).cost_ns for i, j in intervals)
+
+    def divided(self, allowed: Sequence[int]) -> list[int]:
+        """The cuts of the cheapest division; clusters that are no group by themselves are opened where none works.
+
+        A cluster of one op always works (it may be a global layer), so that a division is found in the end.
+        """
+        cuts = self.cheapest(allowed)
+        return cuts if isfinite(self.total(pairwise(cuts))) else self.cheapest(self._opened(allowed))
+
+    def _opened(self, allowed: Sequence[int]) -> list[int]:
+        """The places, and every place in a cluster that is no group: one that ends in a view, say."""
+        steps = (range(i, j) if self.interval(i, j).decided is None else (i,) for i, j in pairwise(allowed))
+        return [*chain.from_iterable(steps), allowed[-1]]
 
     def cheapest(self, allowed: Sequence[int]) -> list[int]:
         """The cuts, ends included, of the cheapest division at the allowed places.

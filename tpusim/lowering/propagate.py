@@ -157,7 +157,11 @@ class Propagation:
         return self.ranges.get(value)
 
     def product_sign(self, op: TopOp) -> bool:
-        """Step 3: a product of two signed inputs is signed; of constants only a scalar counts."""
+        """Step 3: a product takes the sign of its two inputs where they agree; of constants only a scalar counts.
+
+        Decision: two non-negative factors make the product non-negative, as non-negative terms make a sum (step 2);
+        upstream stops there with "two unsigned get signed". A range without a number above zero stays an error.
+        """
         if not op.RANGE.product or len(op.operands) != 2:
             return False
         out = self.ranges.get(op.results[0])
@@ -170,10 +174,18 @@ class Propagation:
         if all(signed) and out[0] >= 0:
             return self.assign(op.results[0], (-0.1 * out[1], out[1]))
         if not any(signed) and out[0] < 0:
-            raise CalibrationError(
-                f"{op.name}: both factors are non-negative but the product's range {out} is signed; check the table"
-            )
+            self._require_positive(op, out)
+            return self.assign(op.results[0], (0.0, out[1]))
         return False
+
+    @staticmethod
+    def _require_positive(op: TopOp, out: Range) -> None:
+        """Raises CalibrationError for the range of a non-negative product that holds no number above zero."""
+        if out[1] <= 0:
+            raise CalibrationError(
+                f"{op.name} '{op_name(op)}': both factors are non-negative, so the product's range must reach above "
+                f"zero, got {out}; check the table"
+            )
 
     def unify(self, op: TopOp) -> bool:
         """Step 4: inputs and output of Concat, Min and Max share one range."""
