@@ -44,8 +44,8 @@ lint: $(VENV)/.dev ## ruff: rules and format
 types: $(VENV)/.dev ## pyright
 	$(BIN)/pyright
 
-bench: $(VENV)/.test ## measure: prints ratios, side by side in one process
-	@for file in benchmarks/how_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: $(VENV)/.test ## measure: prints ratios, side by side in one process (ARGS=--help: what each measures)
+	@for name in $(basename $(notdir $(wildcard benchmarks/how_*.py))); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
 
 support: $(VENV)/.test ## measure the support table of every op, chip and mode (rewrites docs/support.md and its data)
 	$(BIN)/python tests/support_rows.py

@@ -92,4 +92,4 @@ def main(*, check: bool = False) -> None:
 
 if __name__ == "__main__":
     enable_compilation_cache()
-    tyro.cli(main)
+    tyro.cli(main, description=__doc__)

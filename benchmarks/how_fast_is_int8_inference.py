@@ -7,6 +7,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+import tyro
+
 import tpusim
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
@@ -47,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

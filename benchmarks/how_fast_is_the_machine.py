@@ -9,6 +9,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+import tyro
+
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
@@ -65,4 +67,4 @@ def _peak() -> float:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

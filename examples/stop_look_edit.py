@@ -18,7 +18,7 @@ HERE = Path(__file__).parent / "digits"
 
 
 def main() -> None:
-    """Lower digits, write the tpu module, double one multiplier in the text, run both."""
+    """Lower digits, write the tpu module, halve one multiplier in the text, run both."""
     images = np.load(HERE / "calibration.npz")["image"]
     samples = [{"image": image[None]} for image in images[:20]]
     canonical, _ = canonicalize(tpusim.load(HERE / "digits.onnx"))

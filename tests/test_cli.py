@@ -93,6 +93,14 @@ def test_help(words: list[str], capsys: pytest.CaptureFixture[str]):
     assert all(name in out for name in (*COMMANDS, "opt")) if not words else "usage" in out.lower()
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_is_a_double_negative(name: str, capsys: pytest.CaptureFixture[str]):
+    """A switch that is called no_... would also be offered as --no-no-..."""
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert "--no-no-" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [["frobnicate"], [], ["run"], ["run", "m.onnx", "--mode", "int9"], ["lower", "--x"]])
 def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]):
     """Usage errors are the argument parser's: status 2, as everywhere."""
@@ -272,6 +280,11 @@ def test_run_refuses_options_without_effect(
             ("7_model.tpusim", "--input", "inputs.npz", "--chip", "bm9"),
             "unknown chip 'bm9': expected one of bm",
         ),
+        (
+            "calibrate",
+            ("2_canonical.mlir", "--table", "cali_table", "--out-table", "mine"),
+            "--out-table mine: nothing is measured with --table cali_table",
+        ),
         ("debug", ("7_model.tpusim", "--ulps", "-1"), "--ulps -1: 0 or more is required; 0 lets no float differ"),
         ("debug", ("7_model.tpusim", "--ulps", "4"), "--ulps 4: needs --check REF.npz"),
         ("debug", ("7_model.tpusim", "--history", "-1"), "--history -1: 0 or more is required; 0 keeps nothing"),
@@ -404,9 +417,22 @@ def test_table_without_some_tensors(refusal: Refusals, folder: Path):
     kept = [line for line in table.read_text().splitlines() if not line.startswith(("half", "mix"))]
     (folder / "short").write_text("\n".join(kept))
     before = hashes(folder)
-    message = refusal("calibrate", folder / "2_canonical.mlir", "--use-table", folder / "short")
+    message = refusal("calibrate", folder / "2_canonical.mlir", "--table", folder / "short")
     assert "2 are missing" in message and "half" in message and "mix" in message
     assert hashes(folder) == before
+
+
+def test_table_reads_and_out_table_writes(folder: Path):
+    """--table means the same in calibrate as in run: what is read."""
+    table = folder / "cali_table"
+    table.write_text(re.sub(r"(?m)^half .*$", "half 1.25 0.0 1.25", table.read_text()))
+    text = table.read_text()
+    assert main(["calibrate", str(folder / "2_canonical.mlir"), "--table", str(table)]) == 0
+    assert table.read_text() == text
+    assert "f32<0.0:1.25>" in (folder / "3_calibrated.mlir").read_text()
+    words = ["calibrate", str(folder / "2_canonical.mlir"), "--data", "random:2", "--out-table", str(folder / "new")]
+    assert main(words) == 0
+    assert (folder / "new").read_text().startswith("#") and table.read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -423,7 +449,7 @@ def test_malformed_table(refusal: Refusals, folder: Path, line: str, words: str)
     path = folder / "bad_table"
     path.write_text(re.sub(r"^half .*$", line, (folder / "cali_table").read_text(), flags=re.MULTILINE))
     before = hashes(folder)
-    message = refusal("calibrate", folder / "2_canonical.mlir", "--use-table", path)
+    message = refusal("calibrate", folder / "2_canonical.mlir", "--table", path)
     assert words in message and re.search(r"bad_table:\d+", message)
     assert hashes(folder) == before
 

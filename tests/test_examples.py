@@ -1,4 +1,4 @@
-"""Every example script runs, from a folder that is not the repository."""
+"""Every example script runs, from a folder that is not the repository; every benchmark starts."""
 
 from __future__ import annotations
 
@@ -26,3 +26,19 @@ def test_example(script: Path, tmp_path: Path):
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()
     assert "Warning" not in done.stderr
+
+
+def test_the_example_halves_what_it_says_it_halves():
+    text = (EXAMPLES / "stop_look_edit.py").read_text()
+    assert "// 2" in text and "halve one multiplier" in text and "double" not in text
+
+
+def test_benchmarks_start(tmp_path: Path):
+    """The recipe of `make bench`, without what only the tests' search path finds."""
+    root, benchmarks = EXAMPLES.parent, sorted((EXAMPLES.parent / "benchmarks").glob("how_*.py"))
+    here = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    words = ["make", "bench", "-o", ".venv/.test", f"BIN={Path(sys.executable).parent}", "ARGS=--help"]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, env=here)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-2000:]
+    assert benchmarks and all(f"== {file.stem}" in done.stdout for file in benchmarks)
+    assert done.stdout.count("usage:") == len(benchmarks)

@@ -23,13 +23,16 @@ from end_to_end import (
     small_convnet,
     tensors,
 )
+from rich.pretty import pretty_repr
 
 import tpusim
 from tpusim.calibration.stage import CalibrationConfig
+from tpusim.calibration.table import read_table
 from tpusim.cli import main
 from tpusim.errors import CalibrationError, ConfigError, TpusimError
 from tpusim.inference import float_upstream
 from tpusim.ir.module import load_model
+from tpusim.ir.text import print_module
 from tpusim.isa.stream import load
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
@@ -403,6 +406,24 @@ def test_opt_one_pass_to_stdout(int8: Path, capsys: pytest.CaptureFixture[str]):
     assert out.count('"top.Conv"') == 6 and "top.BatchNorm" not in out and 'loc("logits")' in out
 
 
+def test_opt_prints_the_form_that_was_asked_for(tmp_path: Path, int8: Path, capsys: pytest.CaptureFixture[str]):
+    """Generic and plain form are the same module; a target that the driver does not have is a usage error."""
+    source, generic = int8 / "1_top.mlir", tmp_path / "generic.mlir"
+    command("opt", source, "-p", "canonicalize", "-o", tmp_path / "plain.mlir")
+    command("opt", source, "-p", "canonicalize", "--print-op-generic", "-o", generic)
+    assert generic.read_text().startswith('"builtin.module"() ({') and '"func.func"() <{' in generic.read_text()
+    plain, same = (load_model(tmp_path / f"{name}.mlir", context()) for name in ("plain", "generic"))
+    assert_equal(plain.weights, same.weights)
+    same.set(weight_file=plain.attribute("module.weight_file"))
+    assert print_module(same.module) == print_module(plain.module)
+    capsys.readouterr()
+    command("opt", source, "-t", "mlir", "--print-op-generic")
+    assert capsys.readouterr().out.startswith('"builtin.module"() ({')
+    with pytest.raises(SystemExit) as caught:
+        main(["opt", str(source), "-t", "llvm"])
+    assert caught.value.code == 2 and "choose from mlir" in capsys.readouterr().err
+
+
 # --- resume from edited text
 
 
@@ -517,6 +538,25 @@ def test_public_api(int8: Path):
     found = tpusim.compare({"logits": local}, {"logits": reference}, "0.95,0.8")
     assert found.passed and found.compared == 1
     assert tpusim.load(int8 / "4_tpu.mlir").state == "TPU_LOWERED"
+
+
+def test_reprs_are_short_and_say_what_it_is(int8: Path, tmp_path: Path):
+    """One line each in a notebook, where the fields would be tens of kilobytes."""
+    program, sample = load(int8 / "7_model.tpusim"), tensors(int8 / "inputs.npz")
+    result, module = tpusim.simulate(program, sample), load_model(int8 / "4_tpu.mlir", context())
+    compared = tpusim.compare(result.tensors, {n: t + 1 for n, t in result.tensors.items()})
+    said = {
+        repr(program): f"<Program digits for bm1684x in int8: {len(program.commands):,} commands",
+        repr(module): "<Model digits for bm1684x in int8: TPU_LOWERED, ",
+        repr(module.weights): f"<WeightStore: {len(module.weights)} arrays, ",
+        repr(read_table(int8 / "cali_table")): "<CalibrationTable: 14 entries, ",
+        repr(result): f"<SimulationResult: {len(result.tensors)} tensors; {len(program.commands)} commands, ",
+        repr(result.timeline): f"<Timeline: {len(program.commands)} commands, {result.timeline.cycles:,} cycles",
+        repr(compared): "<Comparison: FAILED, ",
+        repr(run(config(tmp_path, to="import"))): "<Artefacts of digits.onnx in ",
+        pretty_repr(program): "Program(model='digits'",
+    }
+    assert all(text.startswith(begin) and len(text) < 300 for text, begin in said.items()), list(said)
 
 
 def test_stop_after_a_stage(tmp_path: Path):

@@ -131,6 +131,11 @@ class Artefacts:
     stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     report: Report | None = None
 
+    def __repr__(self) -> str:
+        """The model, the stages that are done, and the report."""
+        done = ", ".join(name for name, _ in self.stages) or "no stage"
+        return f"<Artefacts of {self.config.model.name} in {self.config.out}: {done}; {self.report or 'no report'}>"
+
 
 def need(artefact: T | None, name: str) -> T:
     """An artefact an earlier stage must have made."""

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -57,6 +57,11 @@ class CalibrationTable:
     int4_ops: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """How much it is."""
+        filled = (f"{len(block)} {f.name}" for f in fields(self) if (block := getattr(self, f.name)))
+        return f"<CalibrationTable: {', '.join(filled) or 'empty'}>"
 
 
 class _Block(Enum):

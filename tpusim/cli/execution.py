@@ -165,8 +165,8 @@ class Simulate:
     """When the DMA delivers; random: any order of the queues that dependencies allow."""
     seed: int = 0
     """With --dma random: which order."""
-    no_sanitize: bool = False
-    """Skip the checks that make the machine trustworthy (bounds stay)."""
+    sanitize: bool = True
+    """The checks that make the machine trustworthy; without them only bounds are checked."""
     chip: str = ""
     """Refuse a program that is for another chip."""
     check: OptionalPath = None
@@ -186,7 +186,7 @@ class Simulate:
         from tpusim.verify.npz import write_atomically
 
         require_ulps(self.ulps, self.check)
-        options = simulator_options(self.dma, self.seed, sanitize=not self.no_sanitize)
+        options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
         # an unknown chip is another mistake than the program's chip
         program = load(self.program, chips.load(self.chip).name if self.chip else "")
         machine = Simulator(program, options=options)

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from xdsl.context import Context
 from xdsl.dialects import builtin
 from xdsl.passes import ModulePass
+from xdsl.targets.mlir import MLIRTarget
 from xdsl.utils.exceptions import ArgSpecParseError, ParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
+from tpusim import ops
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
@@ -18,12 +20,12 @@ from tpusim.cli.options import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.files import replacing
-from tpusim.ir.module import Model, load_model, save_model
-from tpusim.ir.weights import WeightStore
+from tpusim.ir.module import Model, load_model
+from tpusim.ir.weights import WeightStore, save_weights
 from tpusim.layer_group import LayerGroupConfig, Refinements, group_layers, read_groups
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
-from tpusim.ops import Top, Tpu, context
+from tpusim.ops import Top, Tpu
 
 
 class WeightedContext(Context):
@@ -143,7 +145,12 @@ PASSES: tuple[type[ModulePass], ...] = (
 
 
 class OptMain(xDSLOptMain):
-    """xDSL's driver with tpusim's dialects, passes and parser; weights follow the module in and out."""
+    """xDSL's driver with tpusim's dialects, passes and parser; weights follow the module in and out.
+
+    weight_file: what the printed module says of its weights; empty: what it said when it was read.
+    """
+
+    weight_file = ""
 
     def register_all_dialects(self) -> None:
         """Only the dialects of this project."""
@@ -167,9 +174,16 @@ class OptMain(xDSLOptMain):
 
         self.available_frontends["mlir"] = parse
 
+    def register_all_targets(self) -> None:
+        """MLIR text is the only target; `-t` with another is a usage error."""
+        self.available_targets["mlir"] = lambda: MLIRTarget
+
     def output_resulting_program(self, prog: builtin.ModuleOp) -> str:
-        """With locations: they are the op names."""
-        return text.print_module(prog)
+        """In the form that was asked for, always with locations: they are the op names."""
+        self.args.print_debuginfo = True
+        if self.weight_file:
+            prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
+        return super().output_resulting_program(prog).rstrip("\n") + "\n"
 
 
 def optimise(words: Sequence[str]) -> int:
@@ -181,20 +195,23 @@ def optimise(words: Sequence[str]) -> int:
 
 
 def _optimise(driver: OptMain) -> int:
+    context, output = cast("WeightedContext", driver.ctx), driver.args.output_file
     if driver.args.input_file:
-        driver.ctx.weights = load_model(Path(driver.args.input_file), context()).weights  # type: ignore[attr-defined]
-    before = set(driver.ctx.weights)  # type: ignore[attr-defined]
-    output = driver.args.output_file
+        context.weights = load_model(Path(driver.args.input_file), ops.context()).weights
     if output:
-        with replacing(Path(output)) as temporary:
-            driver.args.output_file = str(temporary)
-            driver.run()
-    else:
-        driver.run()
-    if not output and set(driver.ctx.weights) - before:  # type: ignore[attr-defined]
+        _write(driver, context, Path(output))
+        return 0
+    before = set(context.weights)
+    driver.run()
+    if set(context.weights) - before:
         stderr_console().print("tpusim: the module has new weights; write it with -o OUT.mlir to get them beside it")
-    if output:
-        source = Path(output)
-        model = Model(text.parse_module(text.read_text(source), context(), str(source)), driver.ctx.weights)  # type: ignore[attr-defined]
-        save_model(model, source, weight_file=f"{source.stem}_weights.npz")
     return 0
+
+
+def _write(driver: OptMain, context: WeightedContext, output: Path) -> None:
+    """The module in the form that was asked for, and its weights beside it."""
+    driver.weight_file = f"{output.stem}_weights.npz"
+    with replacing(output) as temporary:
+        driver.args.output_file = str(temporary)
+        driver.run()
+        save_weights(context.weights, output.parent / driver.weight_file)

@@ -74,9 +74,9 @@ class Calibrate:
     """How thresholds are found."""
     asymmetric: bool = False
     """Types carry the measured (min, max), for lowering with zero points."""
-    use_table: OptionalPath = None
-    """Take this table instead of measuring."""
     table: OptionalPath = None
+    """Use this calibration table instead of measuring."""
+    out_table: OptionalPath = None
     """Table to write; default cali_table beside the input."""
     out: OptionalPath = None
     """Module to write; default 3_calibrated.mlir beside the input."""
@@ -90,15 +90,19 @@ class Calibrate:
         from tpusim.inference import input_specs
 
         require_count("--samples", self.samples, "uses all")
+        if self.table is not None and self.out_table is not None:
+            raise ConfigError(
+                f"--out-table {self.out_table}: nothing is measured with --table {self.table}; leave one out"
+            )
         model = load(self.module)
-        if self.use_table is not None:
-            table = read_table(self.use_table)
+        if self.table is not None:
+            table = read_table(self.table)
         else:
             config = CalibrationConfig(self.method, max_samples=self.samples)
             found = load_samples(self.data, input_specs(model), self.samples)
             with LiveProgress(console) as progress, progress.stage("calibrate"):
                 table, count = calibrate(model, found, config, progress.progress)
-            path = beside(self.module, "cali_table", self.table)
+            path = beside(self.module, "cali_table", self.out_table)
             write_table(path, table, method=self.method, samples=count, bins=config.bins, tune=0)
             console.print(f"wrote {path}", highlight=False)
         return save(

@@ -44,6 +44,13 @@ class Model:
     module: ModuleOp
     weights: WeightStore
 
+    def __repr__(self) -> str:
+        """What and how much it is; `tpusim.ir.text.print_module` has the text."""
+        target = " for {} in {}".format(*map(self.attribute, ("module.chip", "module.mode")))
+        ops = sum(not op.has_trait(NamesWeight) for op in self.ops if op is not self.body.last_op)
+        size = f"{ops} ops, {len(self.weights)} weights"
+        return f"<Model {self.name}{target if self.state.startswith('TPU') else ''}: {self.state}, {size}>"
+
     @property
     def name(self) -> str:
         """`module.name`."""

@@ -20,6 +20,10 @@ class WeightStore(Mapping[str, np.ndarray]):
         for name, array in (arrays or {}).items():
             self._arrays[name] = _frozen(array)
 
+    def __repr__(self) -> str:
+        """How much it is."""
+        return f"<WeightStore: {len(self)} arrays, {sum(a.nbytes for a in self.values()):,} bytes>"
+
     def __getitem__(self, name: str) -> np.ndarray:
         return self._arrays[name]
 

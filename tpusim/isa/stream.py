@@ -7,7 +7,7 @@ checksums. It is written to a temporary name and then renamed.
 
 from pathlib import Path
 from tokenize import TokenError
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -112,6 +112,18 @@ class Program(msgspec.Struct, frozen=True):
     """uint8 image of the coefficient region."""
     locations: tuple[Location, ...] = ()
     """Slices of the tensors that live in local memory only, in program order."""
+
+    def __repr__(self) -> str:
+        """What and how much it is; `tpusim.isa.listing` has the text of its commands."""
+        head = self.header
+        return (
+            f"<Program {head.model} for {head.chip} in {head.mode}: {len(self.commands):,} commands, "
+            f"{len(self.groups)} groups, {len(self.tensors)} tensors, {len(self.coefficients):,} bytes of coefficients>"
+        )
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """The same for Rich, which would go through the fields otherwise."""
+        return [("model", self.header.model), ("chip", self.header.chip), ("commands", len(self.commands))]
 
     def tensor(self, name: str) -> TensorEntry:
         """The tensor table's entry of that name. Raises KeyError."""

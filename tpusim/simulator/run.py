@@ -63,6 +63,10 @@ class SimulationResult:
     tensors: dict[str, np.ndarray]
     timeline: Timeline
 
+    def __repr__(self) -> str:
+        """What there is."""
+        return f"<SimulationResult: {len(self.tensors)} tensors; {self.timeline.brief()}>"
+
 
 def execute(command: AnyCommand, memory: Machine) -> None:
     """Execute one command; a global kernel runs its body on GMEM."""

@@ -56,6 +56,14 @@ class Timeline:
     core_busy: dict[int, dict[str, float]]
     """Core -> engine -> share of the time it works."""
 
+    def __repr__(self) -> str:
+        """The sums."""
+        return f"<Timeline: {self.brief()}>"
+
+    def brief(self) -> str:
+        """The sums in one line."""
+        return f"{len(self.spans):,} commands, {self.cycles:,} cycles = {self.milliseconds:.3f} ms on the clock"
+
 
 @dataclass
 class _Running:

@@ -125,6 +125,13 @@ class Comparison:
     not_sampled: tuple[str, ...]
     tolerance: Tolerance
 
+    def __repr__(self) -> str:
+        """The verdict, and the worst tensor."""
+        verdict = "NOTHING COMPARED" if self.empty else "PASSED" if self.passed else "FAILED"
+        worst = f", worst {self.worst} (cosine {self.min_cosine:.4f}, euclidean {self.min_euclidean:.4f})"
+        label = f" {self.label}" if self.label else ""
+        return f"<Comparison{label}: {verdict}, {self.compared} tensors{worst if self.worst else ''}>"
+
     @property
     def compared(self) -> int:
         """How many tensors were compared."""

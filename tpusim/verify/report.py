@@ -132,6 +132,11 @@ class Report:
     cores: tuple[Core, ...] = ()
     """The cores that were used."""
 
+    def __repr__(self) -> str:
+        """What was run, and the verdicts."""
+        verdicts = ", ".join(f"{name} {'PASSED' if c.passed else 'FAILED'}" for name, c in self.compare.items())
+        return f"<Report {self.model} on {self.chip} in {self.mode}: {verdicts}; {self.totals.cycles:,} cycles>"
+
     @property
     def passed(self) -> bool:
         """Whether there are comparisons, each of at least one tensor, and all passed."""

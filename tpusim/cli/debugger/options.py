@@ -33,8 +33,8 @@ class Debug:
     """When the DMA delivers; random: any order of the queues that dependencies allow."""
     seed: int = 0
     """Of the random inputs, and of --dma random."""
-    no_sanitize: bool = False
-    """Do not check the program first; one that the sanitizer refuses is debugged without it anyway."""
+    sanitize: bool = True
+    """Check the program first; one that the sanitizer refuses is debugged without it anyway."""
     ulps: int = ULPS
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
     history: int = 256
@@ -66,7 +66,7 @@ class Debug:
                 program, inputs, reference=reference, options=options, float_ulps=self.ulps, history_bytes=kept
             )
 
-        if self.no_sanitize:
+        if not self.sanitize:
             return made(sanitize=False)
         try:
             return made(sanitize=True)
