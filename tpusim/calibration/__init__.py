@@ -10,7 +10,8 @@ Output: a calibration table, text of `name threshold min max` lines that TPU-MLI
 * `table.py` reads and writes the table.
 
 Invariants: the same samples in the same order give the same table; a table is data, read with a strict grammar and
-never evaluated; an entry is always finite. Writing and reading back keeps seven decimals of an entry.
+never evaluated; an entry is always finite. Writing and reading back keeps a table: `calibrate` rounds to the
+decimals printed, from which constants are compiled.
 
 Must not (these files): know an op or the IR; decide scales or storage types, which is `lowering`'s business.
 """

@@ -7,7 +7,7 @@ from warnings import warn
 import numpy as np
 
 from tpusim.calibration.statistics import ActivationStatistics
-from tpusim.calibration.table import CalibrationTable, Entry, table_name
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed, table_name
 from tpusim.calibration.thresholds import thresholds
 from tpusim.errors import CalibrationError, TableWarning
 from tpusim.inference import Graph
@@ -39,7 +39,10 @@ def calibrate(
     config: CalibrationConfig,
     progress: Progress | None = None,
 ) -> tuple[CalibrationTable, int]:
-    """(table of every tensor, number of samples). Raises CalibrationError if there is no sample."""
+    """(table of every tensor, number of samples); the table is what `write_table` and `read_table` would give back.
+
+    Raises CalibrationError if there is no sample.
+    """
     model.require_state("TOP_F32", stage="calibrate")
     graph = Graph(model, "all")
     statistics = ActivationStatistics(config.bins)
@@ -50,7 +53,8 @@ def calibrate(
             progress(count)
     if count == 0:
         raise CalibrationError("calibration: at least one sample is required, got none")
-    entries = {name: thresholds(found, config.method, name=name) for name, found in statistics.tensors.items()}
+    found = {name: thresholds(seen, config.method, name=name) for name, seen in statistics.tensors.items()}
+    entries = {name: as_printed(entry) for name, entry in found.items()}
     return CalibrationTable(entries), count
 
 

@@ -23,6 +23,8 @@ from tpusim.errors import ConfigError
 
 INFINITY_STAND_IN = 6.5e4
 """What `inf` in a table means: about the largest f16."""
+DECIMALS = 7
+"""Digits after the point in the lines of a table."""
 
 T = TypeVar("T")
 
@@ -134,6 +136,11 @@ def write_table(
             temporary.unlink(missing_ok=True)
 
 
+def as_printed(entry: Entry) -> Entry:
+    """The entry that reading its line back gives: constants are compiled from the table, not from the statistics."""
+    return Entry(*(float(f"{value:.{DECIMALS}f}") for value in (entry.threshold, entry.minimum, entry.maximum)))
+
+
 def table_name(tensor: str) -> str:
     """The name a tensor has in a table: of a fused name the first member."""
     match = re.match(r'fused\["([^"]+)"', tensor)
@@ -227,7 +234,7 @@ class _Reader:
 
 def _body(table: CalibrationTable, source: str) -> Iterator[str]:
     def entry_line(name: str, entry: Entry) -> str:
-        return f"{name} {entry.threshold:.7f} {entry.minimum:.7f} {entry.maximum:.7f}"
+        return " ".join([name, *(f"{v:.{DECIMALS}f}" for v in (entry.threshold, entry.minimum, entry.maximum))])
 
     def scale_line(name: str, scales: tuple[float, ...]) -> str:
         return " ".join([name, str(len(scales)), *map(repr, scales)])
