@@ -189,7 +189,7 @@ def softmax(op: Any, operands: Sequence[Array]) -> Array:
     total = np.zeros(terms.shape[1:], np.float32)
     for term in terms:
         total = total + term
-    p = (terms / (total.astype(np.float64) * target.scale.data)).astype(np.float32)
+    p = terms / (total * np.float32(target.scale.data))
     return saturated(np.moveaxis(np.floor(p.astype(np.float64) + 0.5).astype(np.int64), 0, axis) + zero(op.output), op)
 
 

@@ -159,7 +159,7 @@ def test_coefficients_of_a_deconv_by_the_formulas() -> None:
     original = values((12, 4, 3, 3))
     for oc, ic in product(range(8), range(6)):  # ONNX has (ic, oc/group, kh, kw)
         np.testing.assert_array_equal(w[oc, ic], original[oc // 4 * 6 + ic, oc % 4])
-    scale = np.maximum(np.abs(w).reshape(8, -1).max(axis=1).astype(np.float64) / 127, 1e-5)
+    scale = np.maximum((np.abs(w).reshape(8, -1).max(axis=1) / np.float32(127)).astype(np.float64), 1e-5)
     q = np.asarray(model.weights[op_name(deconv.operands[1].owner)])  # type: ignore[arg-type]
     np.testing.assert_allclose(q, w / scale.reshape(-1, 1, 1, 1), atol=0.5 + 1e-6)
     found = [uniform_of(v) for v in (deconv.operands[0], requant.results[0])]

@@ -260,7 +260,7 @@ def test_conv_per_channel() -> None:
     w, b = filters(), np.array([0.5, -1.0, 0.001, 20.0, 0.0], np.float32)
     result, ops, fallbacks = lowered(conv_module(w, b))
     s_in, s_out = scale(1.5), scale(2.0)
-    s_w = np.maximum(np.abs(w).max(axis=(1, 2, 3)).astype(np.float64) / 127, 1e-5)
+    s_w = np.maximum(np.abs(w).max(axis=(1, 2, 3)) / np.float32(127), np.float32(1e-5)).astype(np.float64)
     expected = [brute_fit(s * s_in / s_out, 2**31 - 1, GENERAL) for s in s_w]
     found = list(zip(ints(ops["y"].multiplier), ints(ops["y"].rshift), strict=True))
     assert found == expected and not fallbacks
@@ -306,7 +306,7 @@ def test_a_tiny_input_scale_is_replaced(bias: float | None) -> None:
     b = None if bias is None else np.array([bias, -bias / 2])
     result, ops, _ = lowered(conv_module(w, b, low=-1e-4, high=1e-4))
     s_in = (0.5 if bias else float(np.abs(w).max())) / 127
-    s_w = np.abs(w).max(axis=(1, 2, 3)).astype(np.float64) / 127
+    s_w = (np.abs(w).max(axis=(1, 2, 3)) / np.float32(127)).astype(np.float64)
     pairs = [brute_fit(s * s_in / scale(2.0), 2**31 - 1, GENERAL) for s in s_w]
     assert list(zip(ints(ops["y"].multiplier), ints(ops["y"].rshift), strict=True)) == pairs
     if b is not None:

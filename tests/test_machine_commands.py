@@ -476,7 +476,7 @@ def test_softmax_int(dtype: str, scale: float, width: int) -> None:
         total = np.float32(0)
         for term in terms:
             total = np.float32(total + term)
-        exact = [float(np.float32(float(term) / (float(total) * scale))) for term in terms]
+        exact = [float(term / (total * np.float32(scale))) for term in terms]
         assert got[0, :, h, w].tolist() == [clamp(floor(p + 0.5) + 1, dtype) for p in exact]
 
 

@@ -199,7 +199,10 @@ class Multipliers:
     def conv(self, w: Array, b: Array | None, x: Scale, y: Scale) -> dict[str, Any]:
         signed = bool((w < 0).any()) or b is not None
         flat = w.reshape(len(w), -1).astype(np.float64)
-        scales = [max(float(np.float32(abs(row).max())) / (127 if signed else 255), 1e-5) for row in flat]
+        scales = [
+            float(max(np.float32(abs(row).max()) / np.float32(127 if signed else 255), np.float32(1e-5)))
+            for row in flat
+        ]
         filter = [[clamp(away(v / s), 8, signed) for v in row] for row, s in zip(flat, scales, strict=True)]
         pairs = [fit(s * x.scale / y.scale, 32) for s in scales]
         sums = [sum(row) if signed else 0 for row in filter]  # 17.2, uint8_filter_zp_zero

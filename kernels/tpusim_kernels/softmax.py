@@ -31,22 +31,21 @@ def softmax_float(x: Array, *, axis: int, log: bool = False, beta: float = 1.0) 
 
 @kernel(static=("axis", "out_dtype"))
 def softmax_int(x: Array, table: Array, s_out: ArrayLike, z_out: ArrayLike, *, axis: int, out_dtype: str) -> Array:
-    """Compute y = sat(round(p) + z_out), p = f32(t / (S*s_out)), t = table[max q - q], S = f32 sum of t.
+    """Compute y = sat(round(p) + z_out), p = t / (S*f32(s_out)) in f32, t = table[max q - q], S = f32 sum of t.
 
     Source: numerics 11.1, INT8.
 
     x int8|uint8; table f32 (256,) with entry i = exp(-s_in*i*beta). S adds the f32 entries in index order along `axis`
-    (a loop, so that no batch size, vectorisation or fusion can reorder it). S*s_out and the division are in double and
-    the quotient is narrowed to f32, as upstream (its scale is a double). p >= 0, so round-half-away (signed output) and
-    trunc(p + 0.5) (unsigned) are the same.
+    (a loop, so that no batch size, vectorisation or fusion can reorder it). The scale is narrowed to f32, S*s_out and
+    the quotient are in f32, as upstream. p >= 0, so round-half-away (signed output) and trunc(p + 0.5) (unsigned) are
+    the same.
     """
     q = jnp.moveaxis(jnp.asarray(x).astype(jnp.int32), axis, 0)
     t = f32(table).at[jnp.max(q, axis=0)[None] - q].get(mode="promise_in_bounds")
     start = jnp.zeros(t.shape[1:], jnp.float32)
     total = lax.fori_loop(0, t.shape[0], lambda i, s: s + lax.dynamic_index_in_dim(t, i, 0, keepdims=False), start)
-    wide = jnp.float64
-    p = divide(t.astype(wide), (total.astype(wide) * lax.convert_element_type(s_out, wide))[None])
-    y = to_int(p.astype(jnp.float32), RoundMode.HALF_AWAY_FROM_ZERO) + i64(z_out)
+    p = divide(t, (total * f32(s_out))[None])
+    y = to_int(p, RoundMode.HALF_AWAY_FROM_ZERO) + i64(z_out)
     return saturate(jnp.moveaxis(y, 0, axis), out_dtype)
 
 

@@ -171,3 +171,22 @@ def test_saturating_activations_survive_large_inputs(mode: str) -> None:
     got = np.asarray(activation_float(np.array([-200.0, 200.0], np.float32), mode=mode))
     assert np.isfinite(got).all()
     assert got[1] in (1.0, 200.0, 0.0)
+
+
+# ---------------------------------------------------------------------------- numbers that TPU-MLIR 1.30.2 computes
+
+
+def test_from_f16_every_step_is_in_f16() -> None:
+    """In f32 these were 21, -99, -34 and -60."""
+    x = np.array([0.45703125, -2.115234375, -0.7333984375, -1.2861328125], np.float32)
+    inverse = np.float32(np.float16(1 / 0.021259842519685039))
+    assert np.asarray(quantize(x, inverse, 0, out_dtype="int8", through="float16")).tolist() == [22, -100, -35, -61]
+
+
+def test_integers_of_16_bits_are_rounded_to_f16_first() -> None:
+    """With one rounding the first is 1.1044921875."""
+    q = np.array([16962, 7379, 13071, -11985, -8939, 9109], np.int16)
+    got = smallfloat.to_f16(dequantize(q, np.float16(6.5058877416587519e-5), 0, through="float16"))
+    assert np.asarray(got).tolist() == [
+        1.103515625, 0.48046875, 0.85107421875, -0.77978515625, -0.58154296875, 0.59326171875
+    ]  # fmt: skip

@@ -186,9 +186,17 @@ def test_softmax_int(seed: int, dtype: str, out_dtype: str) -> None:
     total = np.zeros((2, 3), np.float32)
     for i in range(37):  # index order, in f32
         total = total + t[:, i]
-    p = (t.astype(np.float64) / (total.astype(np.float64) * (1 / 255))[:, None]).astype(np.float32)
+    p = t / (total * np.float32(1 / 255))[:, None]
     want = sat(np.floor(p.astype(np.float64) + 0.5).astype(np.int64) - 2, out_dtype)
     np.testing.assert_array_equal(softmax_int(x, table, 1 / 255, -2, axis=1, out_dtype=out_dtype), want)
+
+
+@pytest.mark.parametrize(("equals", "want"), [(2, 127), (6, 42), (34, 7), (102, 2)])
+def test_softmax_int_of_equal_logits(equals: int, want: int) -> None:
+    """As TPU-MLIR 1.30.2 computes; with the quotient in double these were 128, 43, 8 and 3."""
+    table = np.exp(-0.02 * np.arange(256)).astype(np.float32)
+    got = softmax_int(np.full((1, equals, 1), 9, np.int8), table, 1 / 255, 0, axis=1, out_dtype="uint8")
+    assert set(np.asarray(got).reshape(-1).tolist()) == {want}
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5])

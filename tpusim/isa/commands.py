@@ -300,7 +300,7 @@ class ChannelRescale(Command, frozen=True, tag="channel_rescale"):
 class Quantize(Command, frozen=True, tag="quantize"):
     """Float to integer (RQ rq0): sat(round-half-away(x * f32(scale)) + zero_point); scale is the reciprocal, f32.
 
-    The product is in f32; of a bf16 input it is rounded to bf16 once more (numerics.md 8.1).
+    The product is in f32; of an f16 or bf16 input it is rounded to that type once more (numerics.md 8.1).
     bf16: sat(RNE(BF16(x * scale)) + zero_point), the scale a BF16 number (CV18xx, numerics.md 8.1).
     """
 
@@ -314,7 +314,7 @@ class Quantize(Command, frozen=True, tag="quantize"):
 
 
 class Dequantize(Command, frozen=True, tag="dequantize"):
-    """Integer to float (DQ dq0): f32(scale) * (q - zero_point)."""
+    """Integer to float (DQ dq0): f32(scale) * (q - zero_point), both rounded to an f16 or bf16 output's type first."""
 
     inputs_ = ("input",)
 

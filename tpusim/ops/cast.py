@@ -23,8 +23,8 @@ from tpusim.ops.logical import EVERY_TYPE, GroupType
 class TpuCast(UnaryTpu):
     """`tpu.Cast`: float -> uniform: sat(round-half-away(x * f32(1/s)) + z); uniform -> float: s * (q - z).
 
-    Indices (i32) -> float: the number itself. To f16 and bf16 the scale is rounded to the type first and the product
-    once; from bf16 to integers the reciprocal and the product are bf16 (numerics.md 8.1). Float to float rounds once.
+    Indices (i32) -> float: the number itself. From and to f16 and bf16 every step is rounded to that type: reciprocal
+    and product, scale, integer and product (numerics.md 8.1). Float to float rounds once.
 
     On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))) and f32 -> bf16 a truncation. What stands at the ends of
     the network runs on the CPU there: f32 -> int8 ("quant") and int8 -> f32 have the form of the other chips.
@@ -34,25 +34,20 @@ class TpuCast(UnaryTpu):
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As the chip: the reciprocal in double, narrowed; the product in f32; the zero point after rounding."""
+        """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         if target is not None and source is None and self._in_bf16:
             scale = bf16_reciprocal(target)
             return (quantize_bf16(operands[0], scale, out_dtype=value_dtype(self.output)),)
         if target is not None and source is None:
-            zero = target.zero_point.value.data
-            y = kernels.quantize(
-                operands[0],
-                self._reciprocal(target),
-                zero,
-                out_dtype=value_dtype(self.output),
-                through_bf16=self._from_bf16(),
-            )
-            return (y,)
+            scale, zero = self._reciprocal(target), target.zero_point.value.data
+            through = storage_dtype(element_of(self.input)).name
+            return (kernels.quantize(operands[0], scale, zero, out_dtype=value_dtype(self.output), through=through),)
         if source is None and _is_index(self.input):
             return (kernels.dequantize(operands[0], np.float32(1), 0),)
         if source is not None and target is None:
-            return (kernels.dequantize(operands[0], self._step(source), source.zero_point.value.data),)
+            step, zero = self._step(source), source.zero_point.value.data
+            return (kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name),)
         return (truncate_bf16(operands[0]),) if self._truncates else (operands[0],)
 
     @property
@@ -71,12 +66,10 @@ class TpuCast(UnaryTpu):
         kind = storage_dtype(element_of(self.output))
         return np.float32(np.float32(source.scale.data).astype(kind))
 
-    def _from_bf16(self) -> bool:
-        return storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16
-
     def _reciprocal(self, target: UniformType) -> np.float32:
-        """1/s in double, narrowed to f32, and to bf16 for a bf16 operand."""
-        return bf16_reciprocal(target) if self._from_bf16() else np.float32(1.0 / target.scale.data)
+        """1/s in double, narrowed to f32, and to the type of a 16-bit operand."""
+        with np.errstate(over="ignore"):  # infinite in f16 below about 1.5e-5
+            return np.float32(np.float32(1.0 / target.scale.data).astype(storage_dtype(element_of(self.input))))
 
     def accepts_margins(self) -> bool:
         """Element-wise: margins pass through."""

@@ -45,8 +45,7 @@ def softmax(command: Fn, operands: Operands) -> np.ndarray:
 def softmax_int(command: Fn, operands: Operands) -> np.ndarray:
     """INT8 softmax by table (numerics.md 11.1): idx = max - q, S = f32 sum of t[idx] in index order.
 
-    p = f32(t[idx] / (S * s_out)), the product and the quotient in double (a scale is a double); round half away, which
-    for p >= 0 is trunc(p + 0.5) too; + z_out, saturated.
+    p = t[idx] / (S * s_out), all in f32; round half away, which for p >= 0 is trunc(p + 0.5) too; + z_out, saturated.
     """
     q, table = operands
     axis = int(command.params["axis"])
@@ -55,7 +54,7 @@ def softmax_int(command: Fn, operands: Operands) -> np.ndarray:
     terms = table.reshape(-1)[index]
     # accumulate (not sum, which adds pairwise) fixes the order of the f32 additions.
     total = np.add.accumulate(terms, axis=axis, dtype=np.float32).take([-1], axis=axis)
-    p = (terms / (total * np.float64(command.params["s_out"]))).astype(np.float32)
+    p = terms / (total * np.float32(command.params["s_out"]))
     return float_to_integer(round_half_away(p), int(command.params.get("z_out", 0)), command.output.dtype)
 
 

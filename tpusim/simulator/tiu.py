@@ -192,7 +192,7 @@ def channel_rescale(command: ChannelRescale, memory: Machine) -> None:
 
 
 def quantize(command: Quantize, memory: Machine) -> None:
-    """RQ rq0: one f32 product, of bf16 rounded to bf16, then round half away, zero point, saturate.
+    """RQ rq0: one f32 product, of 16-bit floats rounded to their type, then round half away, zero point, saturate.
 
     In BF16 (CV18xx) both roundings are half to even.
     """
@@ -201,15 +201,17 @@ def quantize(command: Quantize, memory: Machine) -> None:
         rounded = np.rint(finite_bf16(product).astype(np.float64))
         memory.store(command.output, float_to_integer(rounded, command.zero_point, command.output.dtype))
         return
-    if command.input.dtype == "bf16":
-        product = narrowed(product, "bf16").astype(np.float32)
+    if command.input.dtype in ("f16", "bf16"):
+        product = narrowed(product, command.input.dtype).astype(np.float32)
     memory.store(command.output, float_to_integer(round_half_away(product), command.zero_point, command.output.dtype))
 
 
 def dequantize(command: Dequantize, memory: Machine) -> None:
-    """DQ dq0: one f32 product of the scale and the integer less its zero point."""
-    values = memory.load(command.input).astype(np.int64) - command.zero_point
-    memory.store(command.output, values.astype(np.float32) * np.float32(command.scale))
+    """DQ dq0: one f32 product of the scale and the integer less its zero point, which a 16-bit float may not hold."""
+    values = (memory.load(command.input).astype(np.int64) - command.zero_point).astype(np.float32)
+    if command.output.dtype in ("f16", "bf16"):
+        values = narrowed(values, command.output.dtype).astype(np.float32)
+    memory.store(command.output, values * np.float32(command.scale))
 
 
 def channel_scale(command: ChannelScale, memory: Machine) -> None:
