@@ -35,6 +35,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
@@ -614,10 +615,10 @@ def test_many_channels_are_global_on_bm1684() -> None:
 def test_machine_refuses_what_it_does_not_know() -> None:
     def call(dtype: str, mode: str) -> Array:
         view = gmem(0, (4,), dtype)
-        command = isa.Fn(id=1, dep=0, op="op", function="active", inputs=(view,), output=view, params={"mode": mode})
+        command = isa.Fn(id=1, dep=0, op="op", function=functions.Active(mode), inputs=(view,), output=view)
         return function(command, (np.zeros(4, np.int8 if dtype == "i8" else np.float32),))
 
-    with pytest.raises(SimulationError, match="mode 'SWOOSH' is not one of ABSVAL"):
+    with pytest.raises(ValueError, match="mode 'SWOOSH' is not one of ABSVAL"):
         call("f32", "SWOOSH")
     with pytest.raises(SimulationError, match="EXP of integers is not defined; use a Lut"):
         call("i8", "EXP")

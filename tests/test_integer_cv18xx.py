@@ -27,6 +27,7 @@ from tpusim_kernels import cv18xx
 from tpusim_kernels.conv import conv2d_int
 
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 
 SHAPE = (2, 3, 2, 5)
 BENCH = Bench("cv183x")
@@ -40,10 +41,10 @@ def bench() -> Bench:
     return BENCH
 
 
-def macro(function: str, xs: tuple[Array, ...], shape: tuple[int, ...] = SHAPE, **params: Any) -> Array:
+def macro(function: functions.Function, xs: tuple[Array, ...], shape: tuple[int, ...] = SHAPE) -> Array:
     machine = bench()
     views = tuple(machine.put(x) for x in xs)
-    return machine.run(isa.Fn, function=function, inputs=views, output=machine.space(shape, "i8"), params=params)
+    return machine.run(isa.Fn, function=function, inputs=views, output=machine.space(shape, "i8"))
 
 
 MULTIPLIERS = [(64, 127), (127, -128), (1, 0)]
@@ -59,16 +60,16 @@ def test_sums_and_extremes(m: tuple[int, int], relu: bool) -> None:
     @given(PAIRS, SHIFTS)
     def check(xs: tuple[Array, Array], r: int) -> None:
         a, b = (exact(x) * k for x, k in zip(xs, m, strict=True))
-        params: dict[str, Any] = {"m0": m[0], "m1": m[1], "r": r, "relu": relu}
         expected = saturated(shifted(floored(a + b, 0, relu), r), "int8")
         found = cv18xx.sum_int(xs, r, ms=m, do_relu=relu, out_dtype="int8")
         np.testing.assert_array_equal(found, expected)
-        np.testing.assert_array_equal(macro("sum_shift", xs, **params), expected)
+        np.testing.assert_array_equal(macro(functions.SumShift(m, r, relu), xs), expected)
         for kind, pick in (("max", np.maximum), ("min", np.minimum)):
             best = saturated(floored(pick(shifted(a, r), shifted(b, r)), 0, relu), "int8")
             shared: dict[str, Any] = {"ms": m, "do_relu": relu, "out_dtype": "int8"}
             np.testing.assert_array_equal(cv18xx.extreme_int(xs, r, largest=kind == "max", **shared), best)
-            np.testing.assert_array_equal(macro("extreme_shift", xs, kind=kind, **params), best)
+            function = functions.ExtremeShift(kind, m, r, relu)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(macro(function, xs), best)
 
     check()
 
@@ -96,7 +97,8 @@ def test_reductions(mode: str) -> None:
         expected = saturated(shifted(exact(value) * m, r), "int8")
         found = cv18xx.reduce_int(x, m, r, mode=mode, axes=(2, 3), keepdims=False, out_dtype="int8")
         np.testing.assert_array_equal(found, expected)
-        got = macro("reduce_int", (x,), (2, 3, 1, 1), mode=mode, axes="2,3", m=m, r=r)
+        function = functions.ReduceInt(mode, (2, 3), m, r)  # type: ignore[arg-type]
+        got = macro(function, (x,), (2, 3, 1, 1))
         np.testing.assert_array_equal(got.reshape(expected.shape), expected)
 
     check()

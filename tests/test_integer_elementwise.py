@@ -30,6 +30,7 @@ from tpusim_kernels import activation, arith, movement
 from tpusim_kernels.prim.rounding import RoundMode
 
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 
 SHAPE, NARROW = (2, 3, 2, 5), (1, 3, 1, 5)
 BYTES = ("int8", "uint8")
@@ -55,16 +56,11 @@ def operands(dtypes: tuple[str, ...]) -> st.SearchStrategy[tuple[Array, ...]]:
     return st.tuples(*(tensors(t, NARROW if i else SHAPE) for i, t in enumerate(dtypes)))
 
 
-def macro(function: str, xs: tuple[Array, ...], out: str, **params: Any) -> Array:
+def macro(function: functions.Function, xs: tuple[Array, ...], out: str) -> Array:
     """One Fn command on the machine."""
     machine = bench()
     views = tuple(machine.put(np.broadcast_to(x, SHAPE).copy()) for x in xs)
-    return machine.run(isa.Fn, function=function, inputs=views, output=machine.space(SHAPE, SHORT[out]), params=params)
-
-
-def indexed(**values: Any) -> dict[str, int]:
-    """m=(3, 4) -> m0=3, m1=4."""
-    return {f"{key}{i}": v for key, items in values.items() for i, v in enumerate(items)}
+    return machine.run(isa.Fn, function=function, inputs=views, output=machine.space(SHAPE, SHORT[out]))
 
 
 @BY_FORM
@@ -82,8 +78,8 @@ def test_add(dtypes: tuple[str, ...], relu: bool, out: str) -> None:
         expected = saturated(floored(total, 0, relu) + z_out, out)
         found = arith.add_int(xs, m, r, z, z_out, do_relu=relu, out_dtype=out)
         np.testing.assert_array_equal(found, expected)
-        params = {**indexed(m=m, r=r, z=z), "z": z_out, "relu": relu}
-        np.testing.assert_array_equal(macro("add_int", xs, out, **params), expected)
+        function = functions.AddInt(tuple(m), tuple(r), tuple(z), z_out, relu)
+        np.testing.assert_array_equal(macro(function, xs, out), expected)
 
     check()
 
@@ -99,8 +95,7 @@ def test_sub(dtypes: tuple[str, ...], relu: bool, out: str) -> None:
         a, b = (shifted(exact(x) * m[i], r[i]) for i, x in enumerate(xs))
         expected = saturated(floored(a - b, 0, relu), out)
         np.testing.assert_array_equal(arith.sub_int(xs, m, r, do_relu=relu, out_dtype=out), expected)
-        params = {**indexed(m=m, r=r, z=(0, 0)), "relu": relu}
-        np.testing.assert_array_equal(macro("sub_int", xs, out, **params), expected)
+        np.testing.assert_array_equal(macro(functions.SubInt(tuple(m), tuple(r), relu), xs, out), expected)
 
     check()
 
@@ -118,8 +113,7 @@ def test_mul(dtypes: tuple[str, ...], relu: bool, out: str) -> None:
         expected = saturated(shifted(floored(product, 0, relu) * m, r) + z_out, out)
         found = arith.mul_int(xs, m, r, z, z_out, do_relu=relu, out_dtype=out)
         np.testing.assert_array_equal(found, expected)
-        params = {**indexed(z=z), "m": m, "r": r, "z": z_out, "relu": relu}
-        np.testing.assert_array_equal(macro("mul_int", xs, out, **params), expected)
+        np.testing.assert_array_equal(macro(functions.MulInt(z, m, r, z_out, relu), xs, out), expected)
 
     check()
 
@@ -220,8 +214,8 @@ def test_constants(dtype: str, relu: bool, out: str) -> None:
         for kind, (value, zero, found) in forms.items():
             expected = saturated(floored(shifted(value, r) + zero, zero, relu), out)
             np.testing.assert_array_equal(found, expected, err_msg=kind)
-            params = {"kind": "sub" if kind == "reverse" else kind, "reverse": kind == "reverse"}
-            got = macro("const_int", (x,), out, **params, m=m, r=r, c=c, z=zero, relu=relu)
+            named: Any = "sub" if kind == "reverse" else kind
+            got = macro(functions.ConstInt(named, m, r, c, zero, relu, kind == "reverse"), (x,), out)
             np.testing.assert_array_equal(got, expected, err_msg=kind)
 
     check()
@@ -284,14 +278,14 @@ def test_bytes(dtype: str) -> None:
         np.testing.assert_array_equal(arith_command("copy", 0.0, relu=True), saturated(np.maximum(exact(a), 0), dtype))
         magnitude = saturated(np.abs(exact(a)), dtype)
         np.testing.assert_array_equal(arith.abs_int(a), magnitude)
-        np.testing.assert_array_equal(macro("active", (a,), dtype, mode="ABSVAL"), magnitude)
+        np.testing.assert_array_equal(macro(functions.Active("ABSVAL"), (a,), dtype), magnitude)
         widths = [(0, 0), (0, 0), (1, 2), (0, 3)]
         padded = np.pad(exact(a), widths, constant_values=value).astype(np.int64).astype(dtype)
         np.testing.assert_array_equal(movement.pad(a, widths, mode="constant", value=value), padded)
         machine.top = 0
-        params = {"mode": "constant", "value": value, **indexed(b=(0, 0, 1, 0), a=(0, 0, 2, 3))}
+        function = functions.Pad("constant", (0, 0, 1, 0), (0, 0, 2, 3), value)
         view, out_view = machine.put(a), machine.space(padded.shape, SHORT[dtype])
-        got = machine.run(isa.Fn, function="pad", inputs=(view,), output=out_view, params=params)
+        got = machine.run(isa.Fn, function=function, inputs=(view,), output=out_view)
         np.testing.assert_array_equal(got, padded)
         looked_up = np.array([table[int(v) % 256] for v in a.ravel()], np.int8).reshape(SHAPE)
         np.testing.assert_array_equal(activation.lut(a, table), looked_up)

@@ -36,6 +36,7 @@ from tpusim_kernels.prim.smallfloat import narrowed
 from tpusim_kernels.softmax import softmax_int
 
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 
 SHAPE = (2, 3, 7, 6)
 # kernel, strides, pads
@@ -176,9 +177,9 @@ def test_softmax(dtype: str, out: str) -> None:
         np.testing.assert_array_equal(softmax_int(x, table, s_out, z_out, axis=1, out_dtype=out), expected)
         machine = bench()
         views = machine.put(x), machine.put(table.reshape(1, 1, 1, 256))
-        params = {"axis": 1, "s_out": s_out, "z_out": z_out}
+        function = functions.SoftmaxInt(1, s_out, z_out)
         output = machine.space(shape, SHORT[out])
-        got = machine.run(isa.Fn, function="softmax_int", inputs=views, output=output, params=params)
+        got = machine.run(isa.Fn, function=function, inputs=views, output=output)
         np.testing.assert_array_equal(got, expected)
 
     check()

@@ -12,6 +12,7 @@ from streams import Builder, gmem, lmem, neuron
 from tpusim import chips
 from tpusim.errors import CommandError, ImportModelError
 from tpusim.isa import check as rules
+from tpusim.isa import functions
 from tpusim.isa.check import RULES, check
 from tpusim.isa.commands import (
     AnyCommand,
@@ -98,7 +99,7 @@ LEGAL: list[Any] = [
         output=lmem(1024, (1, 4, 2, 2), "u8", lane=3),
     ),
     make(LaneCopy, input=lmem(0, (1, 8, 2, 2)), output=lmem(65, (1, 8, 2, 2), layout="compact", lane=60)),
-    make(Fn, function="softmax", inputs=(F,), output=F, params={"axis": 1}),
+    make(Fn, function=functions.Softmax(1), inputs=(F,), output=F),
     make(Move, input=neuron(3, (1, 64, 4, 4)), output=T),
     make(Move, input=gmem(0, (1, 64, 1, 100), layout="compact", lane_pitch=100), output=lmem(0, (1, 64, 1, 100))),
     make(Fill, output=lmem(7, (1, 1, 3, 3), layout="strided", strides=(0, 0, 9, 2)), value=0),
@@ -107,6 +108,7 @@ LEGAL: list[Any] = [
 ]
 
 BROKEN: list[tuple[str, Any, str]] = [
+    ("functions", make(Fn, function=functions.Softmax(4), inputs=(F,), output=F), "an axis of 0 to 3, got 4"),
     ("sequence_ids", make(Fill, id=0, output=T, value=0), "got id 0, dep 0"),
     ("sequence_ids", make(Fill, id=1 << 20, output=T, value=0), "1 <= id < 1,048,576"),
     ("memories", make(Arith, kind="copy", a=neuron(0, (1, 64, 4, 4)), output=U), "operand a in lmem, got gmem"),
@@ -238,7 +240,10 @@ def test_a_command_names_itself_and_its_operands() -> None:
     assert [name for name, _ in command.operands()] == ["input", "filter", "bias", "requant_table", "output"]
     assert command.reads() == (T, command.filter, command.bias, command.requant_table)
     assert command.writes() == (U,)
-    assert (make(Fn, function="f", inputs=(T, U), output=U).reads(), make(Fill, output=T, value=0).reads()) == (
+    assert (
+        make(Fn, function=functions.Concat(0), inputs=(T, U), output=U).reads(),
+        make(Fill, output=T, value=0).reads(),
+    ) == (
         (T, U),
         (),
     )
@@ -335,8 +340,8 @@ def test_an_altered_member_and_a_newer_format_are_refused(tmp_path: Path) -> Non
     rewrite({"groups.json": b"[]"})
     with pytest.raises(ImportModelError, match=r"member groups\.json does not match its checksum"):
         load(path)
-    rewrite({"header.json": members["header.json"].replace(b'"format_version": 4', b'"format_version": 99')})
-    with pytest.raises(ImportModelError, match="format version 4 is read here, the file has 99"):
+    rewrite({"header.json": members["header.json"].replace(b'"format_version": 5', b'"format_version": 99')})
+    with pytest.raises(ImportModelError, match="format version 5 is read here, the file has 99"):
         load(path)
     with pytest.raises(ImportModelError, match="cannot be opened"):
         load(tmp_path / "missing.tpusim")
@@ -363,4 +368,6 @@ def test_page_has_every_command_field_and_rule() -> None:
         assert all(f"| `{f}` |" in section for f in set(kind.__struct_fields__) - set(Command.__struct_fields__))
     for rule in RULES:
         assert sum(line.startswith(f"| `{rule.__name__}` |") for line in text.splitlines()) == 1
+    for name in functions.FUNCTIONS:
+        assert sum(line.startswith(f"| `{name}` |") for line in text.splitlines()) == 1
         assert len(rule.__doc__ or "") > 20

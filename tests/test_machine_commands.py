@@ -15,6 +15,7 @@ from streams import NEURON, gmem
 from tpusim import chips
 from tpusim.errors import SimulationError
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.commands import Requant
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.layout import align
@@ -450,10 +451,8 @@ def test_copies_between_lanes_and_memories() -> None:
 def test_softmax(log: bool) -> None:
     bench = Bench()
     x = numbers((2, 70, 1, 3), "f32") * 20
-    params = {"axis": 1, "log": log, "beta": 0.5}
-    got = bench.run(
-        isa.Fn, function="softmax", inputs=(bench.put(x),), output=bench.space(x.shape, "f32"), params=params
-    )
+    function = functions.Softmax(1, log, beta=0.5)
+    got = bench.run(isa.Fn, function=function, inputs=(bench.put(x),), output=bench.space(x.shape, "f32"))
     power = np.exp((x.astype(np.float64) - x.max(1, keepdims=True)) * 0.5)
     exact = power / power.sum(1, keepdims=True)
     # x - max is rounded to f32 at magnitude 100, which moves the exponent by up to 2**-18.
@@ -468,8 +467,8 @@ def test_softmax_int(dtype: str, scale: float, width: int) -> None:
     q = numbers((1, 250, 2, width) if width > 1 else (1, 250, 1, 1), "u8")
     table = np.exp(-0.02 * np.arange(256)).astype(np.float32)
     views = (bench.put(q), bench.put(table.reshape(1, 1, 1, 256)))
-    params = {"axis": 1, "s_out": scale, "z_out": 1}
-    got = bench.run(isa.Fn, function="softmax_int", inputs=views, output=bench.space(q.shape, dtype), params=params)
+    function = functions.SoftmaxInt(1, scale, 1)
+    got = bench.run(isa.Fn, function=function, inputs=views, output=bench.space(q.shape, dtype))
     for h, w in product(range(q.shape[2]), range(width)):
         column = [int(v) for v in q[0, :, h, w]]
         terms = [table[max(column) - v] for v in column]
@@ -483,17 +482,8 @@ def test_softmax_int(dtype: str, scale: float, width: int) -> None:
 def test_lrn() -> None:
     bench = Bench()
     x = numbers((1, 7, 2, 2), "f32")
-    params = {"size": 4, "alpha": 0.3, "beta": 0.75, "bias": 2.0}
-    got = bench.run(isa.Fn, function="lrn", inputs=(bench.put(x),), output=bench.space(x.shape, "f32"), params=params)
+    function = functions.Lrn(size=4, alpha=0.3, beta=0.75, bias=2.0)
+    got = bench.run(isa.Fn, function=function, inputs=(bench.put(x),), output=bench.space(x.shape, "f32"))
     for at in np.ndindex(x.shape):
         near = x[at[0], max(0, at[1] - 1) : at[1] + 3, at[2], at[3]].astype(np.float64)  # ONNX: floor, ceil of 3/2
         assert got[at] == pytest.approx(x[at] / (2.0 + 0.3 / 4 * (near**2).sum()) ** 0.75, rel=2e-7)
-
-
-def test_unknown_function_and_missing_parameter() -> None:
-    bench = Bench()
-    view = bench.put(numbers((1, 2, 1, 1), "f32"))
-    with pytest.raises(SimulationError, match="function 'gelu' is not one of "):
-        bench.run(isa.Fn, function="gelu", inputs=(view,), output=view)
-    with pytest.raises(SimulationError, match="function 'softmax' needs parameter 'axis'"):
-        bench.run(isa.Fn, function="softmax", inputs=(view,), output=view)

@@ -26,6 +26,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
@@ -88,7 +89,7 @@ def test_functions_are_rounded_once(kind: str) -> None:
     codes = np.arange(1 << 16, dtype=np.uint16).view(NARROW[kind]).astype(np.float32)
     x = codes[np.isfinite(codes) & (np.abs(codes) >= 2.0**-6) & (np.abs(codes) <= 8)]
     x = x[:: 8 if kind == "f16" else 1]
-    functions: dict[str, Callable[[Array], Array]] = {
+    of_mode: dict[str, Callable[[Array], Array]] = {
         "SQUARE": lambda v: v * v,
         "SIGMOID": lambda v: 1 / (1 + np.exp(-v)),
         "EXP": np.exp,
@@ -96,15 +97,15 @@ def test_functions_are_rounded_once(kind: str) -> None:
         "SOFT_SIGN": lambda v: v / (1 + np.abs(v)),
     }
     bench = Bench()
-    for mode, function in functions.items():
+    for mode, function in of_mode.items():
         expected = rounded(function(x.astype(np.float64)), kind)
         found = np.asarray(narrowed(activation_float(x, mode=mode, sticky=True), np.dtype(NARROW[kind])))
         np.testing.assert_array_equal(found, expected, err_msg=mode)
         bench.top = 0
         image = x.astype(NARROW[kind]).reshape(1, 1, 1, -1)
         view = bench.put(image)
-        params = {"mode": mode}
-        got = bench.run(isa.Fn, function="active", inputs=(view,), output=bench.space(image.shape, kind), params=params)
+        wanted = functions.Active(mode)
+        got = bench.run(isa.Fn, function=wanted, inputs=(view,), output=bench.space(image.shape, kind))
         np.testing.assert_array_equal(got.ravel(), expected, err_msg=mode)
 
 

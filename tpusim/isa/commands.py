@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 
+from tpusim.isa.functions import AnyFunction
 from tpusim.isa.region import View
 
 Engine = Literal["tiu", "gdma"]
@@ -405,15 +406,14 @@ class LaneCopy(Command, frozen=True, tag="lane_copy"):
 class Fn(Command, frozen=True, tag="fn"):
     """Macro command: a function made of SFU and AR sequences, costed as the sum of its parts (DC-04).
 
-    function: "softmax" | "softmax_int" | "lrn" | "active" ...; params are plain numbers and strings.
+    function: one of `tpusim.isa.functions` with its parameters; it says which operands it takes.
     """
 
     inputs_ = ("inputs",)
 
-    function: str
+    function: AnyFunction
     inputs: tuple[View, ...]
     output: View
-    params: dict[str, float | int | str | bool] = {}
 
 
 class SendMessage(Command, frozen=True, tag="send_msg"):

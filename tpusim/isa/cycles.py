@@ -149,74 +149,10 @@ def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
     return _cycles(27, command.output.elements, max(1, chip.eu_bytes // itemsize(command.output.dtype)))
 
 
-class _Steps(NamedTuple):
-    """What a macro function is made of, per element of its output."""
-
-    arithmetic: int
-    series: int = 0
-    lookups: int = 0
-    requants: int = 0
-
-
-_ACTIVE_STEPS: dict[str, _Steps] = {
-    **dict.fromkeys(("EXP", "LN", "LOG2", "SIN", "COS", "TAN", "SQRT", "RSQRT"), _Steps(arithmetic=1, series=1)),
-    **dict.fromkeys(("SIGMOID", "TANH", "SINH", "COSH", "ELU", "ARCCOS"), _Steps(arithmetic=4, series=1)),
-    **dict.fromkeys(("SILU", "SWISH", "QGELU", "LOG_SIGMOID", "ERF"), _Steps(arithmetic=5, series=1)),
-    **dict.fromkeys(("TGELU", "GELU"), _Steps(arithmetic=8, series=1)),
-    **dict.fromkeys(("SOFT_PLUS", "ARCTANH"), _Steps(arithmetic=3, series=2)),
-    "MISH": _Steps(arithmetic=6, series=3),
-    "HSIGMOID": _Steps(arithmetic=3),
-    "HSWISH": _Steps(arithmetic=4),
-    "SOFT_SIGN": _Steps(arithmetic=7),
-    "RECIPROCAL": _Steps(arithmetic=5),
-}
-"""AR steps and Taylor series of an activation; a division counts 5 (hardware.md 5.1). Others are one AR."""
-
-
-_FIXED_STEPS: dict[str, _Steps] = {
-    "softmax_int": _Steps(arithmetic=4, lookups=1, requants=1),  # max, subtract, sum, multiply; table; requant
-    # subtract, five steps of the exponential, weight, sum, product; two pairs of BF16 tables
-    "softmax_tables": _Steps(arithmetic=9, series=2),
-    "layernorm": _Steps(arithmetic=9, series=1),  # two sums, subtract, square, add, divide, three products; root
-    "groupnorm": _Steps(arithmetic=9, series=1),
-    "reduce": _Steps(arithmetic=1),  # one pass over the input
-    "arg": _Steps(arithmetic=2),  # a comparison and a selection, over the input
-    "sub_int": _Steps(arithmetic=1, requants=2),  # multiply and shift per operand, one subtraction
-    "const_int": _Steps(arithmetic=2, requants=1),  # product, constant; shift
-    "reduce_int": _Steps(arithmetic=1, requants=1),
-    "interp": _Steps(arithmetic=6),  # difference, product, sum in two directions
-    "gather": _Steps(arithmetic=0, lookups=1),  # one table access per element
-    **dict.fromkeys(("concat", "reshape", "pad", "slice", "tile"), _Steps(arithmetic=1)),  # one copy
-}
-"""Macro functions whose steps depend on no parameter."""
-
-
-def _function_steps(command: Fn) -> _Steps:
-    match command.function:
-        case "softmax":  # max, subtract, scale, sum, divide (5); exp, and log if asked
-            return _Steps(arithmetic=9, series=2 if command.params.get("log") else 1)
-        case "lrn":  # square, one sum per neighbour, scale, bias, multiply; log and exp
-            return _Steps(arithmetic=4 + int(command.params.get("size", 1)), series=2)
-        case "lrn_tables":  # square twice, one sum per neighbour, bias, power, product; one pair of BF16 tables
-            return _Steps(arithmetic=4 + int(command.params.get("size", 1)), series=1)
-        case "active":
-            return _ACTIVE_STEPS.get(str(command.params.get("mode")), _Steps(arithmetic=1))
-        case "add_int":  # multiply and shift per operand, additions
-            return _Steps(arithmetic=len(command.inputs) - 1, requants=len(command.inputs))
-        case "sum_shift" | "extreme_shift":  # products, sums or comparisons; one shift
-            return _Steps(arithmetic=2 * len(command.inputs) - 1, requants=1)
-        case "concat_shift":
-            return _Steps(arithmetic=0, requants=1)
-        case "mul_int":  # products, one requant
-            return _Steps(arithmetic=len(command.inputs) - 1, requants=1)
-        case name:  # unknown to the table: a series and two vector steps
-            return _FIXED_STEPS.get(name, _Steps(arithmetic=2, series=1))
-
-
 def _function(command: Fn, chip: ChipSpec) -> int:
-    vector, steps = _vector_length(command, chip), _function_steps(command)
-    reduces = command.function in ("reduce", "reduce_int", "arg")
-    elements = _padded_elements(command.inputs[0] if reduces else command.output, chip, vector)
+    """The sum of what the function is made of (DC-04)."""
+    vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
+    elements = _padded_elements(command.inputs[0] if command.function.OVER_INPUT else command.output, chip, vector)
     rate = vector * chip.lanes
     return (
         steps.arithmetic * _cycles(11, elements, rate)
@@ -256,7 +192,7 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
 def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     """TIU cycles of a compute command. Raises CommandError for a class without an entry."""
     if chip.cycle_model == "cv18xx":
-        return cycles_cv18xx.tiu_cycles(command, chip, _function_steps)
+        return cycles_cv18xx.tiu_cycles(command, chip)
     cost = _TIU.get(type(command))
     if cost is None:
         raise CommandError(f"{command.label}: no TIU cycle formula; add one to tpusim/isa/cycles.py")

@@ -37,9 +37,6 @@ from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
 
-Steps = Callable[[Fn], tuple[int, int, int, int]]
-"""(arithmetic, series, lookups, requants) of a macro function per element."""
-
 _PIPELINE = 41
 _COMMAND = 26
 _POST, _POST_PER_CHANNEL = 12, 31
@@ -182,6 +179,17 @@ def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
     return _vector("copy", command.input, command.output, chip)
 
 
+def _function(command: Fn, chip: ChipSpec) -> int:
+    arithmetic, series, lookups, requants = command.function.made_of(len(command.inputs))
+    source = command.inputs[0]
+    result = source if command.function.OVER_INPUT else command.output
+    return (
+        _vector("mul", source, result, chip, arithmetic + requants)
+        + lookups * _table(result, chip, _TABLE_ROWS)
+        + 2 * series * _table(result, chip, _SERIES_ROWS)
+    )
+
+
 _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     Conv: _conv,
     Depthwise: _depthwise,
@@ -198,24 +206,12 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     Lut: _lut,
     FloatLut: _float_lut,
     LaneCopy: _lane_copy,
+    Fn: _function,
 }
 
 
-def _function(command: Fn, chip: ChipSpec, steps: Steps) -> int:
-    arithmetic, series, lookups, requants = steps(command)
-    source = command.inputs[0]
-    result = source if command.function == "arg" or command.function.startswith("reduce") else command.output
-    return (
-        _vector("mul", source, result, chip, arithmetic + requants)
-        + lookups * _table(result, chip, _TABLE_ROWS)
-        + 2 * series * _table(result, chip, _SERIES_ROWS)
-    )
-
-
-def tiu_cycles(command: Command, chip: ChipSpec, steps: Steps) -> int:
+def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     """TIU cycles of a compute command. Raises CommandError for a class without an entry."""
-    if isinstance(command, Fn):
-        return _function(command, chip, steps)
     cost = _TIU.get(type(command))
     if cost is None:
         raise CommandError(f"{command.label}: no TIU cycle formula; add one to tpusim/isa/cycles_cv18xx.py")

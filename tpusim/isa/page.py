@@ -18,6 +18,7 @@ from tpusim.ir.files import replacing
 from tpusim.isa import archive, commands, layout, listing, region, stream, text
 from tpusim.isa.check import BODY_RULES, RULES
 from tpusim.isa.commands import Command, GlobalKernel, Requant
+from tpusim.isa.functions import FUNCTIONS
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.text import COMMANDS
 
@@ -49,7 +50,7 @@ def page() -> str:
     parts += [f"## {title}\n\n{_prose(module)}\n" for title, module in SECTIONS]
     parts += [_common(), _views(), _types(), "## Commands\n"]
     parts += [_command(opcode, kind) for opcode, kind in COMMANDS.items()]
-    parts += [_rules()]
+    parts += [_functions(), _rules()]
     return "\n".join(parts)
 
 
@@ -198,6 +199,20 @@ def _command(opcode: str, kind: type[Command]) -> str:
     if opcode == next(iter(COMMANDS)):
         body += f"\n**Requant.** {_prose(Requant)}\n\n{_table(Requant)}"
     return body
+
+
+def _functions() -> str:
+    """Every macro function with its parameters."""
+    head = (
+        "## Macro functions\n\nWhat `fn` computes, by the `name` of its function, and the parameters beside it.\n\n"
+        "| name | parameters | |\n|---|---|---|"
+    )
+    rows: list[str] = []
+    for name, kind in FUNCTIONS.items():
+        types = _annotations(kind)
+        shown = ", ".join(f"`{field.name}: {types[field.name]}`" for field in fields(kind)).replace("|", r"\|")
+        rows.append(f"| `{name}` | {shown} | {_line(kind)} |")
+    return "\n".join([head, *rows]) + "\n"
 
 
 def _rules() -> str:

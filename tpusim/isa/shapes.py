@@ -17,6 +17,7 @@ from tpusim.isa.commands import (
     Dequantize,
     Fill,
     FloatLut,
+    Fn,
     LaneCopy,
     Lut,
     MatMul,
@@ -285,6 +286,14 @@ def float_tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return None
 
 
+def functions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A macro function has the operands that its parameters speak of, in shapes that go with them and the result."""
+    if not isinstance(command, Fn):
+        return None
+    found = command.function.misfit([view.shape for view in command.inputs], command.output.shape)
+    return found and Finding(found.requirement, found.got, "correct the parameters or the views")
+
+
 def fill_values(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A fill of an integer tensor has an integral value inside the type's range."""
     if not isinstance(command, Fill) or command.output.dtype in _FLOATS:
@@ -316,6 +325,7 @@ SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
     element_types,
     tables,
     float_tables,
+    functions,
     fill_values,
     sums_that_go_on,
 )

@@ -14,6 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
 from tpusim.ops.base import (
@@ -231,10 +232,14 @@ class TpuAdd(NaryTpu):
             ctx.emit(isa.Rescale, input=total, output=ctx.output(), requant=shift)
 
     def _emit_global(self, ctx: EmitContext, views: list[View], requants: list[isa.Requant], zeros: list[int]) -> None:
-        params: dict[str, float | int | str | bool] = {"relu": relu_of(self), "z": zero_point(self.output)}
-        for i, (requant, zero) in enumerate(zip(requants, zeros, strict=True)):
-            params |= {f"m{i}": requant.multiplier, f"r{i}": requant.rshift, f"z{i}": zero}
-        ctx.emit(isa.Fn, function="add_int", inputs=tuple(views), output=ctx.output(), params=params)
+        function = functions.AddInt(
+            multipliers=tuple(requant.multiplier for requant in requants),
+            rshifts=tuple(requant.rshift for requant in requants),
+            operand_zero_points=tuple(zeros),
+            zero_point=zero_point(self.output),
+            relu=relu_of(self),
+        )
+        ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=ctx.output())
 
 
 def emit_weighted_sum(ctx: EmitContext, op: NaryTpu, multipliers: Sequence[int], shift: int) -> None:
@@ -244,9 +249,8 @@ def emit_weighted_sum(ctx: EmitContext, op: NaryTpu, multipliers: Sequence[int],
     """
     views = [ctx.input(i) for i in range(len(op.inputs))]
     if not ctx.local:
-        params: dict[str, float | int | str | bool] = {"relu": relu_of(op), "r": shift}
-        params |= {f"m{i}": m for i, m in enumerate(multipliers)}
-        ctx.emit(isa.Fn, function="sum_shift", inputs=tuple(views), output=ctx.output(), params=params)
+        function = functions.SumShift(tuple(multipliers), shift, relu_of(op))
+        ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=ctx.output())
         return
     shape = ctx.output_slice().shape
     step = lmem_bytes(shape, "i16", ctx.chip)

@@ -17,6 +17,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, op_name, text
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.ops.base import (
     Array,
     EmitContext,
@@ -78,7 +79,7 @@ class TpuArg(TpuOp):
 
     def emit(self, ctx: EmitContext) -> None:
         """FN arg."""
-        ctx.emit(isa.Fn, function="arg", inputs=(ctx.input(0),), output=ctx.output(), params=_options(self))
+        ctx.emit(isa.Fn, function=functions.Arg(**_options(self)), inputs=(ctx.input(0),), output=ctx.output())
 
 
 @irdl_op_definition

@@ -14,6 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -222,14 +223,12 @@ class TpuConcat(TpuOp):
         out = ctx.output()
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.scaling is not None and not ctx.local:
-            steps: dict[str, float | int | str | bool] = {"axis": self.along}
-            for i, (m, r) in enumerate(self.scaling):
-                steps |= {f"m{i}": m, f"r{i}": r}
-            ctx.emit(isa.Fn, function="concat_shift", inputs=tuple(views), output=out, params=steps)
+            multipliers, rshifts = zip(*self.scaling, strict=True)
+            function = functions.ConcatShift(self.along, multipliers, rshifts)
+            ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=out)
             return
         if not ctx.local and self.along == out.batch_axis and out.interleave > 1:
-            params: dict[str, float | int | str | bool] = {"axis": self.along}
-            ctx.emit(isa.Fn, function="concat", inputs=tuple(views), output=out, params=params)
+            ctx.emit(isa.Fn, function=functions.Concat(self.along), inputs=tuple(views), output=out)
             return
         for i, (view, offset) in enumerate(zip(views, self.offsets, strict=True)):
             view = self._scaled(ctx, i, view)

@@ -13,6 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -132,11 +133,9 @@ class GroupedTpu(Grouped, TpuOp):
 
     def emit(self, ctx: EmitContext) -> None:
         """FN groupnorm; in a 3D group the depths of a sample lie apart, a batch each (hardware.md 2.1)."""
-        params: dict[str, float | int | str | bool] = {"groups": self.groups, "epsilon": self.eps.value.data}
-        if ctx.local and ctx.output_slice().d[1] > 1:
-            params["depth"] = ctx.output_slice().d[1]
+        function = functions.GroupNorm(self.groups, self.eps.value.data, ctx.output_slice().d[1] if ctx.local else 1)
         inputs = (ctx.input(0), ctx.input(1), ctx.input(2))
-        ctx.emit(isa.Fn, function="groupnorm", inputs=inputs, output=ctx.output(), params=params)
+        ctx.emit(isa.Fn, function=function, inputs=inputs, output=ctx.output())
 
 
 @irdl_op_definition

@@ -15,6 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import (
     Array,
@@ -210,9 +211,7 @@ class TpuLayerNorm(TpuOp):
         axis = self._view_axis(ctx.group_type) if ctx.local else self.axis.value.data
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
-        params: dict[str, float | int | str | bool] = {
-            "axis": axis, "epsilon": self.eps.value.data, "bf16_steps": self._in_bf16,
-            "weight": 1 in given, "bias": 2 in given, "tables": bool(self.tables),
-        }  # fmt: skip
-        inputs = tuple(ctx.input(i) for i in given)
-        ctx.emit(isa.Fn, function="layernorm", inputs=inputs, output=ctx.output(), params=params)
+        function = functions.LayerNorm(
+            axis, self.eps.value.data, 1 in given, 2 in given, bf16_steps=self._in_bf16, tables=bool(self.tables)
+        )
+        ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())

@@ -14,6 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, Shape, TpuOp
 from tpusim.ops.families import UnaryTop
@@ -135,6 +136,7 @@ class TpuLRN(TpuOp):
         """FN lrn_tables or lrn."""
         if self.tables:
             every = tuple(ctx.input(i) for i in range(len(self.operands)))
-            ctx.emit(isa.Fn, function="lrn_tables", inputs=every, output=ctx.output(), params=self._without_beta())
+            function = functions.LrnTables(**self._without_beta())
+            ctx.emit(isa.Fn, function=function, inputs=every, output=ctx.output())
             return
-        ctx.emit(isa.Fn, function="lrn", inputs=(ctx.input(0),), output=ctx.output(), params=self.constants)
+        ctx.emit(isa.Fn, function=functions.Lrn(**self.constants), inputs=(ctx.input(0),), output=ctx.output())

@@ -14,6 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, OpT, RangeRule, Shape
 from tpusim.ops.families import (
     NaryTop,
@@ -170,9 +171,8 @@ class ExtremeTpu(NaryTpu):
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.scaling is not None:
             ms, r = self.scaling
-            params: dict[str, float | int | str | bool] = {"kind": self.KIND, "r": r, "relu": relu_of(self)}
-            params |= {f"m{i}": m for i, m in enumerate(ms)}
-            ctx.emit(isa.Fn, function="extreme_shift", inputs=tuple(views), output=ctx.output(), params=params)
+            function = functions.ExtremeShift(self.KIND, tuple(ms), r, relu_of(self))
+            ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=ctx.output())
             return
         limit = -1.0 if uniform_of(self.output) is not None else relu_limit_of(self)
         self.emit_chain(ctx, self.KIND, views, ctx.output(), limit)

@@ -15,6 +15,7 @@ from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, requant_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import DType, View
 from tpusim.ops.base import (
@@ -257,10 +258,12 @@ class TpuMul(NaryTpu):
         ctx.emit(isa.Rescale, input=total, output=ctx.output(), requant=requant)
 
     def _emit_global(self, ctx: EmitContext, views: list[View], requant: isa.Requant) -> None:
-        params: dict[str, float | int | str | bool] = {
-            "relu": relu_of(self), "m": requant.multiplier, "r": requant.rshift, "z": requant.zero_point
-        }  # fmt: skip
-        if self.qdm:
-            params["qdm"] = True
-        params |= {f"z{i}": zero_point(v) for i, v in enumerate(self.inputs)}
-        ctx.emit(isa.Fn, function="mul_int", inputs=tuple(views), output=ctx.output(), params=params)
+        function = functions.MulInt(
+            operand_zero_points=tuple(zero_point(v) for v in self.inputs),
+            multiplier=requant.multiplier,
+            rshift=requant.rshift,
+            zero_point=requant.zero_point,
+            relu=relu_of(self),
+            qdm=self.qdm,
+        )
+        ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=ctx.output())

@@ -1,7 +1,7 @@
 """Padding: `top.Pad`, `tpu.Pad`, and its fusion into convolutions and pools (numerics.md 9.0)."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from tpusim_kernels.movement import pad
@@ -16,6 +16,7 @@ from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints, ints_attr, t
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.ops.base import (
     Array,
     EmitContext,
@@ -157,9 +158,8 @@ class TpuPad(TpuOp):
         rank = len(source.shape)
         shared = target.interleave > 1 and rank > 0 and (pads[0] > 0 or pads[rank] > 0)
         if self.mode.data != "constant" or shared:
-            params: dict[str, float | int | str | bool] = {"mode": self.mode.data, "value": self._stored}
-            params |= {f"b{i}": pads[i] for i in range(rank)} | {f"a{i}": pads[rank + i] for i in range(rank)}
-            ctx.emit(isa.Fn, function="pad", inputs=(source,), output=target, params=params)
+            function = functions.Pad(cast("functions.PadMode", self.mode.data), pads[:rank], pads[rank:], self._stored)
+            ctx.emit(isa.Fn, function=function, inputs=(source,), output=target)
             return
         ctx.fill(target, self._stored)
         middle = target

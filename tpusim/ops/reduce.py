@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels.cv18xx import EXACT_SUM, REDUCTIONS, reduce_int
@@ -16,6 +16,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, ints, ints_attr, op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import ceil_div
 from tpusim.ops.base import (
     Array,
@@ -245,11 +246,9 @@ class TpuReduce(TpuOp):
 
     def emit(self, ctx: EmitContext) -> None:
         """FN reduce, of integers FN reduce_int; axes 2 and 3 of a local form are those of (n, c, h, w)."""
-        axes = ",".join(str(axis) for axis in ints(self.axes))
+        mode, axes = self.mode.data, ints(self.axes)
         if self.scaling is not None:
-            m, r = self.scaling
-            steps: dict[str, float | int | str | bool] = {"mode": self.mode.data, "axes": axes, "m": m, "r": r}
-            ctx.emit(isa.Fn, function="reduce_int", inputs=(ctx.input(0),), output=ctx.output(), params=steps)
-            return
-        params: dict[str, float | int | str | bool] = {"mode": self.mode.data, "axes": axes, "scale": self._scale}
-        ctx.emit(isa.Fn, function="reduce", inputs=(ctx.input(0),), output=ctx.output(), params=params)
+            function = functions.ReduceInt(cast("functions.IntReduceMode", mode), axes, *self.scaling)
+        else:
+            function = functions.Reduce(cast("functions.ReduceMode", mode), axes, self._scale)
+        ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())

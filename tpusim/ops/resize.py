@@ -17,6 +17,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
 from tpusim.ops.base import (
     Array,
@@ -267,8 +268,8 @@ class TpuInterp(TpuOp):
     def emit(self, ctx: EmitContext) -> None:
         """FN interp."""
         _, (scale_h, scale_w), align = self.geometry
-        params: dict[str, float | int | str | bool] = {"scale_h": scale_h, "scale_w": scale_w, "align_corners": align}
-        ctx.emit(isa.Fn, function="interp", inputs=(ctx.input(0),), output=ctx.output(), params=params)
+        function = functions.Interp(scale_h, scale_w, align)
+        ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
 
 
 # --------------------------------------------------------------------------------------------------------------- import

@@ -18,6 +18,7 @@ from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name, 
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides, lmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -263,9 +264,7 @@ class TpuSlice(TpuOp):
     def _emit_global(self, ctx: EmitContext, source: View, target: View) -> None:
         offsets, steps, _ = self.cut
         if source.interleave > 1 and offsets and (steps[0] > 1 or offsets[0] % source.interleave):
-            params: dict[str, float | int | str | bool] = {f"o{i}": o for i, o in enumerate(offsets)}
-            params |= {f"s{i}": s for i, s in enumerate(steps)}
-            ctx.emit(isa.Fn, function="slice", inputs=(source,), output=target, params=params)
+            ctx.emit(isa.Fn, function=functions.Slice(offsets, steps), inputs=(source,), output=target)
             return
         for axis, offset in enumerate(offsets):
             source = part_of(source, axis, offset, source.shape, ctx.chip)
@@ -376,8 +375,8 @@ class TpuGather(TpuOp):
 
     def emit(self, ctx: EmitContext) -> None:
         """FN gather."""
-        params: dict[str, float | int | str | bool] = {"axis": self.axis.value.data}
-        ctx.emit(isa.Fn, function="gather", inputs=(ctx.input(0), ctx.input(1)), output=ctx.output(), params=params)
+        function = functions.Gather(self.axis.value.data)
+        ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, ints_attr, op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import (
@@ -233,17 +234,10 @@ class TpuSoftmax(TpuOp):
         axis, output = self.axis.value.data, uniform_of(self.output)
         if ctx.local and ctx.group_type is GroupType.SMALL_C:
             axis = 2  # the last axis lies along h
-        params: dict[str, float | int | str | bool] = {"axis": axis}
         log, beta = self._options
+        function, operands = functions.Softmax(axis, log, beta), 1
         if self.more_tables:
-            params |= {"log": log, "limit": SLOPE_RANGES["EXP"]}
-            every = tuple(ctx.input(i) for i in range(len(self.operands)))
-            ctx.emit(isa.Fn, function="softmax_tables", inputs=every, output=ctx.output(), params=params)
-            return
-        if output is None:
-            params |= {"log": log, "beta": beta}
-            ctx.emit(isa.Fn, function="softmax", inputs=(ctx.input(0),), output=ctx.output(), params=params)
-            return
-        params |= {"s_out": output.scale.data, "z_out": zero_point(self.output)}
-        inputs = (ctx.input(0), ctx.input(1))
-        ctx.emit(isa.Fn, function="softmax_int", inputs=inputs, output=ctx.output(), params=params)
+            function, operands = functions.SoftmaxTables(axis, SLOPE_RANGES["EXP"], log), len(self.operands)
+        elif output is not None:
+            function, operands = functions.SoftmaxInt(axis, output.scale.data, zero_point(self.output)), 2
+        ctx.emit(isa.Fn, function=function, inputs=tuple(map(ctx.input, range(operands))), output=ctx.output())

@@ -19,6 +19,7 @@ from tpusim.ir.attrs import ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.add import emit_weighted_sum, multiplier_and_shift
@@ -229,10 +230,9 @@ class TpuSub(NaryTpu):
             emit_weighted_sum(ctx, self, self._weights, self.scaling[0][1])
             return
         if not ctx.local:
-            params: dict[str, float | int | str | bool] = {"relu": relu_of(self)}
-            for i, (m, r) in enumerate(self.scaling):
-                params |= {f"m{i}": m, f"r{i}": r, f"z{i}": 0}
-            ctx.emit(isa.Fn, function="sub_int", inputs=tuple(views), output=ctx.output(), params=params)
+            (m, s), (other, t) = self.scaling
+            function = functions.SubInt((m, other), (s, t), relu_of(self))
+            ctx.emit(isa.Fn, function=function, inputs=tuple(views), output=ctx.output())
             return
         step = lmem_bytes(ctx.output_slice().shape, "i16", ctx.chip)
         scaled: list[View] = []

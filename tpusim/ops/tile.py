@@ -13,6 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -112,8 +113,7 @@ class TpuTile(TpuOp):
         """One GDMA copy that reads with stride 0 along the repetitions; a macro command for packed batches."""
         source, target, times = ctx.input(0), ctx.output(), ints(self.tile)
         if target.interleave > 1 and times[0] > 1:
-            params: dict[str, float | int | str | bool] = {f"t{i}": t for i, t in enumerate(times)}
-            ctx.emit(isa.Fn, function="tile", inputs=(source,), output=target, params=params)
+            ctx.emit(isa.Fn, function=functions.Tile(times), inputs=(source,), output=target)
             return
         ctx.move(*shorter_axes(*repeated(source, target, times)))
 

@@ -16,6 +16,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import lmem_strides
 from tpusim.ops.base import (
     Array,
@@ -286,4 +287,4 @@ class TpuReshape(TpuOp):
             if max(parts[0].shape) <= MAX_AXIS:
                 ctx.move(*parts)
                 return
-        ctx.emit(isa.Fn, function="reshape", inputs=(source,), output=target)
+        ctx.emit(isa.Fn, function=functions.Reshape(), inputs=(source,), output=target)

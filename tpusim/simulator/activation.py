@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import Fn
+from tpusim.isa import functions as fn
+from tpusim.isa.region import View
 from tpusim.simulator.integer import is_float, round_half_away, saturate
 
 _ERF: Callable[[Any], Any] = np.frompyfunc(math.erf, 1, 1)
@@ -84,24 +85,23 @@ _OF_ONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 ACTIVATIONS: dict[str, Callable[..., np.ndarray]] = {
     **_OF_ONE, "SWISH": _swish, "ELU": _elu, "HSIGMOID": _hard_sigmoid, "RECIPROCAL": _reciprocal
 }  # fmt: skip
-"""By mode; coefficients are the parameters c0, c1 of the command. SIGN(0) = 0 (DN-18)."""
+"""By mode, of values and coefficients. SIGN(0) = 0 (DN-18)."""
 
 
-def active(command: Fn, operands: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Element-wise function `mode` of one operand; of integers only ABSVAL, saturated (DN-14)."""
+if unlike := fn.ACTIVATIONS ^ ACTIVATIONS.keys():
+    raise ImportError(f"the machine's activations must be those of the isa, they differ in {', '.join(sorted(unlike))}")
+
+
+def active(function: fn.Active, operands: tuple[np.ndarray, ...], output: View) -> np.ndarray:
+    """In float64; of integers ABSVAL, saturated (DN-14). Raises SimulationError for another mode of integers."""
     (x,) = operands
-    mode = str(command.params["mode"])
-    if not is_float(command.output.dtype):
-        if mode != "ABSVAL":
-            raise SimulationError(f"{command.label}: {mode} of integers is not defined; use a Lut command")
-        return saturate(np.abs(x.astype(np.int64)), command.output.dtype)
-    compute = ACTIVATIONS.get(mode)
-    if compute is None:
-        raise SimulationError(f"{command.label}: mode '{mode}' is not one of {', '.join(ACTIVATIONS)}")
-    coeffs = [float(value) for key, value in sorted(command.params.items()) if key != "mode"]
+    if not is_float(output.dtype):
+        if function.mode != "ABSVAL":
+            raise SimulationError(f"active: {function.mode} of integers is not defined; use a Lut command")
+        return saturate(np.abs(x.astype(np.int64)), output.dtype)
     with np.errstate(all="ignore"):  # exp overflows, log of negative numbers: infinities and NaN are the results
-        found = compute(x.astype(np.float64), *coeffs)
-        return found.astype(np.float32) if command.output.dtype == "f32" else sticky(found)
+        found = ACTIVATIONS[function.mode](x.astype(np.float64), *function.coefficients)
+        return found.astype(np.float32) if output.dtype == "f32" else sticky(found)
 
 
 def sticky(wide: np.ndarray) -> np.ndarray:

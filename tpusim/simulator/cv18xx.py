@@ -10,52 +10,44 @@ from math import prod
 import numpy as np
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import Fn
+from tpusim.isa import functions as fn
+from tpusim.isa.region import View
 from tpusim.simulator.integer import float_multiply, rounding_shift, saturate
 
 Operands = tuple[np.ndarray, ...]
 
 
-def _multiplied(command: Fn, operands: Operands) -> list[np.ndarray]:
-    """Each operand times its multiplier, parameters m0, m1 ..."""
-    return [x.astype(np.int64) * int(command.params[f"m{i}"]) for i, x in enumerate(operands)]
+def _multiplied(operands: Operands, multipliers: tuple[int, ...]) -> list[np.ndarray]:
+    """Each operand times its multiplier."""
+    return [x.astype(np.int64) * m for x, m in zip(operands, multipliers, strict=True)]
 
 
-def _floor(command: Fn) -> int | None:
-    return 0 if command.params["relu"] else None
-
-
-def sum_shift(command: Fn, operands: Operands) -> np.ndarray:
-    """sat(RSR(relu(sum q_i*m_i), r)) (numerics.md 9.0 Add, Sub); params m0, m1, ..., r, relu."""
-    first, *rest = _multiplied(command, operands)
+def sum_shift(function: fn.SumShift, operands: Operands, output: View) -> np.ndarray:
+    """Half up, then saturated."""
+    first, *rest = _multiplied(operands, function.multipliers)
     for term in rest:
         first = first + term
-    scaled = rounding_shift(first, int(command.params["r"]), "half_up")
-    return saturate(scaled, command.output.dtype, floor=_floor(command))
+    scaled = rounding_shift(first, function.rshift, "half_up")
+    return saturate(scaled, output.dtype, floor=0 if function.relu else None)
 
 
-def extreme_shift(command: Fn, operands: Operands) -> np.ndarray:
-    """The largest (kind "max") or smallest RSR(q_i*m_i, r), relu, saturated (9.0); params kind, m0, ..., r, relu."""
-    pick: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {"max": np.maximum, "min": np.minimum}
-    kind = str(command.params["kind"])
-    if kind not in pick:
-        raise SimulationError(f"{command.label}: kind max or min is required, got {kind!r}")
-    first, *rest = (rounding_shift(t, int(command.params["r"]), "half_up") for t in _multiplied(command, operands))
+def extreme_shift(function: fn.ExtremeShift, operands: Operands, output: View) -> np.ndarray:
+    """Half up, compared, then saturated."""
+    pick = {"max": np.maximum, "min": np.minimum}[function.kind]
+    terms = _multiplied(operands, function.multipliers)
+    first, *rest = (rounding_shift(term, function.rshift, "half_up") for term in terms)
     for term in rest:
-        first = pick[kind](first, term)
-    return saturate(first, command.output.dtype, floor=_floor(command))
+        first = pick(first, term)
+    return saturate(first, output.dtype, floor=0 if function.relu else None)
 
 
-def reduce_int(command: Fn, operands: Operands) -> np.ndarray:
-    """Reduction `mode` over `axes` ("1,2"), times m / 2**r in f32, half up (11.3); params mode, axes, m, r."""
-    axes = tuple(int(axis) for axis in str(command.params["axes"]).split(","))
-    mode, x = str(command.params["mode"]), operands[0].astype(np.int64)
-    if mode not in _REDUCE:
-        raise SimulationError(f"{command.label}: mode {', '.join(_REDUCE)} is required, got {mode!r}")
+def reduce_int(function: fn.ReduceInt, operands: Operands, output: View) -> np.ndarray:
+    """Exact sums, one f32 product. Raises SimulationError for more terms than f32 adds exactly."""
+    mode, axes, x = function.mode, function.axes, operands[0].astype(np.int64)
     if prod(x.shape[axis] for axis in axes) > _MOST_TERMS and mode not in ("ReduceMax", "ReduceMin"):
-        raise SimulationError(f"{command.label}: a sum of more than {_MOST_TERMS:,} bytes leaves the 24 bits of f32")
-    found = float_multiply(_REDUCE[mode](x, axes), int(command.params["m"]), int(command.params["r"]))
-    return saturate(found, command.output.dtype).reshape(command.output.shape)
+        raise SimulationError(f"reduce_int: a sum of more than {_MOST_TERMS:,} bytes leaves the 24 bits of f32")
+    found = float_multiply(_REDUCE[mode](x, axes), function.multiplier, function.rshift)
+    return saturate(found, output.dtype).reshape(output.shape)
 
 
 _MOST_TERMS = 2**24 // 128
@@ -69,10 +61,10 @@ _REDUCE: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
 }
 
 
-def concat_shift(command: Fn, operands: Operands) -> np.ndarray:
-    """Operands joined along `axis`, each sat(RSR(q_i*m_i, r_i)) (9.0 Concat); params axis, m0, r0, m1, r1, ..."""
+def concat_shift(function: fn.ConcatShift, operands: Operands, output: View) -> np.ndarray:
+    """Every part half up, then saturated."""
     parts = [
-        saturate(rounding_shift(t, int(command.params[f"r{i}"]), "half_up"), command.output.dtype)
-        for i, t in enumerate(_multiplied(command, operands))
+        saturate(rounding_shift(term, r, "half_up"), output.dtype)
+        for term, r in zip(_multiplied(operands, function.multipliers), function.rshifts, strict=True)
     ]
-    return np.concatenate(parts, axis=int(command.params["axis"]))
+    return np.concatenate(parts, axis=function.axis)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tpusim.isa.commands import Fn
-from tpusim.isa.region import numpy_dtype
+from tpusim.isa import functions as fn
+from tpusim.isa.region import View, numpy_dtype
 
 Operands = tuple[np.ndarray, ...]
 
@@ -79,14 +79,10 @@ def by_mantissa(x: np.ndarray, table: np.ndarray, mantissa: np.ndarray, *, log: 
     return combine(table.ravel()[place], mantissa.ravel()[_byte(x)])
 
 
-def softmax_tables(command: Fn, operands: Operands) -> np.ndarray:
-    """Softmax along `axis` by tables, or its logarithm (numerics.md 11.1); params axis, log, limit.
-
-    Inputs: x, base and slope of the exponential over +-limit, exponent and mantissa entries of the reciprocal (or the
-    logarithm). d = x - max; e = exp d; S = sum of e*K, K = BF16(BF16(n)/n); e * 1/S, or d - ln S.
-    """
+def softmax_tables(function: fn.SoftmaxTables, operands: Operands, output: View) -> np.ndarray:
+    """D = x - max; e = exp d; S = sum of e*K, K = BF16(BF16(n)/n); e * 1/S, or d - ln S (numerics.md 11.1)."""
     x, base, slope, exponents, mantissas = operands
-    axis, limit, log = int(command.params["axis"]), float(command.params["limit"]), bool(command.params["log"])
+    axis, limit, log = function.axis, function.limit, function.log
     length = np.float32(x.shape[axis])
     d = total(x, -x.max(axis=axis, keepdims=True))
     e = by_slope(d, base, slope, -limit, limit)
@@ -95,19 +91,15 @@ def softmax_tables(command: Fn, operands: Operands) -> np.ndarray:
     return total(d, -found) if log else product(e, found)
 
 
-def lrn_tables(command: Fn, operands: Operands) -> np.ndarray:
-    """LRN of (n, c, h, w), every step in BF16: x * (bias + sum of alpha/size * x^2)^-beta; params size, alpha, bias.
-
-    Inputs: x, exponent and mantissa entries of the power -beta. Neighbours are added outwards, the later channel first.
-    """
-    x, exponents, mantissas = operands
-    size = int(command.params["size"])
-    squares = product(rounded(float(command.params["alpha"]) / size), product(x, x))
+def lrn_tables(function: fn.LrnTables, operands: Operands, output: View) -> np.ndarray:
+    """X * (bias + sum of alpha/size * x^2)^-beta; neighbours are added outwards, the later channel first."""
+    (x, exponents, mantissas), size = operands, function.size
+    squares = product(rounded(function.alpha / size), product(x, x))
     found = squares.copy()
     for step in range(1, size // 2 + 1):
         found[:, :-step] = total(found[:, :-step], squares[:, step:])
         found[:, step:] = total(found[:, step:], squares[:, :-step])
-    found = total(found, rounded(float(command.params["bias"])))
+    found = total(found, rounded(function.bias))
     return product(by_mantissa(found, exponents, mantissas, log=False), x)
 
 

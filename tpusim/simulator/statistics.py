@@ -8,26 +8,22 @@ from math import prod
 
 import numpy as np
 
-from tpusim.isa.commands import Fn
+from tpusim.isa import functions as fn
+from tpusim.isa.region import View
 from tpusim.simulator.float_tables import layernorm_tables
 from tpusim.simulator.integer import narrowed
 
 Operands = tuple[np.ndarray, ...]
 
 
-def _axes(text: str) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in text.split(",") if axis)
-
-
-def reduce(command: Fn, operands: Operands) -> np.ndarray:
-    """Reduction `mode` over `axes` ("1,2"); the mean is the sum times `scale` (numerics.md 11.3)."""
+def reduce(function: fn.Reduce, operands: Operands, output: View) -> np.ndarray:
+    """In float64, rounded to f32; the mean is that times `scale`."""
     (x,) = operands
-    mode, axes = str(command.params["mode"]), _axes(str(command.params["axes"]))
     with np.errstate(over="ignore"):
-        found = _REDUCE[mode](x.astype(np.float64), axes).astype(np.float32)
-        if mode == "ReduceMean":
-            found = found * np.float32(command.params["scale"])
-    return np.asarray(found, np.float32).reshape(command.output.shape)
+        found = _REDUCE[function.mode](x.astype(np.float64), function.axes).astype(np.float32)
+        if function.mode == "ReduceMean":
+            found = found * np.float32(function.scale)
+    return np.asarray(found, np.float32).reshape(output.shape)
 
 
 _REDUCE: dict[str, Callable[[np.ndarray, tuple[int, ...]], np.ndarray]] = {
@@ -51,21 +47,16 @@ def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndar
     return d * (np.float32(1) / np.sqrt(_mean(d * d, axes) + np.float32(epsilon)))
 
 
-def layernorm(command: Fn, operands: Operands) -> np.ndarray:
-    """Normalise over the axes from `axis` on, then times the weight, plus the bias, as far as there are any.
-
-    Parameters weight and bias say which operands follow the input; bf16_steps: every step is rounded to BF16; tables:
-    the last two operands are those of the power -0.5, and every step is a BF16 step of CV18xx.
-    """
-    params = command.params
-    tables = operands[-2:] if params["tables"] else ()
+def layernorm(function: fn.LayerNorm, operands: Operands, output: View) -> np.ndarray:
+    """By tables, in BF16 steps or in f32."""
+    tables = operands[-2:] if function.tables else ()
     x, *rest = operands[: len(operands) - len(tables)]
-    weight = rest[0] if params["weight"] else None
-    bias = rest[-1] if params["bias"] else None
-    axes, epsilon = tuple(range(int(params["axis"]), x.ndim)), float(params["epsilon"])
+    weight = rest[0] if function.weight else None
+    bias = rest[-1] if function.bias else None
+    axes, epsilon = tuple(range(function.axis, x.ndim)), function.epsilon
     if tables:
-        return layernorm_tables(x, (weight, bias), tables, int(params["axis"]), epsilon)
-    if params["bf16_steps"]:
+        return layernorm_tables(x, (weight, bias), tables, function.axis, epsilon)
+    if function.bf16_steps:
         return _layernorm_bf16(x, weight, bias, axes, epsilon)
     y = _normalised(x, axes, epsilon)
     y = y if weight is None else y * weight
@@ -90,17 +81,14 @@ def _layernorm_bf16(
     return y if bias is None else _bf16(y + bias)
 
 
-def groupnorm(command: Fn, operands: Operands) -> np.ndarray:
-    """Normalise every sample's `groups` runs of channels (axis 1), then times weight[c], plus bias[c].
-
-    depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1).
-    """
+def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.ndarray:
+    """Statistics of a sample's runs of channels, all depths together."""
     x, weight, bias = operands
-    groups, depth = int(command.params["groups"]), int(command.params.get("depth", 1))
+    groups, depth = function.groups, function.depth
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
     rows = samples.reshape(n // depth, groups, -1)
-    y = _normalised(rows, (2,), float(command.params["epsilon"])).reshape(samples.shape)
+    y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
     y = np.moveaxis(y, 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
     return y * weight.reshape(per_channel) + bias.reshape(per_channel)

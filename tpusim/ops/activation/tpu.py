@@ -13,6 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, floats
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes
 from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
@@ -62,8 +63,7 @@ class FloatFunction(UnaryTpu):
     def emit(self, ctx: EmitContext) -> None:
         """FN active."""
         mode, coeffs = self.function
-        params: dict[str, float | int | str | bool] = {"mode": mode, **{f"c{i}": c for i, c in enumerate(coeffs)}}
-        ctx.emit(isa.Fn, function="active", inputs=(ctx.input(0),), output=ctx.output(), params=params)
+        ctx.emit(isa.Fn, function=functions.Active(mode, coeffs), inputs=(ctx.input(0),), output=ctx.output())
 
 
 _SERIES = ("EXP", "TANH", "SIGMOID", "SILU", "SWISH", "MISH", "ELU", "LOG_SIGMOID", "TGELU", "QGELU", "SOFT_PLUS")

@@ -12,6 +12,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import element_of
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.ops.base import Array, EmitContext, TensorSlice
 from tpusim.ops.families import (
@@ -129,11 +130,9 @@ class ConstTpu(UnaryTpu):
         elif not self._needs_sum:
             ctx.emit(isa.Arith, kind=self.KIND, a=x, b=float(self.constant), output=out, relu=relu_of(self))
         elif not ctx.local:
-            params: dict[str, float | int | str | bool] = {
-                "kind": self.KIND, "m": m, "r": r, "c": self.constant, "z": zero_point(self.output),
-                "relu": relu_of(self), "reverse": reversed_(self),
-            }  # fmt: skip
-            ctx.emit(isa.Fn, function="const_int", inputs=(x,), output=out, params=params)
+            zero, relu = zero_point(self.output), relu_of(self)
+            function = functions.ConstInt(self.KIND, m, r, self.constant, zero, relu, reversed_(self))
+            ctx.emit(isa.Fn, function=function, inputs=(x,), output=out)
         else:
             self._emit_sum(ctx, m, requant)
 

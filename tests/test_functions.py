@@ -1,0 +1,224 @@
+"""Macro functions: parameters are typed, operands must go with them, and every one has a meaning and a price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from streams import gmem
+
+from tpusim import chips
+from tpusim.errors import CommandError
+from tpusim.isa import functions as fn
+from tpusim.isa.check import check
+from tpusim.isa.commands import Fn, GlobalKernel
+from tpusim.isa.cycles import tiu_cycles
+from tpusim.isa.text import command_line, parse_command
+from tpusim.simulator.function import MEANINGS
+
+IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A function with shapes that go with it, and shapes or parameters that do not: (function, operands, words)."""
+
+    right: fn.Function
+    operands: tuple[tuple[int, ...], ...]
+    result: tuple[int, ...]
+    wrong: tuple[tuple[fn.Function, tuple[tuple[int, ...], ...], str], ...]
+
+
+ROWS = [
+    Row(fn.Softmax(1), (IMAGE,), IMAGE, ((fn.Softmax(4), (IMAGE,), "an axis of 0 to 3, got 4"),)),
+    Row(
+        fn.SoftmaxInt(1, 0.5),
+        (IMAGE, TABLE),
+        IMAGE,
+        (
+            (fn.SoftmaxInt(1, 0.5), (IMAGE, IMAGE), "a table of 256 entries"),
+            (fn.SoftmaxInt(1, 0.5), (IMAGE,), "2 operands, got 1"),
+        ),
+    ),
+    Row(
+        fn.SoftmaxTables(3, 8.0),
+        (IMAGE, *[TABLE] * 4),
+        IMAGE,
+        ((fn.SoftmaxTables(3, 8.0), (IMAGE, TABLE), "5 operands"),),
+    ),
+    Row(
+        fn.Lrn(3, 0.1, 0.75, 1.0),
+        (IMAGE,),
+        IMAGE,
+        ((fn.Lrn(3, 0.1, 0.75, 1.0), ((2, 6, 4, 4),), "the result's shape"),),
+    ),
+    Row(
+        fn.LrnTables(3, 0.1, 1.0), (IMAGE, TABLE, TABLE), IMAGE, ((fn.LrnTables(3, 0.1, 1.0), (IMAGE,), "3 operands"),)
+    ),
+    Row(fn.Active("EXP"), (IMAGE,), IMAGE, ((fn.Active("EXP"), (IMAGE, IMAGE), "1 operands, got 2"),)),
+    Row(
+        fn.LayerNorm(3, 1e-5, weight=True, bias=False),
+        (IMAGE, (5,)),
+        IMAGE,
+        ((fn.LayerNorm(3, 1e-5, weight=True, bias=True), (IMAGE, (5,)), "3 operands, got 2"),),
+    ),
+    Row(
+        fn.GroupNorm(3, 1e-5, depth=2),
+        (IMAGE, (6,), (6,)),
+        IMAGE,
+        (
+            (fn.GroupNorm(4, 1e-5), (IMAGE, (6,), (6,)), "channels in 4 equal groups"),
+            (fn.GroupNorm(3, 1e-5, depth=3), (IMAGE, (6,), (6,)), "a batch axis of 3 depths"),
+        ),
+    ),
+    Row(
+        fn.Reduce("ReduceSum", (2, 3)),
+        (IMAGE,),
+        (2, 6, 1, 1),
+        (
+            (fn.Reduce("ReduceSum", (2,)), (IMAGE,), "60 elements left"),
+            (fn.Reduce("ReduceSum", (7,)), (IMAGE,), "an axis of 0 to 3"),
+        ),
+    ),
+    Row(
+        fn.ReduceInt("ReduceMax", (1,), 1, 0),
+        (IMAGE,),
+        (2, 4, 5),
+        ((fn.ReduceInt("ReduceMax", (2,), 1, 0), (IMAGE,), "60 elements"),),
+    ),
+    Row(fn.Arg(1, "ArgMax"), (IMAGE,), (2, 1, 4, 5), ((fn.Arg(3, "ArgMax"), (IMAGE,), "48 elements left"),)),
+    Row(
+        fn.Interp(0.5, 0.5), (IMAGE,), (2, 6, 8, 10), ((fn.Interp(0.5, 0.5), ((2, 5, 4, 5),), "batches and channels"),)
+    ),
+    Row(
+        fn.AddInt((1, 2), (0, 0), (0, 0)),
+        (IMAGE, (1, 6, 1, 1)),
+        IMAGE,
+        (
+            (fn.AddInt((1, 2), (0,), (0, 0)), (IMAGE, IMAGE), "2 multipliers, shifts and zero points"),
+            (fn.AddInt((1, 2), (0, 0), (0, 0)), (IMAGE, (1, 3, 1, 1)), "operands that broadcast"),
+            (fn.AddInt((1, 2), (0, 0), (0, 0)), (IMAGE,), "2 operands, got 1"),
+        ),
+    ),
+    Row(fn.SubInt((1, 2), (0, 0)), (IMAGE, IMAGE), IMAGE, ((fn.SubInt((1, 2), (0, 0)), (IMAGE,), "2 operands"),)),
+    Row(
+        fn.MulInt((0, 0), 1, 0), (IMAGE, IMAGE), IMAGE, ((fn.MulInt((0,), 1, 0), (IMAGE, IMAGE), "1 operands, got 2"),)
+    ),
+    Row(
+        fn.ConstInt("add", 1, 0, 3.0),
+        (IMAGE,),
+        IMAGE,
+        ((fn.ConstInt("add", 1, 0, 3.0), ((2, 6),), "the result's shape"),),
+    ),
+    Row(fn.SumShift((1, 1), 0), (IMAGE, IMAGE), IMAGE, ((fn.SumShift((1,), 0), (IMAGE, IMAGE), "1 operands"),)),
+    Row(
+        fn.ExtremeShift("max", (1, 1), 0),
+        (IMAGE, IMAGE),
+        IMAGE,
+        ((fn.ExtremeShift("max", (1,), 0), (IMAGE, IMAGE), "1 operands"),),
+    ),
+    Row(
+        fn.ConcatShift(1, (1, 1), (0, 0)),
+        ((2, 2, 4, 5), (2, 4, 4, 5)),
+        IMAGE,
+        (
+            (fn.ConcatShift(1, (1, 1), (0,)), ((2, 2, 4, 5), (2, 4, 4, 5)), "2 shifts, got 1"),
+            (fn.ConcatShift(1, (1, 1), (0, 0)), ((2, 2, 4, 5), (2, 3, 4, 5)), "6 along axis 1 in all, got 5"),
+        ),
+    ),
+    Row(fn.Concat(0), ((1, 6, 4, 5), (1, 6, 4, 5)), IMAGE, ((fn.Concat(0), ((1, 6, 4, 5), (1, 6, 4, 6)), "parts of"),)),
+    Row(fn.Reshape(), ((240,),), IMAGE, ((fn.Reshape(), ((241,),), "240 elements"),)),
+    Row(
+        fn.Pad("edge", (0, 0, 1, 0), (0, 0, 0, 2)),
+        ((2, 6, 3, 3),),
+        IMAGE,
+        (
+            (fn.Pad("edge", (0, 0, 1), (0, 0, 0)), ((2, 6, 3, 3),), "4 before, got 3"),
+            (fn.Pad("edge", (0,) * 4, (0,) * 4), ((2, 6, 3, 3),), "a result of (2, 6, 3, 3)"),
+        ),
+    ),
+    Row(
+        fn.Slice((0, 0, 1, 0), (1, 1, 2, 1)),
+        ((2, 6, 8, 5),),
+        IMAGE,
+        (
+            (fn.Slice((0, 0, 2, 0), (1, 1, 2, 1)), ((2, 6, 8, 5),), "inside the operand"),
+            (fn.Slice((0,), (1,)), ((2, 6, 8, 5),), "4 offsets, got 1"),
+        ),
+    ),
+    Row(
+        fn.Tile((2, 1, 2, 1)),
+        ((1, 6, 2, 5),),
+        IMAGE,
+        ((fn.Tile((1, 1, 2, 1)), ((1, 6, 2, 5),), "a result of (1, 6, 4, 5)"),),
+    ),
+    Row(fn.Gather(1), ((2, 9, 4, 5), (6,)), IMAGE, ((fn.Gather(1), ((2, 9, 4, 5), (5,)), "a result of 200 elements"),)),
+]
+BY_NAME = pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row.right).__name__)
+CHIP = chips.load("bm1684x")
+
+
+def kernel(function: fn.Function, operands: tuple[tuple[int, ...], ...], result: tuple[int, ...]) -> GlobalKernel:
+    inputs = tuple(gmem(0x1000 * (i + 1), shape, "f32") for i, shape in enumerate(operands))
+    body = Fn(id=0, dep=0, op="op", function=function, inputs=inputs, output=gmem(0x100000, result, "f32"))  # type: ignore[arg-type]
+    return GlobalKernel(id=1, dep=0, op="op", body=body, tiles=1, load_bytes=0, store_bytes=0)
+
+
+def test_every_function_has_a_row_and_a_meaning() -> None:
+    assert [type(row.right) for row in ROWS if type(row.right) not in MEANINGS] == []
+    assert {type(row.right) for row in ROWS} == set(fn.FUNCTIONS.values()) == set(MEANINGS)
+
+
+@BY_NAME
+def test_a_right_function(row: Row) -> None:
+    """Legal, the same after text, and not for free."""
+    command = kernel(row.right, row.operands, row.result)
+    check(command, CHIP)
+    assert parse_command(command_line(command)) == command
+    assert tiu_cycles(command.body, CHIP) > 0
+
+
+@BY_NAME
+def test_operands_that_do_not_go_with_the_function(row: Row) -> None:
+    for function, operands, words in row.wrong:
+        with pytest.raises(CommandError) as caught:
+            check(kernel(function, operands, row.result), CHIP)
+        assert "functions requires " in str(caught.value) and words in str(caught.value)
+
+
+SOFTMAX = '{"name":"softmax","axis":1,"log":false,"beta":1.0}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"name":"softmax"', '"name":"softmaks"', "Invalid value 'softmaks'"),
+        ('"axis":1', '"axes":1', "unknown field `axes`"),
+        ('"axis":1,', "", "missing required field `axis`"),
+        ('"axis":1', '"axis":"c"', "Expected `int`, got `str`"),
+        (
+            '{"name":"softmax","axis":1,"log":false,"beta":1.0}',
+            '{"name":"active","mode":"EXPO"}',
+            "mode 'EXPO' is not one of",
+        ),
+        ('{"name":"softmax","axis":1,"log":false,"beta":1.0}', "softmax", "Expected `object`, got `str`"),
+    ],
+)
+def test_text_of_a_function_that_is_none(old: str, new: str, words: str) -> None:
+    line = command_line(kernel(fn.Softmax(1), (IMAGE,), IMAGE))
+    assert old in line
+    with pytest.raises(ValueError, match=words):
+        parse_command(line.replace(old, new))
+
+
+def test_every_activation_has_a_price() -> None:
+    assert all(fn.Active(mode).made_of(1).arithmetic for mode in fn.ACTIVATIONS)
+
+
+def test_parameters_are_values() -> None:
+    """Frozen and hashable, so that commands can be keys."""
+    both: Any = fn.ConcatShift(1, (1, 1), (0, 0)), fn.ConcatShift(1, (1, 1), (0, 0))
+    assert len(set(both)) == 1
+    with pytest.raises(AttributeError):
+        both[0].axis = 2
