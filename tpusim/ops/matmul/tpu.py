@@ -66,6 +66,7 @@ class TpuMatMul(TpuOp):
     """
 
     name = "tpu.MatMul"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multipliers", "rshifts"), ("fuse_rq", "rshifts"))
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)
