@@ -151,6 +151,8 @@ def matmul_cases() -> list[OpCase]:
              fallback=no_bm1684),
         case("matmul-activations", [node("MatMul", "x z")], {"x": (BATCH, 3, 5, 6), "z": (BATCH, 3, 6, 7)}, {},
              fallback=no_bm1684),
+        case("matmul-both-broadcast", [node("MatMul", "x z")], {"x": (BATCH, 1, 5, 6), "z": (3, 6, 7)}, {},
+             fallback=no_bm1684, fixed=frozenset({"z"})),
         case("matmul-constant-left", [node("MatMul", "w x")], {"x": (BATCH, 20, 7)}, {"w": matrix},
              fallback={c: "left operand is constant" for c in CHIPS}),
     ]  # fmt: skip

@@ -103,7 +103,7 @@ class Graph:
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None) -> None:
         self.model = model
         if keep is None:
-            keep = [op_name(v.owner) for v in model.results if isinstance(v.owner, Operation)]
+            keep = [op_name(_maker(v)) for v in model.results if isinstance(v.owner, Operation)]
         self.keep = [op_name(op) for op in tensor_ops(model)] if keep == "all" else list(keep)
         used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
@@ -128,6 +128,17 @@ class Graph:
         with jax.enable_x64(True):
             results = self._compiled(self.weights, arguments)
         return {name: np.asarray(value) for name, value in zip(self.keep, results, strict=True)}
+
+
+def _maker(value: SSAValue) -> Operation:
+    """The op that computes a value: inside the group that returns it, and before its store."""
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    if isinstance(owner, TpuGroup):
+        last = owner.body.block.last_op
+        assert isinstance(last, TpuYield)
+        return _maker(last.operands[owner.results.index(value)])
+    return _maker(owner.input) if isinstance(owner, Transfer) else owner
 
 
 def _on_device(array: np.ndarray) -> Array:

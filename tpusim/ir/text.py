@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, LocationAttr, ModuleOp
+from xdsl.dialects.builtin import DYNAMIC_INDEX, Builtin, LocationAttr, ModuleOp
 from xdsl.dialects.func import Func
 from xdsl.ir import Dialect, Operation, SSAValue
 from xdsl.parser import Parser
@@ -22,7 +22,7 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, set_op_name
-from tpusim.ir.types import Quant, is_tensor
+from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
 
@@ -115,6 +115,7 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
         raise ImportModelError(f"module '{name}' does not parse: {reached}{_first_words(error)}") from error
     parser.name_ops()
     _read_properties_as_attributes(module)
+    _require_static_shapes(module, name)
     try:
         verify(module, name)
     except ImportModelError:
@@ -130,6 +131,19 @@ def _read_properties_as_attributes(module: ModuleOp) -> None:
         if op.properties and op.name.startswith(("top.", "tpu.")):
             op.attributes.update(op.properties)
             op.properties.clear()
+
+
+def _require_static_shapes(module: ModuleOp, where: str) -> None:
+    """Raises ImportModelError for a `?` in the shape of a value or a function's type: every extent has to be known."""
+    for op in module.walk():
+        arguments = [value for region in op.regions for block in region.blocks for value in block.args]
+        for value in (*op.results, *arguments):
+            if is_tensor(value) and DYNAMIC_INDEX in shape_of(value):
+                named = f"{op.name} '{op_name(op)}'" if op_name(op) else op.name
+                raise ImportModelError(
+                    f"module '{where}': {named} requires tensors of known extents, got {tensor_of(value)}; "
+                    "write a number for each `?`"
+                )
 
 
 def verify(module: ModuleOp, where: str) -> None:

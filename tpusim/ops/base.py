@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 from tpusim_kernels.prim.smallfloat import narrowed, widened
-from xdsl.dialects.builtin import NoneType, StringAttr
+from xdsl.dialects.builtin import BoolAttr, NoneType, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.pattern_rewriter import RewritePattern
@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tpusim.chips import ChipSpec, resolve
 from tpusim.ir.attrs import op_name
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.contexts import (
     Array,
@@ -206,6 +206,27 @@ class TpuOp(ShapedOp):
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
     """Types of group that know this op (layer_group.md 3)."""
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
+    """Sets of attributes of which the op has one when it computes on quantised integers; none: it has no such form."""
+
+    def verify_(self) -> None:
+        """Shapes as inferred, and the requant of quantised integers: without one they would be taken for floats."""
+        super().verify_()
+        tensors = [v for v in (*self.operands, *self.results) if is_tensor(v)]
+        forms = self.integer_forms() if any(uniform_of(v) is not None for v in tensors) else ((),)
+        if any(all(is_stated(self, name) for name in form) for form in forms):
+            return
+        wanted = ", or ".join(" and ".join(form) for form in forms)
+        required = f"quantised integers require {wanted}" if wanted else "there is no form on quantised integers"
+        types = ", ".join(str(element_of(v)) for v in tensors)
+        raise VerifyException(
+            f"{self.name} '{op_name(self)}': {required}, got neither with {types}; add them, or compute in float "
+            "between tpu.Cast"
+        )
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """INTEGER_FORMS, as far as they do not depend on attributes and types."""
+        return self.INTEGER_FORMS
 
     def compact_operands(self) -> tuple[int, ...]:
         """COMPACT_OPERANDS, as far as they do not depend on the chip."""
@@ -327,6 +348,12 @@ class TpuOp(ShapedOp):
     def emit(self, ctx: EmitContext) -> None:
         """Commands that compute one slice (local) or the whole result (global)."""
         raise NotImplementedError
+
+
+def is_stated(op: Operation, name: str) -> bool:
+    """Whether an op has an attribute; one that is false counts as left out."""
+    found = op.attributes.get(name)
+    return found is not None and found != BoolAttr.from_bool(False)
 
 
 def holds(value: SSAValue) -> Holds:

@@ -143,6 +143,7 @@ class TpuGroupNorm(GroupedTpu):
     """`tpu.GroupNorm`: `num_groups` equal runs of channels."""
 
     name = "tpu.GroupNorm"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     num_groups = attr_def(IntegerAttr)
 
@@ -163,6 +164,7 @@ class TpuInstanceNorm(GroupedTpu):
     """`tpu.InstanceNorm`: every channel is a group."""
 
     name = "tpu.InstanceNorm"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     @property
     def groups(self) -> int:

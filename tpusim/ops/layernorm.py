@@ -115,6 +115,7 @@ class TpuLayerNorm(TpuOp):
     """
 
     name = "tpu.LayerNorm"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 

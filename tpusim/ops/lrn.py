@@ -98,6 +98,7 @@ class TpuLRN(TpuOp):
     """
 
     name = "tpu.LRN"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     input = operand_def(TensorType)
     tables = var_operand_def(TensorType)

@@ -173,6 +173,7 @@ class TpuMul(NaryTpu):
     """`tpu.Mul`: integers sat(RSR(relu(prod (q_i - z_i))*m, r) + z), or f32; quant_mode QDM as numerics.md 5.2."""
 
     name = "tpu.Mul"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     multiplier = opt_attr_def(IntegerAttr)

@@ -173,6 +173,7 @@ class TpuReduce(TpuOp):
     """
 
     name = "tpu.Reduce"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
     input = operand_def(TensorType)

@@ -184,6 +184,7 @@ class TpuClip(UnaryTpu):
     """`tpu.Clip`: min(max(x, min), max) in f32."""
 
     name = "tpu.Clip"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
     minimum = attr_def(FloatAttr, attr_name="min")

@@ -18,7 +18,18 @@ from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr, op_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, Axis, EmitContext, LoweringContext, ReorderContext, Shape, TopOp, TpuOp, Window
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    EmitContext,
+    LoweringContext,
+    ReorderContext,
+    Shape,
+    TopOp,
+    TpuOp,
+    Window,
+    is_none,
+)
 from tpusim.ops.families import value_dtype, zero_point
 
 PACKED_WORDS = 2
@@ -43,6 +54,10 @@ class TpuRequantIntAxis(TpuOp):
     quant_mode = opt_attr_def(RequantModeAttr)
     round_mode = opt_attr_def(RoundModeAttr)
     group_info = opt_attr_def(LayerGroupAttr)
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """The table holds both after weight-reorder."""
+        return (("multiplier", "rshift"),) if is_none(self.table) else ((),)
 
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape."""

@@ -237,6 +237,7 @@ class TpuInterp(TpuOp):
     """`tpu.Interp`: linear interpolation in float."""
 
     name = "tpu.Interp"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     input = operand_def(TensorType)
     output = result_def(TensorType)

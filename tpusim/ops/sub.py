@@ -171,6 +171,7 @@ class TpuSub(NaryTpu):
     """
 
     name = "tpu.Sub"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multipliers", "rshifts"),)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_SMALL_C
 
     multipliers = opt_attr_def(ArrayAttr)
@@ -283,6 +284,7 @@ class TpuDiv(NaryTpu):
     """`tpu.Div`: relu(a / b) in f32."""
 
     name = "tpu.Div"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

@@ -79,6 +79,7 @@ class TpuLutBF16(TpuOp):
     """
 
     name = "tpu.LutBF16"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     input = operand_def(TensorType)

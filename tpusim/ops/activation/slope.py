@@ -110,6 +110,7 @@ class TpuLeakyRelu(UnaryTpu):
     """
 
     name = "tpu.LeakyRelu"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
 
     alpha = attr_def(FloatAttr)
     multiplier = opt_attr_def(IntegerAttr)
@@ -268,6 +269,7 @@ class TpuPRelu(TpuOp):
     """
 
     name = "tpu.PRelu"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("rshift",),)
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
     input = operand_def(TensorType)

@@ -28,6 +28,8 @@ MAX_PACKED_CHANNELS = 4096
 class FloatFunction(UnaryTpu):
     """An element-wise function that runs as FN active."""
 
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
     @property
     def function(self) -> tuple[str, tuple[float, ...]]:
         """(mode, coefficients) as the kernel and the command take them."""
@@ -102,6 +104,10 @@ class TpuActive(FloatFunction):
     def function(self) -> tuple[str, tuple[float, ...]]:
         """(mode, coefficients)."""
         return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """The magnitude alone."""
+        return ((),) if self.mode.data == "ABSVAL" else ()
 
 
 @irdl_op_definition

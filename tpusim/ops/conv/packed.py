@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
 from tpusim.ir.modes import RequantModeAttr
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, chip_of, is_none
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
@@ -38,6 +38,8 @@ class PackedConvTpu(TpuOp):
     """
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     input = operand_def(TensorType)
     filter = operand_def(TensorType)
@@ -87,6 +89,10 @@ class PackedConvTpu(TpuOp):
     def channels(self) -> tuple[int, int]:
         """(input channels per group, output channels)."""
         return shape_of(self.input)[1] // self.groups, shape_of(self.output)[1]
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """Accumulators, which another op requantises, or a requant of the op's own."""
+        return ((),) if element_of(self.output) == i32 else self.INTEGER_FORMS
 
     @property
     def depthwise(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tpusim_kernels import conv as kernels
@@ -54,8 +54,15 @@ class TpuConv2D(PackedConvTpu):
     """
 
     name = "tpu.Conv2D"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("multiplier", "rshift"), ("channel_packed",), ("coeff_merged",)
+    )  # fmt: skip
 
     coeff_merged = opt_attr_def(BoolAttr)
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """It requantises its accumulators itself."""
+        return self.INTEGER_FORMS
 
     @property
     def packed(self) -> bool:

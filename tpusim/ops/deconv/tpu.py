@@ -1,7 +1,7 @@
 """`tpu.Deconv`: int32 accumulators, integers with a shift, or floats; its slices, and the CONV that inserts."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tpusim_kernels import deconv as kernels
 from xdsl.irdl import irdl_op_definition
@@ -41,6 +41,7 @@ class TpuDeconv(DeconvBase):
     """
 
     name = "tpu.Deconv"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"), ("channel_packed",))
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Exact integers, or f32 (numerics.md 9.1)."""

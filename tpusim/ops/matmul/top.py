@@ -22,7 +22,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of
 from tpusim.ops.add import TopAdd
 from tpusim.ops.base import (
     Array,
@@ -46,6 +46,9 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.matmul.tpu import TpuMatMul, product_shape
 from tpusim.ops.small_multiplier import threshold
+from tpusim.ops.structure import TopWeight
+from tpusim.ops.tile import TpuTile
+from tpusim.ops.view import TpuReshape
 from tpusim.ops.wide_output import Output, stored_output
 
 SMALLEST_SCALE = 1e-5
@@ -166,12 +169,37 @@ class TopMatMul(TopOp):
         limit: float = -1.0,
     ) -> SSAValue:
         """The tpu op for these operands."""
+        operands = _one_batch(self, ctx, operands)
         attributes = {**_attributes(*self.transposes), **relu_attributes(relu_of(self), limit), **more}
         return ctx.build(TpuMatMul, operands, attributes, element, shape_of(self.output), op_name(self))
 
 
 def _attributes(left: bool, right: bool) -> dict[str, Attribute]:
     return {"left_transpose": flag(left), "right_transpose": flag(right), **relu_attributes()}
+
+
+def _one_batch(op: TopMatMul, ctx: LoweringContext, operands: Sequence[SSAValue]) -> list[SSAValue]:
+    """The operands, the left one repeated where both broadcast: MM2 walks the matrices of one of them.
+
+    A constant is not repeated, the right operand is instead. Decision: upstream repeats both, and so it does where one
+    of them is enough.
+    """
+    found, batch = list(operands), shape_of(op.output)[:-2]
+    if prod(batch) != max(prod(shape_of(v)[:-2]) for v in (op.input, op.right)):
+        side = 1 if isinstance(found[0].owner, TopWeight) else 0
+        top = (op.input, op.right)[side]
+        found[side] = _repeated(found[side], batch, ctx, f"{value_name(top)}_{op_name(op)}")
+    return found
+
+
+def _repeated(value: SSAValue, batch: Shape, ctx: LoweringContext, name: str) -> SSAValue:
+    """The matrices as often as a batch has them: axes of length 1 in front, then repetition."""
+    shape, element = shape_of(value), element_of(value)
+    full = (1,) * (len(batch) + 2 - len(shape)) + shape
+    if full != shape:
+        value = ctx.build(TpuReshape, [value], {"shape": ints_attr(full)}, element, full, name + "_reshape")
+    times = (*(b // a for a, b in zip(full, batch, strict=False)), 1, 1)
+    return ctx.build(TpuTile, [value], {"tile": ints_attr(times)}, element, (*batch, *full[-2:]), name + "_tile")
 
 
 # ----------------------------------------------------------------------------------------------------------- ONNX Gemm

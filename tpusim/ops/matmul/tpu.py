@@ -66,6 +66,7 @@ class TpuMatMul(TpuOp):
     """
 
     name = "tpu.MatMul"
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multipliers", "rshifts"), ("fuse_rq", "rshifts"))
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)
@@ -109,7 +110,8 @@ class TpuMatMul(TpuOp):
         return ints(self.multipliers)[0], ints(self.rshifts)[0]
 
     def infer(self) -> tuple[Shape, ...]:
-        """(..., M, N)."""
+        """(..., M, N); one operand has all of the result's matrices."""
+        self._require_one_batch()
         bias = None if is_none(self.bias) else shape_of(self.bias)
         if bias is not None and self._matrices:
             if bias[:-1] != (prod(self._matrices),):
@@ -118,6 +120,12 @@ class TpuMatMul(TpuOp):
                 )
             bias = bias[-1:]
         return (product_shape(shape_of(self.input), shape_of(self.right), self.transposes, bias),)
+
+    def _require_one_batch(self) -> None:
+        """Raises ValueError if each operand broadcasts where the other does not (lowering repeats one of them)."""
+        batches = [shape_of(v)[:-2] for v in (self.input, self.right)]
+        if prod(broadcast_shape(batches)) != max(map(prod, batches)):
+            raise ValueError(f"one operand with all matrices is required, got batches {batches}; put a tpu.Tile before")
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: exact product, bias, relu, one requant (numerics.md 9.2)."""

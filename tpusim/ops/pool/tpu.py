@@ -1,7 +1,7 @@
 """`tpu.Pool2D`, and what it shares with the pool of volumes: attributes, exact functions, the PorD command."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from tpusim_kernels import pool as kernels
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, TensorType
@@ -55,6 +55,8 @@ class PoolTpu(TpuOp):
     first_round_mode HalfUp (CV18xx): the average is rounded half up and requantised in f32 (numerics.md 4.4, 9.6).
     """
 
+    INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"), ("scale", "offset"))
+
     input = operand_def(TensorType)
     output = result_def(TensorType)
     pool_mode = attr_def(PoolModeAttr)
@@ -87,6 +89,10 @@ class PoolTpu(TpuOp):
     def half_up(self) -> bool:
         """Whether the average is rounded half up."""
         return self.first_round_mode is not None and self.first_round_mode.data == "HalfUp"
+
+    def integer_forms(self) -> tuple[tuple[str, ...], ...]:
+        """A maximum keeps its integers."""
+        return ((),) if self.pool_mode.data == "Max" else super().integer_forms()
 
     def _requant(self, m: int, r: int) -> isa.Requant:
         return isa.Requant(m, r, mode="f32" if self.half_up else "shift")
