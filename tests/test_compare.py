@@ -2,6 +2,7 @@
 
 import io
 import math
+import zipfile
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +14,7 @@ from rich.console import Console
 from tpusim.agreement import largest_ulps
 from tpusim.errors import ConfigError, TpusimError
 from tpusim.verify import npz, render, tolerances
+from tpusim.verify.about import About, read_about
 from tpusim.verify.compare import Tolerance, compare, compare_tensors, sampled
 
 LOOSE = Tolerance(0.99, 0.80)
@@ -381,3 +383,20 @@ def test_unreadable_tensor_files(tmp_path):
     for name in ("pickled", "text", "empty", "cut"):
         with pytest.raises(ConfigError, match=f"{name}.npz: an .npz or .npy of plain arrays is required"):
             npz.load_tensors(tmp_path / f"{name}.npz")
+
+
+def test_files_say_what_they_are_and_foreign_ones_nothing(tmp_path):
+    said = About("tpu", "int8", mixed=True, quantised={"q": (0.5, -3)})
+    npz.save_tensors(tmp_path / "x.npz", {"q": i8(1, -2), "f": f32(1)}, said)
+    assert read_about(tmp_path / "x.npz") == said
+    with np.load(tmp_path / "x.npz") as archive:
+        assert archive.files == ["q", "f"] and archive["q"].dtype == np.int8
+    assert said.real({"q": i8(1, -2), "f": f32(1)})["q"].tolist() == [2.0, 0.5]
+    np.savez(tmp_path / "foreign.npz", q=i8(1))
+    (tmp_path / "text.npz").write_text("hello")
+    for name, comment in (("a", b"[1]"), ("b", b'{"tpusim": 1}'), ("c", b'{"tpusim": {"level": 3, "scale": "x"}}')):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            info = zipfile.ZipInfo("q.npy")
+            archive.comment = info.comment = comment
+            archive.writestr(info, b"")
+    assert all(read_about(tmp_path / f"{name}.npz") == About() for name in ("foreign", "text", "none", "a", "b", "c"))

@@ -4,7 +4,7 @@ Integers are equal or wrong; where a float op stands upstream, they equal what t
 machine's own inputs. Floats stay within a bound in units of the last place, of the flat kernel on the same inputs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -34,14 +34,24 @@ def compare_local(
     flat: Mapping[str, np.ndarray],
     *,
     with_qtable: bool = False,
+    excepts: Iterable[str] = (),
+    upstream_sampling: bool = False,
 ) -> Comparison:
     """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5).
 
-    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name.
+    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name; excepts, upstream_sampling: as
+    `compare` takes them.
     """
     own = replay(tpu, {**sample, **machine})
     reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
-    found = compare(machine, reference, local_vs_tpu(with_qtable=with_qtable), label="local_vs_tpu")
+    found = compare(
+        machine,
+        reference,
+        local_vs_tpu(with_qtable=with_qtable),
+        label="local_vs_tpu",
+        excepts=excepts,
+        upstream_sampling=upstream_sampling,
+    )
     tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
     return replace(found, tensors=tensors)
 

@@ -27,7 +27,7 @@ from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, import_onnx
-from tpusim.inference import Graph, dequantised, float_upstream, input_specs
+from tpusim.inference import Graph, dequantised, float_upstream, input_specs, quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import shape_of
@@ -38,6 +38,7 @@ from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weig
 from tpusim.lowering.lower import Fallback
 from tpusim.memory import assign_addresses
 from tpusim.simulator import Simulator, SimulatorOptions, Timeline, trace
+from tpusim.verify.about import About
 from tpusim.verify.compare import Comparison, compare
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import Report, build_report, write_report
@@ -200,6 +201,12 @@ def stage_codegen(a: Artefacts) -> None:
     save(a.program, a.config.out / "7_model.tpusim")
 
 
+def about(a: Artefacts, level: str) -> About:
+    """What the file of a level's tensors says of itself."""
+    quantised = quantisation(need(a.tpu, "the tpu module")) if level in ("tpu", "local") else {}
+    return About(level, a.config.lowering.mode, a.config.lowering.qtable is not None, quantised)
+
+
 def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in ONNX Runtime, the top and the tpu module in JAX."""
     save_tensors(a.config.out / "inputs.npz", a.sample)
@@ -208,7 +215,7 @@ def stage_infer(a: Artefacts) -> None:
     a.tensors["top"] = run_flat(need(a.canonical, "the canonical module"), a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
     for level in ("onnx", "top", "tpu"):
-        save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level])
+        save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level], about(a, level))
 
 
 def stage_simulate(a: Artefacts) -> None:
@@ -217,7 +224,7 @@ def stage_simulate(a: Artefacts) -> None:
     a.machine = Simulator(program, options=a.config.simulator)
     result = a.machine.run(a.sample, watch=True)
     a.tensors["local"] = result.tensors
-    save_tensors(a.config.out / "local_outputs.npz", result.tensors)
+    save_tensors(a.config.out / "local_outputs.npz", result.tensors, about(a, "local"))
     _write_json(a.config.out / "trace.json", trace(program, result.timeline))
     if a.config.labels is not None:
         a.accuracy = evaluate(a, a.config.labels)

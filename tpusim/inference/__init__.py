@@ -6,7 +6,7 @@ name. Output: arrays by tensor name, quantised tensors as their stored integers.
 It decides nothing: every op's `inference` is the meaning of the op. It must not know commands, slices or memories.
 """
 
-from tpusim.inference.executor import Graph, dequantised, input_specs, run
+from tpusim.inference.executor import Graph, dequantised, input_specs, quantisation, run
 from tpusim.inference.replay import float_upstream, replay
 
-__all__ = ["Graph", "dequantised", "float_upstream", "input_specs", "replay", "run"]
+__all__ = ["Graph", "dequantised", "float_upstream", "input_specs", "quantisation", "replay", "run"]
