@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import apply_table
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
@@ -242,7 +242,7 @@ def test_statistics_of_a_model():
     statistics.update({"a": np.float32([1, 2]), "b": np.float32([math.nan, 1])})
     statistics.update({"a": np.float32([-3])})
     assert (statistics.tensors["a"].minimum, statistics.tensors["a"].samples) == (-3, 2)
-    assert statistics.notes() == ["'b' has 1 NaN (ignored) and 0 infinite values (taken as 65000)"]
+    assert statistics.notes() == ["'b' has 1 NaN (ignored) and 0 infinite values (taken as 65000), first in sample 1"]
 
 
 # --- thresholds
@@ -453,3 +453,40 @@ def test_thresholds_of_other_modes_change_nothing():
 def test_an_infinite_threshold_is_replaced_with_a_warning():
     with pytest.warns(TableWarning, match="'y' has inf, taken as 65000"):
         assert "65000" in print_module(typed("y inf -1 1\n").module)
+
+
+# --- samples and tensors that are not finite
+
+LOGARITHM = """
+module attributes {module.name = "t", module.state = "TOP_F32"} {
+  func.func @main(%a: tensor<1x4xf32> loc("in")) -> tensor<1x4xf32> {
+    %x = "top.Input"(%a) : (tensor<1x4xf32>) -> tensor<1x4xf32> loc("x")
+    %y = "top.Log"(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32> loc("y")
+    return %y : tensor<1x4xf32>
+  }
+}
+"""
+
+
+def logarithm() -> Model:
+    return Model(parse_module(LOGARITHM, context()), WeightStore())
+
+
+@pytest.mark.parametrize(("value", "what"), [(math.inf, "0 NaN and 1 infinite"), (math.nan, "1 NaN and 0 infinite")])
+def test_a_sample_that_is_not_finite_is_refused_by_its_name(tmp_path, value, what):
+    images = np.ones((3, 4), np.float32)
+    images[1, 2] = value
+    np.savez(tmp_path / "data.npz", x=images)
+    samples = load_samples(tmp_path / "data.npz", {"x": ((1, 4), np.dtype(np.float32))})
+    with pytest.raises(CalibrationError, match=rf"data.npz, sample 2 of 3: input 'x' must be finite, got {what}"):
+        calibrate(logarithm(), samples, CalibrationConfig("max"))
+    with pytest.raises(CalibrationError, match="samples: sample 2: input 'x' must be finite"):
+        calibrate(logarithm(), [{"x": image[None]} for image in images], CalibrationConfig("max"))
+
+
+def test_a_tensor_that_is_not_finite_is_named_with_its_sample():
+    samples = [{"x": np.float32([[1, 2, 3, 4]])}, {"x": np.float32([[1, 0, -3, 4]])}]
+    with pytest.warns(TableWarning, match=r"'y' has 1 NaN \(ignored\) and 1 infinite .* first in sample 2"):
+        calibrate(logarithm(), samples, CalibrationConfig("max"))
+    with pytest.warns(TableWarning), pytest.raises(CalibrationError, match="'y' needs .* got 4 NaN, first in sample 1"):
+        calibrate(logarithm(), [{"x": np.float32([[-1, -1, -1, -1]])}], CalibrationConfig("max"))

@@ -33,6 +33,8 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import load_model
 from tpusim.ir.types import element_of
 from tpusim.ops import context
+from tpusim.verify.about import read_about
+from tpusim.verify.npz import save_tensors
 from tpusim.version import __version__
 
 
@@ -560,6 +562,45 @@ def test_compare_refuses_and_fails(refusal: Refusals, folder: Path, capsys: pyte
     assert main(["compare", str(folder / "other.npz"), str(folder / "inputs.npz")]) == 1
     assert capsys.readouterr().err == ""
     assert main(["compare", str(folder / "inputs.npz"), str(folder / "inputs.npz")]) == 0
+
+
+@pytest.mark.parametrize(("target", "reference"), [("top", "onnx"), ("tpu", "top"), ("local", "tpu"), ("local", "top")])
+def test_compare_gives_the_verdict_of_the_run(folder: Path, tmp_path: Path, target: str, reference: str):
+    """The files say what their integers stand for and how a run compares them, wherever they are taken."""
+    words = [str(shutil.copy(folder / f"{level}_outputs.npz", tmp_path)) for level in (target, reference)]
+    assert main(["compare", *words, "--save", str(tmp_path / "out.csv")]) == 0
+    rows = [row.split(", ") for row in (tmp_path / "out.csv").read_text().splitlines()[1:]]
+    report = report_of(folder)["compare"].get(f"{target}_vs_{reference}")
+    if report is not None:
+        cosines = {tensor["name"]: pytest.approx(tensor["cosine"], abs=1e-6) for tensor in report["tensors"]}
+        assert {row[0]: float(row[4]) for row in rows} == cosines
+
+
+def test_compare_holds_the_machine_to_the_bound_of_a_run(folder: Path, tmp_path: Path):
+    """A float that is off by 1e-4 is CLOSE to the tool and wrong to a run, which has the module."""
+    machine, path = tensors(folder / "local_outputs.npz"), folder / "local_outputs.npz"
+    machine["logits_float32"] = machine["logits_float32"] * np.float32(1.0001)
+    save_tensors(path, machine, read_about(path))
+    assert main(["compare", str(path), str(folder / "tpu_outputs.npz")]) == 1
+    words = [str(shutil.copy(folder / f"{level}_outputs.npz", tmp_path)) for level in ("local", "tpu")]
+    assert main(["compare", *words]) == 0
+
+
+def test_compare_warns_of_bytes_without_scale(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """A file that another program wrote again is plain arrays."""
+    np.savez(folder / "plain.npz", **tensors(folder / "tpu_outputs.npz"))
+    assert main(["compare", str(folder / "plain.npz"), str(folder / "top_outputs.npz")]) == 1
+    assert "does not say what the bytes stand for" in capsys.readouterr().out
+    assert main(["compare", str(folder / "plain.npz"), str(folder / "tpu_outputs.npz")]) == 0
+
+
+def test_compare_of_files_that_the_stages_wrote(folder: Path):
+    """`infer` and `simulate` say what their integers stand for, too."""
+    inputs = ("--input", str(folder / "inputs.npz"))
+    assert main(["infer", str(folder / "4_tpu.mlir"), *inputs, "--all-tensors"]) == 0
+    assert main(["simulate", str(folder / "7_model.tpusim"), *inputs]) == 0
+    for name in ("4_tpu_outputs.npz", "local_outputs.npz"):
+        assert main(["compare", str(folder / name), str(folder / "top_outputs.npz")]) == 0
 
 
 def test_opt_lowers_with_a_table_and_without_quirks(folder: Path, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import io
 import math
+import zipfile
 
 import ml_dtypes
 import numpy as np
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from tpusim.agreement import largest_ulps
 from tpusim.errors import ConfigError, TpusimError
 from tpusim.verify import npz, render, tolerances
+from tpusim.verify.about import About, read_about
 from tpusim.verify.compare import Tolerance, compare, compare_tensors, sampled
 
 LOOSE = Tolerance(0.99, 0.80)
@@ -107,9 +110,40 @@ def test_all_zero_has_cosine_zero():
     assert compare_tensors(f32(1, 1), f32(0, 0), TIGHT).cosine == 0
 
 
-def test_overflowing_sums_have_euclidean_zero():
+def test_sums_that_overflow_in_f32_are_taken_in_f64():
     result = compare_tensors(f32(3e38, 1), f32(1e38, 1), TIGHT)
-    assert (result.euclidean, result.verdict) == (0.0, "NOT_SIMLIAR")
+    assert (result.euclidean, result.verdict) == (pytest.approx(0, abs=1e-6), "NOT_SIMLIAR")
+    mask = -np.finfo(np.float32).max
+    same = compare_tensors(f32(mask, 1, 2, 0), f32(mask, 1.1, 2, 0), TIGHT)
+    assert (same.verdict, same.cosine, same.euclidean) == ("SIMILAR", pytest.approx(1), pytest.approx(1))
+    opposite = compare_tensors(f32(mask, 1), f32(-mask, 1), TIGHT)
+    assert (opposite.verdict, opposite.cosine) == ("NOT_SIMLIAR", pytest.approx(-1))
+    noise = compare_tensors(f32(mask, 0, 0), f32(mask / 2, 0, 0), TIGHT)
+    assert noise.sqnr_db == pytest.approx(10 * math.log10(4))
+
+
+def test_absolute_tolerance_of_f32():
+    """ONNX Runtime's sigmoid of -20 is 0, the right one 2e-9; a tensor that is wrong beyond that still fails."""
+    small, zero = f32(2.06e-9, 1.5e-8, 8e-8), f32(0, 0, 0)
+    assert verdict(small, zero, TIGHT) == "NOT_SIMLIAR"
+    result = compare_tensors(small, zero, tolerances.TOP_VS_ONNX)
+    assert (result.verdict, result.passed, result.close_order) == ("CLOSE", True, None)
+    assert result.note == "nowhere further from the reference than 2.4e-07"
+    assert verdict(small * 4, zero, tolerances.TOP_VS_ONNX) == "NOT_SIMLIAR"
+    assert "close order" not in printed(compare({"a": small}, {"a": zero}, tolerances.TOP_VS_ONNX), verbose=1)
+
+
+def test_float_bound_of_the_machine():
+    """Equal NaN and infinities do not differ, whatever their bits; a mask is no unit for the values beside it."""
+    nan, inf, mask = math.nan, math.inf, -np.finfo(np.float32).max
+    other = f32(nan).view(np.uint32) ^ np.uint32(1 << 31)
+    flat = np.concatenate([f32(inf, -inf, mask, 1.0, 2.0, 3.0), other.view(np.float32)])
+    machine = f32(inf, -inf, mask, 1.0, 2.0, 3.0, nan)
+    assert largest_ulps(machine.astype(np.float64), flat, 23) == 0
+    assert largest_ulps(machine.astype(np.float64) + np.float64([0, 0, 0, 2.0**-22, 0, 0, 0]), flat, 23) == 1
+    assert largest_ulps(np.float64([inf, 1]), f32(1, 1), 23) == inf
+    assert largest_ulps(np.float64([nan, 1]), f32(1, 1), 23) == inf
+    assert largest_ulps(np.float64([1, 1]), f32(mask, 1), 23) > 1e6
 
 
 def test_int32_squares_wrap_and_never_raise():
@@ -294,7 +328,7 @@ def test_tolerance_of_any_text_parses_or_is_a_config_error(text):
 
 
 def test_default_tolerances():
-    assert Tolerance(0.99, 0.99) == tolerances.TOP_VS_ONNX
+    assert Tolerance(0.99, 0.99, 2.0**-22) == tolerances.TOP_VS_ONNX
     assert tolerances.tpu_vs_top("INT8") == Tolerance(0.90, 0.80)
     assert tolerances.tpu_vs_top("bf16") == Tolerance(0.99, 0.90)
     assert tolerances.tpu_vs_top("f8e5m2") == Tolerance(0.80, 0.50)
@@ -349,3 +383,20 @@ def test_unreadable_tensor_files(tmp_path):
     for name in ("pickled", "text", "empty", "cut"):
         with pytest.raises(ConfigError, match=f"{name}.npz: an .npz or .npy of plain arrays is required"):
             npz.load_tensors(tmp_path / f"{name}.npz")
+
+
+def test_files_say_what_they_are_and_foreign_ones_nothing(tmp_path):
+    said = About("tpu", "int8", mixed=True, quantised={"q": (0.5, -3)})
+    npz.save_tensors(tmp_path / "x.npz", {"q": i8(1, -2), "f": f32(1)}, said)
+    assert read_about(tmp_path / "x.npz") == said
+    with np.load(tmp_path / "x.npz") as archive:
+        assert archive.files == ["q", "f"] and archive["q"].dtype == np.int8
+    assert said.real({"q": i8(1, -2), "f": f32(1)})["q"].tolist() == [2.0, 0.5]
+    np.savez(tmp_path / "foreign.npz", q=i8(1))
+    (tmp_path / "text.npz").write_text("hello")
+    for name, comment in (("a", b"[1]"), ("b", b'{"tpusim": 1}'), ("c", b'{"tpusim": {"level": 3, "scale": "x"}}')):
+        with zipfile.ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            info = zipfile.ZipInfo("q.npy")
+            archive.comment = info.comment = comment
+            archive.writestr(info, b"")
+    assert all(read_about(tmp_path / f"{name}.npz") == About() for name in ("foreign", "text", "none", "a", "b", "c"))

@@ -9,6 +9,7 @@ from op_oracles_cv18xx import CV18XX
 from test_ops import Forced, cuts, lowered, operands_of, tpu_ops, under_test
 
 from tpusim import chips
+from tpusim.agreement import compare_local
 from tpusim.codegen import generate
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
@@ -20,7 +21,6 @@ from tpusim.layer_group.sections import Sections
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.structure import TpuGroup
-from tpusim.pipeline import compare_local
 from tpusim.simulator import Simulator
 
 

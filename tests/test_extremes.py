@@ -14,6 +14,7 @@ from op_cases import BY_ID, CASES, OpCase
 from test_modes import calibrated
 from test_ops import canonical, table
 
+from tpusim.agreement import compare_local
 from tpusim.calibration.stage import apply_table
 from tpusim.codegen import generate
 from tpusim.inference import Graph, run
@@ -23,7 +24,6 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
-from tpusim.pipeline import compare_local
 from tpusim.simulator import Simulator, SimulatorOptions
 
 CONFIGS = {

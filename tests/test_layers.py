@@ -23,7 +23,15 @@ CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
 STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", "memory", "codegen")
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
-BELOW_PIPELINE = {*OPS, *STAGE_UNITS, "tpusim.inference", "tpusim.simulator", "tpusim.verify", "tpusim.fidelity"}
+BELOW_PIPELINE = {
+    *OPS,
+    *STAGE_UNITS,
+    "tpusim.inference",
+    "tpusim.simulator",
+    "tpusim.verify",
+    "tpusim.fidelity",
+    "tpusim.agreement",
+}
 
 ALLOWED: dict[str, set[str]] = {
     "tpusim_kernels": set(),
@@ -40,6 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.simulator": CHIP,
     "tpusim.verify": set(),
     "tpusim.fidelity": OPS,
+    "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": BELOW_PIPELINE,
     "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore"},

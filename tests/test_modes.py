@@ -1,7 +1,7 @@
 """Chips, number modes and zero points beyond the two chips and modes of test_ops.py: every op row, end to end.
 
 Integers must agree bit for bit between flat inference and the machine; floats within the stated bounds on the machine's
-own inputs (tpusim.pipeline.compare_local).
+own inputs (tpusim.agreement.compare_local).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from op_cases import BY_ID, CASES, OpCase
 from test_ops import canonical, table
 
 from tpusim import chips
+from tpusim.agreement import compare_local
 from tpusim.calibration.stage import apply_table
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError, UnsupportedError
@@ -27,7 +28,6 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
-from tpusim.pipeline import compare_local
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import compare
 from tpusim.verify.tolerances import tpu_vs_top

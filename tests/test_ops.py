@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import NoneType, i32
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
+from tpusim.agreement import FLOAT_BOUND_ULPS
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
@@ -40,7 +41,6 @@ from tpusim.ops.base import GroupType, TopOp, TpuOp
 from tpusim.ops.logical import AXES
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TopWeight, TpuGroup
-from tpusim.pipeline import FLOAT_BOUND_ULPS
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Tolerance, compare
 

@@ -14,6 +14,7 @@ from test_machine_commands import Bench
 from test_ops import calibrated, compiled, lowered, tpu_ops
 
 from tpusim import chips
+from tpusim.agreement import compare_local
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError
 from tpusim.frontend import import_onnx
@@ -30,7 +31,6 @@ from tpusim.layer_group.rewrite import write_group
 from tpusim.layer_group.sections import Sections, possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import GroupType, TensorSlice, TpuOp
-from tpusim.pipeline import compare_local
 from tpusim.simulator import Simulator, SimulatorOptions
 
 Array = np.ndarray

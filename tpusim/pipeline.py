@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from tpusim.agreement import compare_local
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table, write_table
@@ -26,7 +27,7 @@ from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, import_onnx
-from tpusim.inference import Graph, dequantised, float_upstream, input_specs, replay
+from tpusim.inference import Graph, dequantised, float_upstream, input_specs, quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.types import shape_of
@@ -37,23 +38,15 @@ from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weig
 from tpusim.lowering.lower import Fallback
 from tpusim.memory import assign_addresses
 from tpusim.simulator import Simulator, SimulatorOptions, Timeline, trace
-from tpusim.verify.compare import Comparison, TensorResult, compare
+from tpusim.verify.about import About
+from tpusim.verify.compare import Comparison, compare
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import Report, build_report, write_report
-from tpusim.verify.tolerances import TOP_VS_ONNX, local_vs_tpu, tpu_vs_top
+from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
 
 Tensors = dict[str, np.ndarray]
 T = TypeVar("T")
-
-FLOAT_BOUND_ULPS = 256
-"""Largest difference of a float tensor between machine and flat kernel on the same inputs, in units of the last place
-of the tensor's largest magnitude. Both round f32 products and sums in their own order; the longest sums of the zoo have
-25,088 terms, whose rounding errors add up to about sqrt(25,088) = 158 half units."""
-
-FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
-NARROW_BOUND_ULPS = 1
-"""The same for 16-bit floats: two f32 results that differ by less than half a unit round to neighbours at most."""
 
 
 class Observer(Protocol):
@@ -208,6 +201,12 @@ def stage_codegen(a: Artefacts) -> None:
     save(a.program, a.config.out / "7_model.tpusim")
 
 
+def about(a: Artefacts, level: str) -> About:
+    """What the file of a level's tensors says of itself."""
+    quantised = quantisation(need(a.tpu, "the tpu module")) if level in ("tpu", "local") else {}
+    return About(level, a.config.lowering.mode, a.config.lowering.qtable is not None, quantised)
+
+
 def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in ONNX Runtime, the top and the tpu module in JAX."""
     save_tensors(a.config.out / "inputs.npz", a.sample)
@@ -216,7 +215,7 @@ def stage_infer(a: Artefacts) -> None:
     a.tensors["top"] = run_flat(need(a.canonical, "the canonical module"), a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
     for level in ("onnx", "top", "tpu"):
-        save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level])
+        save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level], about(a, level))
 
 
 def stage_simulate(a: Artefacts) -> None:
@@ -225,7 +224,7 @@ def stage_simulate(a: Artefacts) -> None:
     a.machine = Simulator(program, options=a.config.simulator)
     result = a.machine.run(a.sample, watch=True)
     a.tensors["local"] = result.tensors
-    save_tensors(a.config.out / "local_outputs.npz", result.tensors)
+    save_tensors(a.config.out / "local_outputs.npz", result.tensors, about(a, "local"))
     _write_json(a.config.out / "trace.json", trace(program, result.timeline))
     if a.config.labels is not None:
         a.accuracy = evaluate(a, a.config.labels)
@@ -320,36 +319,6 @@ def _remove_earlier(config: RunConfig) -> None:
 
 def _write_json(path: Path, content: Any) -> None:
     write_atomically(path, lambda file: file.write(json.dumps(content).encode()))
-
-
-# -------------------------------------------------------------------------------------------------- local against flat
-
-
-def compare_local(
-    tpu: Model, sample: Tensors, machine: Tensors, flat: Tensors, *, with_qtable: bool = False
-) -> Comparison:
-    """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5).
-
-    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name.
-    """
-    own = replay(tpu, {**sample, **machine})
-    reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
-    found = compare(machine, reference, local_vs_tpu(with_qtable=with_qtable), label="local_vs_tpu")
-    tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
-    return replace(found, tensors=tensors)
-
-
-def _bounded(result: TensorResult, machine: np.ndarray, flat: np.ndarray) -> TensorResult:
-    """Fail a float tensor that differs by more than FLOAT_BOUND_ULPS."""
-    if machine.dtype.kind in "iu" or result.bit_exact:
-        return result
-    largest = np.abs(flat.astype(np.float32)).max(initial=np.float32(0.0))
-    unit = float(np.spacing(largest)) * 2.0 ** (FRACTION_BITS["float32"] - FRACTION_BITS[machine.dtype.name])
-    ulps = float(np.abs(machine.astype(np.float64) - flat.astype(np.float64)).max() / unit)
-    bound = FLOAT_BOUND_ULPS if machine.dtype == np.float32 else NARROW_BOUND_ULPS
-    if ulps <= bound:
-        return result
-    return replace(result, passed=False, note=f"differs by {ulps:.0f} ulp, the bound is {bound}")
 
 
 # ----------------------------------------------------------------------------------------------------------- accuracy

@@ -18,11 +18,35 @@ from tpusim import arrays
 from tpusim.errors import CalibrationError
 
 Tensor = NDArray[Any]
-Sample = dict[str, Tensor]
 InputSpec = tuple[Sequence[int], np.dtype[Any]]
 
 MAX_EXACT_F32 = 2**24
 """Integers up to this size are exact in f32."""
+
+
+class Sample(dict[str, Tensor]):
+    """Arrays by input name; `origin` is how an error names the sample."""
+
+    def __init__(self, arrays: Mapping[str, Tensor], origin: str) -> None:
+        super().__init__(arrays)
+        self.origin = origin
+
+
+def origin_of(sample: Mapping[str, Tensor], number: int) -> str:
+    """How an error names a sample: by its file, or as the number-th (from 1) of those that were given."""
+    return sample.origin if isinstance(sample, Sample) else f"sample {number}"
+
+
+def require_finite(sample: Mapping[str, Tensor], origin: str) -> None:
+    """Raise CalibrationError if an input has a NaN or an infinity: no range could be measured with it."""
+    for name, values in sample.items():
+        wrong = values.size - int(np.count_nonzero(np.isfinite(values))) if values.dtype.kind == "f" else 0
+        if wrong:
+            nans = int(np.count_nonzero(np.isnan(values)))
+            raise CalibrationError(
+                f"samples: {origin}: input '{name}' must be finite, got {nans} NaN and {wrong - nans} infinite values "
+                f"of {values.size}; mend the sample or leave it out"
+            )
 
 
 def load_samples(source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0) -> Iterator[Sample]:
@@ -45,8 +69,8 @@ def _random(text: str, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
 def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
     """Standard normal numbers for float inputs; 0 or 1 for integers, which any index or mask can be."""
     generator = np.random.default_rng(seed)
-    for _ in range(count):
-        sample: Sample = {}
+    for number in range(1, count + 1):
+        sample = Sample({}, f"random sample {number}")
         for name, (shape, dtype) in inputs.items():
             if _is_integer(dtype):
                 sample[name] = generator.integers(0, 2, tuple(shape)).astype(dtype)
@@ -76,11 +100,13 @@ def _from_files(files: Iterable[Path], inputs: Mapping[str, InputSpec]) -> Itera
             raise CalibrationError(
                 f"samples: {file} must hold the same number of samples for every input, got {counts}"
             )
-        for index in range(next(iter(counts.values()), 0)):
-            yield {name: _part(value, inputs[name], index) for name, value in arrays.items()}
+        count = next(iter(counts.values()), 0)
+        for index in range(count):
+            origin = f"{file}" if count == 1 else f"{file}, sample {index + 1} of {count}"
+            yield Sample({name: _part(value, inputs[name], index) for name, value in arrays.items()}, origin)
 
 
-def _read(file: Path, inputs: Mapping[str, InputSpec]) -> Sample:
+def _read(file: Path, inputs: Mapping[str, InputSpec]) -> dict[str, Tensor]:
     """The arrays of the model's inputs in a file; other arrays of an `.npz` (labels, say) are not looked at."""
     try:
         with file.open("rb") as opened:

@@ -6,6 +6,7 @@ from warnings import warn
 
 import numpy as np
 
+from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.statistics import ActivationStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed, table_name
 from tpusim.calibration.thresholds import thresholds
@@ -41,21 +42,32 @@ def calibrate(
 ) -> tuple[CalibrationTable, int]:
     """(table of every tensor, number of samples); the table is what `write_table` and `read_table` would give back.
 
-    Raises CalibrationError if there is no sample.
+    Raises CalibrationError if there is no sample, and for one that is not finite. A tensor inside the network that is
+    not finite for finite inputs (a mask of -inf, a division by zero) is a warning that names tensor and sample.
     """
     model.require_state("TOP_F32", stage="calibrate")
     graph = Graph(model, "all")
     statistics = ActivationStatistics(config.bins)
     count = 0
     for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result
-        statistics.update(graph(sample))
+        origin = origin_of(sample, count)
+        require_finite(sample, origin)
+        statistics.update(graph(sample), origin)
         if progress is not None:
             progress(count)
     if count == 0:
         raise CalibrationError("calibration: at least one sample is required, got none")
+    _warn_of(statistics.notes())
     found = {name: thresholds(seen, config.method, name=name) for name, seen in statistics.tensors.items()}
     entries = {name: as_printed(entry) for name, entry in found.items()}
     return CalibrationTable(entries), count
+
+
+def _warn_of(notes: list[str]) -> None:
+    """One warning for all tensors that were not finite; the first one is where to look."""
+    if notes:
+        more = f"; and {len(notes) - 1} more tensors" if len(notes) > 1 else ""
+        warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=3)
 
 
 def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = False) -> Model:

@@ -23,7 +23,8 @@ class TensorStatistics:
     """What is known of the values of one tensor after some samples.
 
     Values that are not finite are not in the histogram: a NaN is only counted (`nans`), an infinity counts as +-65000
-    in minimum and maximum (what a table's `inf` means) and is counted (`infinities`).
+    in minimum and maximum (what a table's `inf` means) and is counted (`infinities`). `first` is the origin of the
+    first sample that had one.
     """
 
     def __init__(self, bins: int = DEFAULT_BINS) -> None:
@@ -33,6 +34,7 @@ class TensorStatistics:
         self.samples = 0
         self.nans = 0
         self.infinities = 0
+        self.first = ""
         self._histogram: Counts = np.zeros(bins, np.int64)
         self._top = 0.0
 
@@ -56,10 +58,12 @@ class TensorStatistics:
         """The width of a bin; 0 while all values were zero."""
         return self._top / (len(self._histogram) - 1)
 
-    def update(self, values: NDArray[Any]) -> None:
-        """Take in the values of one more sample."""
+    def update(self, values: NDArray[Any], origin: str = "") -> None:
+        """Take in the values of one more sample; `origin` names it."""
         self.samples += 1
         finite = self._update_range(values.astype(np.float32, copy=False).ravel())
+        if finite.size < values.size and not self.first:
+            self.first = origin or f"sample {self.samples}"
         magnitudes = np.abs(finite)
         magnitudes = magnitudes[magnitudes != 0]
         if magnitudes.size == 0:
@@ -108,15 +112,16 @@ class ActivationStatistics:
         self.bins = bins
         self.tensors: dict[str, TensorStatistics] = {}
 
-    def update(self, activations: Mapping[str, NDArray[Any]]) -> None:
-        """Take in the tensors of one sample."""
+    def update(self, activations: Mapping[str, NDArray[Any]], origin: str = "") -> None:
+        """Take in the tensors of one sample; `origin` names it."""
         for name, values in activations.items():
-            self.tensors.setdefault(name, TensorStatistics(self.bins)).update(values)
+            self.tensors.setdefault(name, TensorStatistics(self.bins)).update(values, origin)
 
     def notes(self) -> list[str]:
         """One line per tensor whose values were not all finite."""
         return [
-            f"'{name}' has {found.nans} NaN (ignored) and {found.infinities} infinite values (taken as 65000)"
+            f"'{name}' has {found.nans} NaN (ignored) and {found.infinities} infinite values (taken as 65000), "
+            f"first in {found.first}"
             for name, found in self.tensors.items()
             if found.nans or found.infinities
         ]

@@ -44,7 +44,10 @@ def thresholds(statistics: TensorStatistics, method: str = "kl", *, name: str = 
     if find is None:
         raise ConfigError(f"calibration: method '{method}' is unknown; the methods are {', '.join(METHODS)}")
     if not statistics.seen:
-        raise CalibrationError(f"calibration: tensor '{name}' needs at least one number, got {statistics.nans} NaN")
+        where = f", first in {statistics.first}" if statistics.first else ""
+        raise CalibrationError(
+            f"calibration: tensor '{name}' needs at least one number, got {statistics.nans} NaN{where}"
+        )
     absmax = statistics.absmax
     if absmax <= ALMOST_ZERO:
         return Entry(ALMOST_ZERO, -ALMOST_ZERO if statistics.minimum < 0 else 0.0, ALMOST_ZERO)

@@ -6,8 +6,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger import Debug
-from tpusim.cli.execution import Compare, Infer, Run, Simulate
+from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower

@@ -27,6 +27,7 @@ from tpusim.cli.options import (
     simulator_options,
 )
 from tpusim.errors import ConfigError
+from tpusim.verify.about import About
 from tpusim.verify.npz import load_tensors, save_tensors
 
 
@@ -129,25 +130,27 @@ class Infer:
         if self.input_shapes and self.model.suffix != ".onnx":
             raise ConfigError(f"--input-shapes: needs an .onnx, the inputs of a module have shapes; got {self.model}")
         inputs = load_tensors(self.input)
-        tensors = self._onnx(inputs) if self.model.suffix == ".onnx" else self._module(inputs)
+        tensors, about = self._onnx(inputs) if self.model.suffix == ".onnx" else self._module(inputs)
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
-        save_tensors(path, tensors)
+        save_tensors(path, tensors, about)
         console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
         return True
 
-    def _onnx(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def _onnx(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
         from tpusim.frontend import OnnxReference
         from tpusim.frontend.onnx_file import read_onnx
 
         proto = read_onnx(self.model)
         names = None if self.all_tensors else [o.name for o in proto.graph.output]
-        return OnnxReference(self.model, names, input_shapes=parse_shapes(self.input_shapes)).run(inputs)
+        return OnnxReference(self.model, names, input_shapes=parse_shapes(self.input_shapes)).run(inputs), About("onnx")
 
-    def _module(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        from tpusim.inference import Graph, run
+    def _module(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
+        from tpusim.inference import Graph, quantisation, run
 
         model = load(self.model)
-        return run(model, inputs) if self.all_tensors else Graph(model)(inputs)
+        level = "tpu" if model.state.startswith("TPU") else "top"
+        about = About(level, model.attribute("module.mode"), quantised=quantisation(model))
+        return run(model, inputs) if self.all_tensors else Graph(model)(inputs), about
 
 
 @dataclass
@@ -198,7 +201,8 @@ class Simulate:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
         result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
         path = beside(self.program, "local_outputs.npz", self.out)
-        save_tensors(path, result.tensors)
+        quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
+        save_tensors(path, result.tensors, About("local", program.header.mode, quantised=quantised))
         content = json.dumps(trace(program, result.timeline)).encode()
         write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
         console.print(
@@ -210,38 +214,3 @@ class Simulate:
         console.print(ops_table(engines))
         console.print(engines_line(engines), highlight=False)
         return checker is None or show_check(console, checker)
-
-
-@dataclass
-class Compare:
-    """Compare two npz files tensor by tensor with upstream's verdicts."""
-
-    target: Annotated[In, tyro.conf.arg(metavar="TARGET.npz")]
-    reference: Annotated[In, tyro.conf.arg(metavar="REFERENCE.npz")]
-    tolerance: str = "0.99,0.99"
-    """Minimum cosine and euclidean similarity."""
-    excepts: str = ""
-    """Tensors not to compare, separated by commas."""
-    verbose: Annotated[tyro.conf.UseCounterAction[int], tyro.conf.arg(aliases=["-v"])] = 0
-    """More lines per tensor; repeat for still more."""
-    save: OptionalPath = None
-    """Also write the results as CSV."""
-    upstream_sampling: bool = False
-    """Compare only a sample of more than 400 tensors, as upstream does."""
-
-    def execute(self, console: Console) -> bool:
-        """Compare and print; True if everything passed."""
-        from tpusim.verify.compare import Tolerance, compare
-        from tpusim.verify.npz import write_atomically
-        from tpusim.verify.render import print_comparison
-
-        targets, references = load_tensors(self.target), load_tensors(self.reference)
-        excepts = tuple(n for n in self.excepts.split(",") if n)
-        tolerance = Tolerance.parse(self.tolerance)
-        found = compare(targets, references, tolerance, excepts=excepts, upstream_sampling=self.upstream_sampling)
-        names = {"target_name": str(self.target), "reference_name": str(self.reference)}
-        print_comparison(console, found, verbose=self.verbose, targets=targets, references=references, **names)
-        if self.save is not None:
-            text = found.to_csv().encode()
-            write_atomically(self.save, lambda file: file.write(text))
-        return found.passed

@@ -8,7 +8,7 @@ It decides nothing: every op's `inference` is the meaning of the op. It must not
 """
 
 from tpusim.inference.batched import Flat, Inputs
-from tpusim.inference.executor import Graph, dequantised, input_specs, run
+from tpusim.inference.executor import Graph, dequantised, input_specs, quantisation, run
 from tpusim.inference.replay import float_upstream, replay
 
-__all__ = ["Flat", "Graph", "Inputs", "dequantised", "float_upstream", "input_specs", "replay", "run"]
+__all__ = ["Flat", "Graph", "Inputs", "dequantised", "float_upstream", "input_specs", "quantisation", "replay", "run"]

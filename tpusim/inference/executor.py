@@ -166,15 +166,21 @@ def _weight_owner(value: SSAValue) -> TopWeight | None:
     return owner if isinstance(owner, TopWeight) else None
 
 
+def quantisation(model: Model) -> dict[str, tuple[float, int]]:
+    """(scale, zero point) of every tensor that the module says is quantised."""
+    types = {op_name(op): op.results[0] for op in tensor_ops(model) if op.results and is_tensor(op.results[0])}
+    found = {name: uniform_of(value) for name, value in types.items()}
+    return {name: (u.scale.data, u.zero_point.value.data) for name, u in found.items() if u is not None}
+
+
 def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Real values of the named tensors: scale * (q - zero point) in f32 where the module says they are quantised."""
-    types = {op_name(op): op.results[0] for op in tensor_ops(model) if op.results and is_tensor(op.results[0])}
+    known = quantisation(model)
     real: dict[str, np.ndarray] = {}
     for name, array in tensors.items():
-        uniform = uniform_of(types[name]) if name in types else None
-        if uniform is None:
-            real[name] = array
+        if name in known:
+            scale, zero_point = known[name]
+            real[name] = np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
         else:
-            centred = array.astype(np.int32) - uniform.zero_point.value.data
-            real[name] = np.float32(uniform.scale.data) * centred.astype(np.float32)
+            real[name] = array
     return real

@@ -22,6 +22,7 @@ from tpusim.verify.similarity import (
     is_bit_exact,
     is_integer,
     sqnr_db,
+    within,
     without_non_finite,
 )
 
@@ -39,10 +40,14 @@ SAMPLED_NAMES = 200
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The least cosine and euclidean similarity (both exclusive) a tensor may have and still be SIMILAR."""
+    """The least cosine and euclidean similarity (both exclusive) a tensor may have and still be SIMILAR.
+
+    absolute: a tensor that is nowhere further from its reference is CLOSE whatever its similarities; upstream has none.
+    """
 
     cosine: float
     euclidean: float
+    absolute: float = 0.0
 
     @staticmethod
     def parse(text: str) -> "Tolerance":
@@ -341,6 +346,9 @@ def _verdict(target: Tensor, reference: Tensor, tolerance: Tolerance, name: str,
     order = close_order(t, r)
     if order is not None:
         return _Verdict(CLOSE, close_order=order, note=note)
+    if tolerance.absolute and within(t, r, tolerance.absolute):
+        small = f"nowhere further from the reference than {tolerance.absolute:.1e}"
+        return _Verdict(CLOSE, note=f"{note}; {small}" if note else small)
     cosine, euclidean, sqnr = _similarities(without_non_finite(t), without_non_finite(r))
     similar = cosine > tolerance.cosine and euclidean > tolerance.euclidean and sqnr > -math.inf
     return _Verdict(SIMILAR if similar else NOT_SIMILAR, (cosine, euclidean, sqnr), note=note)

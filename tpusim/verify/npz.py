@@ -11,6 +11,7 @@ import numpy as np
 
 from tpusim import arrays
 from tpusim.errors import ConfigError
+from tpusim.verify.about import About
 from tpusim.verify.similarity import Tensor
 
 
@@ -27,8 +28,8 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
         raise ConfigError(f"{path}: an .npz or .npy of plain arrays is required, got {_reason(error)}") from error
 
 
-def save_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write an `.npz`; the name appears only when the content is complete.
+def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:
+    """Write an `.npz`, with what it says of itself; the name appears only when the content is complete.
 
     An array may have any name, "file" included, so the archive is written member by member. bf16 is stored as its bit
     pattern in uint16, which is how `npz_tool.py` reads uint16.
@@ -37,8 +38,11 @@ def save_tensors(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
 
     def write(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            archive.comment = about.comment() if about else b""
             for name, value in stored.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                info = zipfile.ZipInfo(f"{name}.npy")
+                info.comment = about.comment_of(name) if about else b""
+                with archive.open(info, "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, value, allow_pickle=False)
 
     write_atomically(path, write)

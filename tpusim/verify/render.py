@@ -127,7 +127,7 @@ def _verdict_text(comparison: Comparison) -> Text:
 
 
 def _measure_lines(tensor: TensorResult) -> Iterator[str]:
-    if tensor.verdict == CLOSE:
+    if tensor.close_order is not None:
         yield f"    close order            = {tensor.close_order}"
     if tensor.verdict in (SIMILAR, NOT_SIMILAR):
         yield f"    cosine_similarity      = {tensor.cosine:.6f}"

@@ -1,7 +1,9 @@
 """Alignment of two tensors and the measures of their similarity, as upstream's `tensor_compare.py` takes them.
 
 Sums and products are taken in the dtype upstream takes them in, because a verdict next to the tolerance depends on it:
-f32 for floats, the wrapping integer type for integers. The caller (`compare_tensors`) silences NumPy's warnings.
+f32 for floats, the wrapping integer type for integers. Only where they overflow in f32 (a mask of -3.4e38 squared) and
+upstream's measure is no number or 0, they are taken in f64, which holds the squares of all f32. The
+caller (`compare_tensors`) silences NumPy's warnings.
 """
 
 import math
@@ -40,28 +42,47 @@ def cosine_similarity(target: Tensor, reference: Tensor) -> float:
     """The cosine in f32, as 1 - (1 - c); 0 if either tensor is all zero."""
     if np.sum(np.abs(target)) == 0 or not np.any(reference):
         return 0.0
-    t, r = target.astype(np.float32), reference.astype(np.float32)
-    distance = 1 - np.dot(t, r) / (np.linalg.norm(t) * np.linalg.norm(r))
+    found = _cosine(target.astype(np.float32), reference.astype(np.float32))
+    return found if math.isfinite(found) else _cosine(target.astype(np.float64), reference.astype(np.float64))
+
+
+def _cosine(target: Tensor, reference: Tensor) -> float:
+    distance = 1 - np.dot(target, reference) / (np.linalg.norm(target) * np.linalg.norm(reference))
     return float(1 - distance)
 
 
 def euclidean_similarity(target: Tensor, reference: Tensor) -> float:
-    """1 - |t - r| / (|(t + r) / 2| + 1e-7), squares and sums in the arrays' dtype; 0 if a root is infinite."""
-    distance = _root_of_squares(target - reference)
-    size = _root_of_squares((target + reference) / 2) + 1e-7
+    """1 - |t - r| / (|(t + r) / 2| + 1e-7), squares and sums in the arrays' dtype."""
+    distance, size = _distance_and_size(target, reference)
     if math.isinf(distance) or math.isinf(size):
-        return 0.0
+        distance, size = _distance_and_size(target.astype(np.float64), reference.astype(np.float64))
     return 1 - distance / size
+
+
+def _distance_and_size(target: Tensor, reference: Tensor) -> tuple[float, float]:
+    return _root_of_squares(target - reference), _root_of_squares((target + reference) / 2) + 1e-7
 
 
 def sqnr_db(target: Tensor, reference: Tensor) -> float:
     """Signal (the target!) to noise ratio of the parts without mean, in dB; infinite if either is constant."""
-    noise = target - reference
-    signal_power = np.sum(np.square(target - np.sum(target) / target.size))
-    noise_power = np.sum(np.square(noise - np.sum(noise) / noise.size))
+    signal_power, noise_power = _powers(target, reference)
+    if not (np.isfinite(signal_power) and np.isfinite(noise_power)):
+        signal_power, noise_power = _powers(target.astype(np.float64), reference.astype(np.float64))
     if signal_power == 0 or noise_power == 0:
         return math.inf
     return float(10 * np.log10(signal_power / noise_power))
+
+
+def _powers(target: Tensor, reference: Tensor) -> tuple[Any, Any]:
+    """Of the signal and of the noise, both without their mean."""
+    noise = target - reference
+    signal_power = np.sum(np.square(target - np.sum(target) / target.size))
+    return signal_power, np.sum(np.square(noise - np.sum(noise) / noise.size))
+
+
+def within(target: Tensor, reference: Tensor, distance: float) -> bool:
+    """Whether |t - r| <= distance everywhere; NaN and infinities are near themselves."""
+    return bool(np.allclose(target, reference, rtol=0.0, atol=distance, equal_nan=True))
 
 
 def close_order(target: Tensor, reference: Tensor) -> int | None:

@@ -1,0 +1,83 @@
+"""`tpusim compare`: two files of tensors, with the verdict that `tpusim run` gives of its own."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import In, OptionalPath, load
+from tpusim.verify.about import About, comparable, read_about, unknown_scale, usual_tolerance
+from tpusim.verify.compare import Comparison, Tolerance, compare
+from tpusim.verify.npz import load_tensors, write_atomically
+from tpusim.verify.render import print_comparison
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass
+class Compare:
+    """Compare two npz files tensor by tensor with upstream's verdicts.
+
+    Files that tpusim wrote say what their integers stand for and which tolerance a run compares them with. Where
+    machine and flat tensors differ, 4_tpu.mlir and inputs.npz beside the reference tell whether floats explain it.
+    """
+
+    target: Annotated[In, tyro.conf.arg(metavar="TARGET.npz")]
+    reference: Annotated[In, tyro.conf.arg(metavar="REFERENCE.npz")]
+    tolerance: str | None = None
+    """Minimum cosine and euclidean similarity; default: what a run compares such files with, else 0.99,0.99."""
+    excepts: str = ""
+    """Tensors not to compare, separated by commas."""
+    verbose: Annotated[tyro.conf.UseCounterAction[int], tyro.conf.arg(aliases=["-v"])] = 0
+    """More lines per tensor; repeat for still more."""
+    save: OptionalPath = None
+    """Also write the results as CSV."""
+    upstream_sampling: bool = False
+    """Compare only a sample of more than 400 tensors, as upstream does."""
+
+    def execute(self, console: Console) -> bool:
+        """Compare and print; True if everything passed."""
+        tolerance = None if self.tolerance is None else Tolerance.parse(self.tolerance)
+        stored = load_tensors(self.target), load_tensors(self.reference)
+        about = read_about(self.target), read_about(self.reference)
+        targets, references = comparable(*stored, *about)
+        found = compare(targets, references, tolerance or usual_tolerance(*about), **self._choice())
+        exact = all(t.bit_exact for t in found.tensors)
+        if tolerance is None and not exact and self._is_machine_against_flat(about):
+            found = self._as_a_run(*stored, about[0])
+        if warning := unknown_scale(targets, references):
+            console.out(warning, highlight=False)
+        names = {"target_name": str(self.target), "reference_name": str(self.reference)}
+        print_comparison(console, found, verbose=self.verbose, targets=targets, references=references, **names)
+        if self.save is not None:
+            text = found.to_csv().encode()
+            write_atomically(self.save, lambda file: file.write(text))
+        return found.passed
+
+    def _choice(self) -> dict[str, Any]:
+        excepts = tuple(n for n in self.excepts.split(",") if n)
+        return {"excepts": excepts, "upstream_sampling": self.upstream_sampling}
+
+    def _is_machine_against_flat(self, about: tuple[About, About]) -> bool:
+        beside = [self.reference.parent / name for name in ("4_tpu.mlir", "inputs.npz")]
+        return (about[0].level, about[1].level) == ("local", "tpu") and all(path.is_file() for path in beside)
+
+    def _as_a_run(self, machine: Tensors, flat: Tensors, about: About) -> Comparison:
+        """By the rule of "bit-exact": floats upstream of an integer may explain that it differs."""
+        from tpusim.agreement import compare_local
+
+        folder = self.reference.parent
+        tpu, inputs = load(folder / "4_tpu.mlir"), load_tensors(folder / "inputs.npz")
+        return compare_local(
+            tpu, inputs, _with_bf16(machine), _with_bf16(flat), with_qtable=about.mixed, **self._choice()
+        )
+
+
+def _with_bf16(tensors: Tensors) -> Tensors:
+    """uint16 in a file is the pattern of a bf16."""
+    from tpusim.isa.region import numpy_dtype
+
+    return {n: v.view(numpy_dtype("bf16")) if v.dtype == np.uint16 else v for n, v in tensors.items()}

@@ -1,0 +1,129 @@
+"""What a file of tensors says of itself: which level they are of, and what its integers stand for.
+
+It is kept where `numpy.load` and other readers of `.npz` do not look, in the comments of the zip archive and of its
+members, so that it travels with the tensors and nobody else sees more than arrays.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpusim.verify.compare import Tolerance
+from tpusim.verify.similarity import Tensor, is_integer
+from tpusim.verify.tolerances import NPZ_TOOL, TOP_VS_ONNX, TPU_VS_TOP, local_vs_tpu
+
+Quantisation = tuple[float, int]
+"""(scale, zero point)."""
+
+
+@dataclass(frozen=True)
+class About:
+    """level: onnx, top, tpu or local, "" if unknown; mode: of the run; mixed: whether a quantisation table changed it.
+
+    quantised: what the integers of a tensor stand for, scale * (q - zero point).
+    """
+
+    level: str = ""
+    mode: str = ""
+    mixed: bool = False
+    quantised: Mapping[str, Quantisation] = field(default_factory=dict[str, Quantisation])
+
+    def comment(self) -> bytes:
+        """For the archive."""
+        return _encoded({"level": self.level, "mode": self.mode, "mixed": self.mixed})
+
+    def comment_of(self, name: str) -> bytes:
+        """For one member."""
+        if name not in self.quantised:
+            return b""
+        scale, zero_point = self.quantised[name]
+        return _encoded({"scale": scale, "zero_point": zero_point})
+
+    def real(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors with their integers as the f32 they stand for, where that is known."""
+        return {name: self._real(name, value) for name, value in tensors.items()}
+
+    def _real(self, name: str, stored: Tensor) -> Tensor:
+        if name not in self.quantised or not is_integer(stored.dtype):
+            return stored
+        scale, zero_point = self.quantised[name]
+        return np.float32(scale) * (stored.astype(np.int32) - zero_point).astype(np.float32)
+
+
+def read_about(path: Path) -> About:
+    """What the file says; nothing for one that another program wrote."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            head = _decoded(archive.comment)
+            members = {info.filename.removesuffix(".npy"): _decoded(info.comment) for info in archive.infolist()}
+    except (OSError, zipfile.BadZipFile):
+        return About()
+    quantised = {name: found for name, said in members.items() if (found := _quantisation(said)) is not None}
+    return About(_text(head, "level"), _text(head, "mode"), head.get("mixed") is True, quantised)
+
+
+def _encoded(content: Mapping[str, Any]) -> bytes:
+    return json.dumps({"tpusim": content}).encode()
+
+
+def _decoded(comment: bytes) -> dict[str, Any]:
+    """The comment of somebody else says nothing."""
+    try:
+        content: Any = json.loads(comment)
+        return dict(content["tpusim"])
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
+def _text(content: Mapping[str, Any], key: str) -> str:
+    value = content.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _quantisation(content: Mapping[str, Any]) -> Quantisation | None:
+    scale, zero_point = content.get("scale"), content.get("zero_point")
+    if isinstance(scale, float) and isinstance(zero_point, int) and scale > 0:
+        return scale, zero_point
+    return None
+
+
+def usual_tolerance(target: About, reference: About) -> Tolerance:
+    """What `tpusim run` compares two such files with; of other pairs, what `npz_tool.py compare` does."""
+    levels = (target.level, reference.level)
+    if levels == ("top", "onnx"):
+        return TOP_VS_ONNX
+    if levels == ("local", "tpu"):
+        return local_vs_tpu(with_qtable=target.mixed)
+    lowered = target.level in ("tpu", "local") and reference.level in ("top", "onnx")
+    return TPU_VS_TOP.get(target.mode.lower(), NPZ_TOOL) if lowered else NPZ_TOOL
+
+
+def comparable(
+    targets: Mapping[str, Tensor], references: Mapping[str, Tensor], target: About, reference: About
+) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+    """Both sides; a tensor that is integers on one of them as what the integers stand for."""
+    mixed = {n for n in references if n in targets and is_integer(targets[n].dtype) != is_integer(references[n].dtype)}
+    return (
+        {**targets, **target.real({n: targets[n] for n in mixed})},
+        {**references, **reference.real({n: references[n] for n in mixed})},
+    )
+
+
+def unknown_scale(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> str:
+    """A warning about bytes that are still compared with floats, "" if there are none."""
+    found = [n for n in references if n in targets and _bytes_and_floats(targets[n].dtype, references[n].dtype)]
+    if not found:
+        return ""
+    return (
+        f"WARNING: '{found[0]}' is bytes on one side and floats on the other ({len(found)} such tensors), and the file "
+        "does not say what the bytes stand for; compare files that tpusim wrote"
+    )
+
+
+def _bytes_and_floats(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    return {one.kind, other.kind} in ({"i", "f"}, {"u", "f"}) and 1 in (one.itemsize, other.itemsize)
