@@ -25,7 +25,7 @@ from tpusim.chips import require_cores
 from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
-from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import Graph, dequantised, float_upstream, input_specs, replay
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model, save_model
@@ -212,8 +212,9 @@ def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in ONNX Runtime, the top and the tpu module in JAX."""
     save_tensors(a.config.out / "inputs.npz", a.sample)
     reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
-    a.tensors["onnx"] = reference.run(a.sample)
-    a.tensors["top"] = run_flat(need(a.canonical, "the canonical module"), a.sample)
+    top = need(a.canonical, "the canonical module")
+    a.tensors["onnx"] = as_called(top, reference.run(a.sample))
+    a.tensors["top"] = run_flat(top, a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
     for level in ("onnx", "top", "tpu"):
         save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level])

@@ -1,18 +1,19 @@
 """The stage: run samples through the float network, find thresholds, and write them into the module's types."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from warnings import warn
 
 import numpy as np
 
 from tpusim.calibration.statistics import ActivationStatistics
-from tpusim.calibration.table import CalibrationTable, Entry, as_printed, table_name
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed
 from tpusim.calibration.thresholds import thresholds
 from tpusim.errors import CalibrationError, TableWarning
 from tpusim.inference import Graph
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
+from tpusim.ir.names import names_in
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
@@ -71,7 +72,8 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
         warn(TableWarning(f"calibration table: {note}"), stacklevel=2)
     work = model.clone()
     ops = [op for op in work.ops if isinstance(op, TopOp)]
-    missing = [op_name(op) for op in ops if table_name(op_name(op)) not in table.entries]
+    entries = _entries(ops, table)
+    missing = [op_name(op) for op in ops if op not in entries]
     if missing:
         shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
         raise CalibrationError(
@@ -79,13 +81,28 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
             "calibrate this module again or add the lines"
         )
     for op in ops:
-        low, high = calibrated_limits(op, table.entries[table_name(op_name(op))], asymmetric=asymmetric)
+        low, high = calibrated_limits(op, entries[op], asymmetric=asymmetric)
         if (low, high) != (0.0, 0.0):
             set_type(op.results[0], retyped(op.results[0], CalibratedType.of(low, high)))
     update_function_type(work)
     work.set(state="TOP_CALIBRATED")
     verify(work.module, "after import-calibration-table")
     return work
+
+
+def _entries(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry]:
+    """The entry of each op; one that upstream has not, beside one that moves values only, has that one's."""
+    names = names_in(ops, table.entries)
+    found = {op: table.entries[name] for op in ops if (name := names.get(op)) is not None}
+    for op in ops:
+        source = op.operands[0].owner
+        if op not in found and op.MOVES and isinstance(source, TopOp) and source in found:
+            found[op] = found[source]
+    for op in reversed(ops):
+        user = op.results[0].get_user_of_unique_use()
+        if op not in found and isinstance(user, TopOp) and user.MOVES and user in found:
+            found[op] = found[user]
+    return found
 
 
 def _refuse_blocks(table: CalibrationTable) -> None:

@@ -26,7 +26,7 @@ from tpusim.cli.options import (
     require_ulps,
     simulator_options,
 )
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.verify.npz import load_tensors, save_tensors
 
 
@@ -110,7 +110,7 @@ class Run:
 
 @dataclass
 class Infer:
-    """Run a model flat: an .onnx in ONNX Runtime, any .mlir stage in JAX."""
+    """Run a model flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX."""
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
     input: Path
@@ -136,12 +136,18 @@ class Infer:
         return True
 
     def _onnx(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        from tpusim.frontend import OnnxReference
+        from tpusim.canonicalize import canonicalize
+        from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx_file import read_onnx
 
         proto = read_onnx(self.model)
         names = None if self.all_tensors else [o.name for o in proto.graph.output]
-        return OnnxReference(self.model, names, input_shapes=parse_shapes(self.input_shapes)).run(inputs)
+        shapes = parse_shapes(self.input_shapes)
+        tensors = OnnxReference(self.model, names, input_shapes=shapes).run(inputs)
+        try:
+            return as_called(canonicalize(import_onnx(self.model, input_shapes=shapes))[0], tensors)
+        except UnsupportedError:
+            return tensors  # no module has names for them
 
     def _module(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         from tpusim.inference import Graph, run
