@@ -444,8 +444,10 @@ def test_resume_from_an_edited_multiplier(tmp_path: Path, int8: Path):
     flat, before = tensors(folder / "4_tpu_outputs.npz"), tensors(int8 / "tpu_outputs.npz")
     assert not np.array_equal(flat["logits_Gemm"], before["logits_Gemm"])
     assert np.abs(flat["logits_Gemm"].astype(int) * 2 - before["logits_Gemm"]).max() <= 2
-    assert np.array_equal(flat["global"], before["global"])
-    assert all(np.array_equal(local[n], flat[n]) for n in ("logits", "logits_Gemm_f32", "global"))
+    assert np.array_equal(flat["global_GlobalAveragePool"], before["global_GlobalAveragePool"])
+    assert all(
+        np.array_equal(local[n], flat[n]) for n in ("logits_Gemm", "logits_Gemm_f32", "global_GlobalAveragePool")
+    )
 
 
 def moved(source: str, op: str, address: int) -> str:
@@ -461,7 +463,8 @@ def test_resume_with_another_address(tmp_path: Path, int8: Path):
     folder = tmp_path / "edited"
     shutil.copytree(int8, folder)
     source = (folder / "5_grouped.mlir").read_text()
-    edited = moved(moved(source, "global", 65536), "store_global", 65536)
+    pooled = "global_GlobalAveragePool"
+    edited = moved(moved(source, pooled, 65536), f"store_{pooled}", 65536)
     local = resume(folder, "5_grouped.mlir", edited, "assign", "codegen")
     before = tensors(int8 / "local_outputs.npz")
     assert_equal(local, {name: before[name] for name in local})
@@ -514,8 +517,8 @@ def test_batch_size_does_not_change_an_image(tmp_path: Path):
     batch = run(RunConfig(model=four, out=tmp_path / "4", table=table, **common))  # type: ignore[arg-type]
     again = run(RunConfig(model=one, out=tmp_path / "1t", table=table, **common))  # type: ignore[arg-type]
     assert first.machine is not None and batch.machine is not None and again.machine is not None
-    whole = batch.machine.run({"x": images[:4]}).tensors["y_Relu_f32"]
-    alone = [again.machine.run({"x": images[i : i + 1]}).tensors["y_Relu_f32"] for i in range(4)]
+    whole = batch.machine.run({"x": images[:4]}).tensors["y_Gemm_f32"]
+    alone = [again.machine.run({"x": images[i : i + 1]}).tensors["y_Gemm_f32"] for i in range(4)]
     assert np.array_equal(whole, np.concatenate(alone))
 
 
