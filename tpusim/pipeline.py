@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.calibration.table import CalibrationTable, read_table, write_table
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
@@ -172,8 +172,7 @@ def stage_calibrate(a: Artefacts) -> None:
         a.sample = dict(next(samples))
     else:
         a.table, count = calibrate(model, _keeping_first(a, samples), a.config.calibration, a.observer.progress)
-        bins, method = a.config.calibration.bins, a.config.calibration.method
-        write_table(a.config.out / "cali_table", a.table, method=method, samples=count, bins=bins, tune=0)
+        save_table(a.config.out / "cali_table", a.table, a.config.calibration, count, module="2_canonical.mlir")
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
     save_model(a.calibrated, a.config.out / "3_calibrated.mlir", weight_file="canonical_weights.npz")
 

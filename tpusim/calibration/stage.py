@@ -1,14 +1,16 @@
 """The stage: run samples through the float network, find thresholds, and write them into the module's types."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from warnings import warn
 
 import numpy as np
 
 from tpusim.calibration.statistics import ActivationStatistics
-from tpusim.calibration.table import CalibrationTable, Entry, as_printed
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_table
 from tpusim.calibration.thresholds import thresholds
+from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, TableWarning
 from tpusim.inference import Graph
 from tpusim.ir.attrs import op_name
@@ -27,11 +29,18 @@ class CalibrationConfig:
     """Options of the calibration stage.
 
     method: "kl" or "max" (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
+    tune_samples: how many of them, from the first on, tune the thresholds of "kl" (15.3), 0: they stay as measured.
     """
 
     method: str = "kl"
     bins: int = 2048
     max_samples: int = 0
+    tune_samples: int = 5
+
+    @property
+    def tunes(self) -> bool:
+        """Whether thresholds are tuned: only those of "kl" are, as upstream's."""
+        return self.method == "kl" and self.tune_samples > 0
 
 
 def calibrate(
@@ -47,16 +56,29 @@ def calibrate(
     model.require_state("TOP_F32", stage="calibrate")
     graph = Graph(model, "all")
     statistics = ActivationStatistics(config.bins)
-    count = 0
+    count, first = 0, list[Mapping[str, np.ndarray]]()
     for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result
         statistics.update(graph(sample))
+        if len(first) < config.tune_samples:
+            first.append(dict(sample))
         if progress is not None:
             progress(count)
     if count == 0:
         raise CalibrationError("calibration: at least one sample is required, got none")
     found = {name: thresholds(seen, config.method, name=name) for name, seen in statistics.tensors.items()}
     entries = {name: as_printed(entry) for name, entry in found.items()}
+    if config.tunes:
+        absmax = {name: statistics.tensors[name].absmax for name in entries}
+        measured = {name: entry.threshold for name, entry in entries.items()}
+        tuned = tuned_thresholds(model, first, measured, absmax)
+        entries = {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
     return CalibrationTable(entries), count
+
+
+def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:
+    """Write a measured table under upstream's header; `module` is the file that was measured."""
+    method, tune = (f"['{config.method}']", config.tune_samples) if config.tunes else (config.method, 0)
+    write_table(path, table, method=method, samples=samples, bins=config.bins, tune=tune, module=module)
 
 
 def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = False) -> Model:

@@ -42,6 +42,8 @@ class Run:
     """How many calibration samples to use; 0: all."""
     method: Literal["kl", "max"] = "kl"
     """How thresholds are found."""
+    tune_num: int = 5
+    """How many samples tune the thresholds of kl, as upstream; 0: they stay as measured."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
     labels: OptionalPath = None
@@ -72,7 +74,7 @@ class Run:
         config = RunConfig(
             model=self.model,
             lowering=self.lowering.config(),
-            calibration=CalibrationConfig(self.method, max_samples=self.samples),
+            calibration=CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
             layer_group=self.grouping.config(),
             simulator=simulator_options(self.dma, self.seed),
             data=self.data,
@@ -92,6 +94,7 @@ class Run:
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
         require_count("--samples", self.samples, "uses all")
+        require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
         if self.labels is None and self.test_data is not None:
             raise ConfigError(f"--test-data {self.test_data}: needs --labels, the class indices of these samples")
