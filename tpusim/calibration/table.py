@@ -110,8 +110,8 @@ def write_table(
 ) -> None:
     """Write a table as upstream does: header, 7 decimals, other blocks after the INT8 block; the file appears whole.
 
-    `module` is the file that was measured; `time` is for reproducible files and defaults to now. A fused name (`fused["a", ...]`) is written as its first
-    member.
+    module: the file that was measured, named in the header. time: for reproducible files, by default now. A fused name
+    (`fused["a", ...]`) is written as its first member.
     """
     path = Path(path)
     stamp = time if time is not None else datetime.now()

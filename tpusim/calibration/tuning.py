@@ -55,14 +55,9 @@ class _Tuner:
     def __init__(self, model: Model, samples: Sequence[Tensors]) -> None:
         graph = Graph(model, "all")
         self._floats = [graph(sample) for sample in samples]
+        weights = {op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)}
         biases = {v for op in model.ops if op.name in WEIGHTED for v in op.operands[2:3]}
-        self._weights = {
-            op.output: _rounded_weight(model.weights[op_name(op)])
-            if op.output not in biases
-            else model.weights[op_name(op)]
-            for op in model.ops
-            if isinstance(op, TopWeight)
-        }
+        self._weights = {v: w if v in biases else _rounded_weight(w) for v, w in weights.items()}
 
     def best(self, op: TopOp, threshold: float, absmax: float) -> float:
         """The threshold of an op's operands that changes its result least."""
