@@ -61,9 +61,7 @@ def resolve(name: str, definition: str = "") -> ChipSpec:
     """The chip of that name; definition: what `define` wrote for it, "" for a shipped chip. Raises ConfigError."""
     if not definition:
         if name not in available():
-            raise ConfigError(
-                f"unknown chip '{name[:40]}': expected one of {', '.join(available())}, or its definition"
-            )
+            raise ConfigError(f"unknown chip '{name[:40]}': expected one of {', '.join(available())}, or its definition")
         return _shipped(name)
     where = f"definition of chip '{name}'"
     try:
