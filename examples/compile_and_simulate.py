@@ -20,7 +20,7 @@ def main() -> None:
     for chip in ("bm1684x", "bm1684"):
         program = tpusim.compile(top, samples, chip=chip, mode="int8")
         result = tpusim.simulate(program, samples[0])
-        digit = int(result.tensors["logits_float32"].argmax())
+        digit = int(result.tensors["logits_Gemm_f32"].argmax())
         print(
             f"{chip}: {len(program.commands)} commands, {len(program.groups)} groups, digit {digit}, "
             f"{result.timeline.cycles:,} cycles"

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from plain_names import import_onnx
 
 from tpusim import chips
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import text
 from tpusim.ir.module import Model

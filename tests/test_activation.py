@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_row import network, node
+from plain_names import import_onnx
 from streams import gmem
 from tpusim_kernels.activation import FUNCTIONS as KERNELS
 from tpusim_kernels.activation import activation_float
@@ -29,7 +30,7 @@ from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.errors import SimulationError, UnsupportedError
-from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend import OnnxReference
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from plain_names import import_onnx
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation
 
 from tpusim.canonicalize import CanonicalizePass, canonicalize
 from tpusim.errors import ImportModelError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import flag, op_name
 from tpusim.ir.module import Model, ModelContext

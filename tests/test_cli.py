@@ -310,7 +310,7 @@ def test_commands_refuse_options_without_effect(
 
 def test_a_float_run_with_a_table_of_modes_may_be_asymmetric(folder: Path):
     """The table may ask for integers."""
-    words = ("--mode", "f32", "--asymmetric", "--matmul-perchannel", "--qtable", "logits:INT8")
+    words = ("--mode", "f32", "--asymmetric", "--matmul-perchannel", "--qtable", "logits_Gemm:INT8")
     assert main(["lower", str(folder / "3_calibrated.mlir"), *words, "--out", str(folder / "mixed.mlir")]) == 0
 
 
@@ -416,7 +416,7 @@ def test_labels_that_do_not_fit(refusal: Refusals, tmp_path: Path, labels: np.nd
 
 def test_table_without_some_tensors(refusal: Refusals, folder: Path):
     table = folder / "cali_table"
-    kept = [line for line in table.read_text().splitlines() if not line.startswith(("half", "mix"))]
+    kept = [line for line in table.read_text().splitlines() if not line.startswith(("half_", "mix_"))]
     (folder / "short").write_text("\n".join(kept))
     before = hashes(folder)
     message = refusal("calibrate", folder / "2_canonical.mlir", "--table", folder / "short")
@@ -440,16 +440,16 @@ def test_table_reads_and_out_table_writes(folder: Path):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("half 1.0", "got 2 fields"),
-        ("half a b c", "decimal number"),
-        ("half -1.0 0.0 1.0", "threshold >= 0"),
-        ("half 1.0 2.0 1.0", "min <= max"),
-        ("half nan 0.0 1.0", "decimal number"),
+        ("half_MaxPool 1.0", "got 2 fields"),
+        ("half_MaxPool a b c", "decimal number"),
+        ("half_MaxPool -1.0 0.0 1.0", "threshold >= 0"),
+        ("half_MaxPool 1.0 2.0 1.0", "min <= max"),
+        ("half_MaxPool nan 0.0 1.0", "decimal number"),
     ],
 )
 def test_malformed_table(refusal: Refusals, folder: Path, line: str, words: str):
     path = folder / "bad_table"
-    path.write_text(re.sub(r"^half .*$", line, (folder / "cali_table").read_text(), flags=re.MULTILINE))
+    path.write_text(re.sub(r"^half_MaxPool .*$", line, (folder / "cali_table").read_text(), flags=re.MULTILINE))
     before = hashes(folder)
     message = refusal("calibrate", folder / "2_canonical.mlir", "--table", path)
     assert words in message and re.search(r"bad_table:\d+", message)
@@ -512,7 +512,7 @@ def test_weights_of_another_stage(refusal: Refusals, folder: Path, command: str)
     shutil.copy(folder / "canonical_weights.npz", folder / "tpu_weights.npz")
     more = ("--input", folder / "inputs.npz") if command == "infer" else ()
     message = refusal(command, folder / "4_tpu.mlir", *more)
-    assert "'stem_norm_filter_int8' is not there" in message
+    assert "'stem_conv_Conv_filter_int8' is not there" in message
 
 
 def test_damaged_weights(refusal: Refusals, folder: Path):

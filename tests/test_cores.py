@@ -383,7 +383,7 @@ def test_more_cores_than_the_chip_has_are_refused(chip: str, cores: int, message
 def test_digits_end_to_end(chip: str, cores: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A group is pinned to four sections, since digits is too small to gain from several cores."""
     out, force = tmp_path / "out", tmp_path / "groups.toml"
-    force.write_text('[[groups]]\nfirst = "stem"\nlast = "stem"\nsections = { h = 4 }\n')
+    force.write_text('[[groups]]\nfirst = "stem_Relu"\nlast = "stem_Relu"\nsections = { h = 4 }\n')
     single = ["run", str(DIGITS / "digits.onnx"), "--chip", chip, "--data", str(DIGITS / "calibration.npz")]
     spread_out = ["--force", str(force), "--cores", str(cores), "--dma", "random", "--seed", "5"]
     capsys.readouterr()

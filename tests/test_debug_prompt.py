@@ -246,4 +246,4 @@ def test_the_python_of_the_page(tmp_path_factory: pytest.TempPathFactory, monkey
     names: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec"), names)
     assert names["stop"].reason == "breakpoint" and len(names["waiting"]) == 2
-    assert np.array_equal(names["logits"], tensors(folder / "local_outputs.npz")["logits_float32"])
+    assert np.array_equal(names["logits"], tensors(folder / "local_outputs.npz")["logits_Gemm_f32"])

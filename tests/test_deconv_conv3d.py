@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_cases import BY_ID
 from op_row import network, node, values
+from plain_names import import_onnx
 from streams import gmem, lmem
 from test_machine_commands import Bench
 from test_ops import calibrated, canonical, compiled, flat, lowered, tpu_ops
 
 from tpusim import chips
 from tpusim.errors import CommandError, UnsupportedError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name, text
 from tpusim.ir.module import Model

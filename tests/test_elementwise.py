@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases_elementwise import CASES
 from op_row import CHIPS, OpCase, network, node, values
+from plain_names import import_onnx
 from test_lowering import Row, image, lowered, module, op, propagated, x
 from test_ops import canonical, compiled, imported
 from test_ops import lowered as row_lowered
@@ -28,7 +29,7 @@ from tpusim.calibration.stage import calibrated_limits
 from tpusim.calibration.table import Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError
-from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend import OnnxReference
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.types import element_of, f32

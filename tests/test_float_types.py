@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from op_cases import CASES
 from op_row import OpCase, network, node
+from plain_names import import_onnx
 from test_ops import canonical, table
 
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model

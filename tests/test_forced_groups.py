@@ -365,8 +365,8 @@ def test_command_line(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, 
     groups = tmp_path / "groups.toml"
     assert main(["group", str(source / "6_final.mlir"), "--write-groups", str(groups)]) == 0
     text = groups.read_text()
-    assert text.count("[[groups]]") == 2 and '# "logits" stays global: 2-D matrix product' in text
-    groups.write_text('[[groups]]\nfirst = "stem"\nlast = "block_a"\nsections = { h = 2 }\n')
+    assert text.count("[[groups]]") == 2 and '# "logits_Gemm" stays global: 2-D matrix product' in text
+    groups.write_text('[[groups]]\nfirst = "stem_Relu"\nlast = "block_a_Relu"\nsections = { h = 2 }\n')
     words = ["group", str(source / "4_tpu.mlir"), "--force", str(groups)]
     assert main([*words, "--out", str(tmp_path / "grouped.mlir")]) == 0
     passes = f'weight-reorder,layer-group{{opt=1 force="{groups}"}}'
@@ -377,14 +377,14 @@ def test_command_line(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, 
     assert main([*run, "--force", str(groups), "--out", str(tmp_path / "run")]) == 0
     report = report_of(tmp_path / "run")
     assert report["passed"] and report["compare"]["local_vs_tpu"]["bit_exact"]
-    pinned = next(g for g in report["groups"] if g["ops"] == ["stem", "block_a"])
+    pinned = next(g for g in report["groups"] if g["ops"] == ["stem_Relu", "block_a_Relu"])
     assert pinned["secs"] == {"n": 1, "c": 1, "d": 1, "h": 2, "w": 1}
     assert "1×1×1×2×1" in capsys.readouterr().out
     for last, rule in (
-        ("logits", "rule local: tpu.MatMul 'logits' cannot run from local memory: 2-D matrix product"),
-        ("flat", "rule view-at-edge: tpu.Reshape 'flat' is free in global memory"),
+        ("logits_Gemm", "rule local: tpu.MatMul 'logits_Gemm' cannot run from local memory: 2-D matrix product"),
+        ("flat_Flatten", "rule view-at-edge: tpu.Reshape 'flat_Flatten' is free in global memory"),
     ):
-        groups.write_text(f'[[groups]]\nfirst = "stem"\nlast = "{last}"\n')
+        groups.write_text(f'[[groups]]\nfirst = "stem_Relu"\nlast = "{last}"\n')
         assert main(words) == 1
         assert rule in capsys.readouterr().err
     assert hashes(source) == before

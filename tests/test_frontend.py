@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from plain_names import import_onnx
 from xdsl.dialects.func import ReturnOp
 
 from tpusim.errors import ImportModelError, UnsupportedError
-from tpusim.frontend import OnnxReference, import_onnx, onnx_outputs
+from tpusim.frontend import OnnxReference, onnx_outputs
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, load_model, save_model

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from networks import program_of, randomly_grouped
 from op_row import network, node, values
+from plain_names import import_onnx
 from test_ops import tpu_ops
 
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
-from tpusim.frontend import import_onnx
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model

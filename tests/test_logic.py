@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from op_row import network, node
+from plain_names import import_onnx
 from test_machine_commands import Bench, numbers
 
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError, UnsupportedError
-from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend import OnnxReference
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model

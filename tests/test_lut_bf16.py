@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from op_cases import BY_ID, CASES
 from op_row import network, node, values
+from plain_names import import_onnx
 from test_machine_commands import Bench
 from test_modes import top_for
 from test_ops import Forced, canonical, cuts, sections_to_try
@@ -26,7 +27,6 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.errors import CommandError
-from tpusim.frontend import import_onnx
 from tpusim.inference import Graph, dequantised, run
 from tpusim.ir.attrs import float_attr, int_attr, op_name, text
 from tpusim.ir.modes import lut_mode

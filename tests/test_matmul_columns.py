@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from networks import program_of, randomly_grouped
 from op_row import network, node, values
+from plain_names import import_onnx
 from streams import lmem
 from test_ops import calibrated, tpu_ops
 from tpusim_kernels.prim.multiplier import best_fit, common_shift
@@ -21,7 +22,6 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import CommandError, UnsupportedError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import flag, ints, op_name
 from tpusim.ir.module import Model, save_model

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from plain_names import import_onnx
 from xdsl.ir import Operation
 
 from tpusim import chips
@@ -19,7 +20,6 @@ from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.errors import UnsupportedError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model

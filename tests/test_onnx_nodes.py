@@ -17,9 +17,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
+from plain_names import import_onnx
 
 from tpusim.errors import TpusimError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import value_name
 from tpusim.ops import ONNX_OPS

@@ -16,13 +16,13 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from plain_names import import_onnx
 from xdsl.dialects.builtin import NoneType
 from xdsl.ir import Operation, SSAValue
 
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.errors import UnsupportedError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.modes import pool_mode
@@ -34,7 +34,7 @@ from tpusim.isa.commands import Move
 from tpusim.isa.layout import activation_view, align, gmem_bytes, lmem_bytes
 from tpusim.isa.region import View, dtype_of, itemsize
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.lowering.lower import Lowering, op_modes
+from tpusim.lowering.lower import Lowering
 from tpusim.ops import context
 from tpusim.ops.base import TensorSlice, TpuOp, logical_shape
 from tpusim.ops.concat import TopConcat, TpuConcat
@@ -577,8 +577,8 @@ def test_matmul_constants_by_hand() -> None:
 def test_average_with_another_output_range_on_a_chip_that_only_shifts() -> None:
     """Without range propagation the table of 1/k keeps the input's scale and a requant brings the output's."""
     top, calibrated = _imported("avg-global")
-    modes = op_modes(calibrated, "int8", {})
-    model = Lowering(calibrated, LoweringConfig(chip="bm1684"), chips.load("bm1684"), modes, {}).run()
+    modes = {op: "int8" for op in calibrated.ops}
+    model = Lowering(calibrated, LoweringConfig(chip="bm1684"), chips.load("bm1684"), modes, {}).run()  # type: ignore[arg-type]
     ops = [op for op in tpu_ops(model) if op.name != "tpu.Cast"]
     assert [op.name for op in ops] == ["tpu.Pool2D", "tpu.MulShift"] and op_name(ops[1]) == "y"
     pooled, final = (uniform_of(op.results[0]) for op in ops)

@@ -235,7 +235,7 @@ def test_comparisons_pass(artefacts: Path):
 def test_machine_equals_flat(artefacts: Path):
     """Not as the report says it, but byte for byte from the two files."""
     flat, machine = tensors(artefacts / "tpu_outputs.npz"), tensors(artefacts / "local_outputs.npz")
-    assert set(flat) - {"image"} <= set(machine) | {"flat"}
+    assert set(flat) - {"image"} <= set(machine) | {"flat_Flatten"}
     upstream = float_upstream(load_model(artefacts / "4_tpu.mlir", context()))
     exact = [n for n in machine if n in flat and flat[n].dtype.kind in "iu" and n not in upstream]
     assert len(exact) == (13 if "int8" in artefacts.parent.name else 0) or len(exact) > 10
@@ -396,7 +396,7 @@ def test_opt_one_pass_to_stdout(int8: Path, capsys: pytest.CaptureFixture[str]):
     capsys.readouterr()
     command("opt", int8 / "1_top.mlir", "-p", "canonicalize")
     out = capsys.readouterr().out
-    assert out.count('"top.Conv"') == 6 and "top.BatchNorm" not in out and 'loc("logits")' in out
+    assert out.count('"top.Conv"') == 6 and "top.BatchNorm" not in out and 'loc("logits_Gemm"("logits"))' in out
 
 
 def test_opt_prints_the_form_that_was_asked_for(tmp_path: Path, int8: Path, capsys: pytest.CaptureFixture[str]):
@@ -442,10 +442,12 @@ def test_resume_from_an_edited_multiplier(tmp_path: Path, int8: Path):
     edited = re.sub(pattern, lambda m: f"{m[1]}{int(m[2]) // 2}{m[3]}", source)
     local = resume(folder, "4_tpu.mlir", edited, "group", "assign", "codegen")
     flat, before = tensors(folder / "4_tpu_outputs.npz"), tensors(int8 / "tpu_outputs.npz")
-    assert not np.array_equal(flat["logits"], before["logits"])
-    assert np.abs(flat["logits"].astype(int) * 2 - before["logits"]).max() <= 2
-    assert np.array_equal(flat["global"], before["global"])
-    assert all(np.array_equal(local[n], flat[n]) for n in ("logits", "logits_float32", "global"))
+    assert not np.array_equal(flat["logits_Gemm"], before["logits_Gemm"])
+    assert np.abs(flat["logits_Gemm"].astype(int) * 2 - before["logits_Gemm"]).max() <= 2
+    assert np.array_equal(flat["global_GlobalAveragePool"], before["global_GlobalAveragePool"])
+    assert all(
+        np.array_equal(local[n], flat[n]) for n in ("logits_Gemm", "logits_Gemm_f32", "global_GlobalAveragePool")
+    )
 
 
 def moved(source: str, op: str, address: int) -> str:
@@ -461,7 +463,8 @@ def test_resume_with_another_address(tmp_path: Path, int8: Path):
     folder = tmp_path / "edited"
     shutil.copytree(int8, folder)
     source = (folder / "5_grouped.mlir").read_text()
-    edited = moved(moved(source, "global", 65536), "store_global", 65536)
+    pooled = "global_GlobalAveragePool"
+    edited = moved(moved(source, pooled, 65536), f"store_{pooled}", 65536)
     local = resume(folder, "5_grouped.mlir", edited, "assign", "codegen")
     before = tensors(int8 / "local_outputs.npz")
     assert_equal(local, {name: before[name] for name in local})
@@ -473,9 +476,11 @@ def test_resume_with_a_wrong_address(tmp_path: Path, int8: Path, capsys: pytest.
     folder = tmp_path / "edited"
     shutil.copytree(int8, folder)
     source = (folder / "5_grouped.mlir").read_text()
-    first = re.search(r'"tpu\.Load"[^\n]*out_addr = (\d+)[^\n]*loc\("load_block_b_norm_filter_int8_merged"\)', source)
+    first = re.search(
+        r'"tpu\.Load"[^\n]*out_addr = (\d+)[^\n]*loc\("load_block_b_conv_Conv_filter_int8_merged"\)', source
+    )
     assert first is not None
-    (folder / "5_grouped.mlir").write_text(moved(source, "stem", int(first[1])))
+    (folder / "5_grouped.mlir").write_text(moved(source, "stem_Relu", int(first[1])))
     command("assign", folder / "5_grouped.mlir")
     statuses = [main(["codegen", str(folder / "6_final.mlir")])]
     statuses.append(main(["simulate", str(folder / "7_model.tpusim"), "--input", str(folder / "inputs.npz")]))
@@ -512,8 +517,8 @@ def test_batch_size_does_not_change_an_image(tmp_path: Path):
     batch = run(RunConfig(model=four, out=tmp_path / "4", table=table, **common))  # type: ignore[arg-type]
     again = run(RunConfig(model=one, out=tmp_path / "1t", table=table, **common))  # type: ignore[arg-type]
     assert first.machine is not None and batch.machine is not None and again.machine is not None
-    whole = batch.machine.run({"x": images[:4]}).tensors["y_float32"]
-    alone = [again.machine.run({"x": images[i : i + 1]}).tensors["y_float32"] for i in range(4)]
+    whole = batch.machine.run({"x": images[:4]}).tensors["y_Gemm_f32"]
+    alone = [again.machine.run({"x": images[i : i + 1]}).tensors["y_Gemm_f32"] for i in range(4)]
     assert np.array_equal(whole, np.concatenate(alone))
 
 
@@ -526,8 +531,8 @@ def test_public_api(int8: Path):
     images = np.load(DIGITS / "calibration.npz")["image"][:4]
     program = tpusim.compile(model, [{"image": image[None]} for image in images])
     sample = {"image": images[:1]}
-    local = tpusim.simulate(program, sample).tensors["logits_float32"]
-    reference = tpusim.infer(model, sample)["logits"]
+    local = tpusim.simulate(program, sample).tensors["logits_Gemm_f32"]
+    reference = tpusim.infer(model, sample)["logits_Gemm"]
     found = tpusim.compare({"logits": local}, {"logits": reference}, "0.95,0.8")
     assert found.passed and found.compared == 1
     assert tpusim.load(int8 / "4_tpu.mlir").state == "TPU_LOWERED"

@@ -7,13 +7,13 @@ import logging
 import numpy as np
 import pytest
 from op_row import network, node
+from plain_names import import_onnx
 from test_logic import ranged
 from test_ops import canonical, table
 
 from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError
-from tpusim.frontend import import_onnx
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import flag, op_name, value_name
 from tpusim.ir.module import Model

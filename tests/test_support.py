@@ -13,6 +13,7 @@ import pytest
 import support_rows
 from end_to_end import DIGITS
 from op_cases import BY_ID, CASES
+from plain_names import import_onnx
 from support_rows import PAGE, ROOT, collect, measure, refusals
 from test_ops import calibrated, canonical, lowered, under_test
 
@@ -24,7 +25,6 @@ from tpusim.fidelity import DECISIONS, SECTIONS, card_of, fidelity_of
 from tpusim.fidelity.page import support_page
 from tpusim.fidelity.spec import EVERYWHERE
 from tpusim.fidelity.support import MODES, Support, lines, load
-from tpusim.frontend import import_onnx
 from tpusim.ir.module import load_model, save_model
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from networks import Network, program_of, randomly_grouped, reordered
 from op_row import network, node, values
+from plain_names import import_onnx
 from streams import lmem
 from test_layer_group import equal
 from test_machine_commands import Bench
@@ -17,7 +18,6 @@ from tpusim import chips
 from tpusim.agreement import compare_local
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import CommandError
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model

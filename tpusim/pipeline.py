@@ -18,15 +18,15 @@ import numpy as np
 
 from tpusim.agreement import compare_local
 from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.calibration.table import CalibrationTable, read_table, write_table
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
-from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import Graph, dequantised, float_upstream, input_specs, quantisation
 from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model, save_model
@@ -165,8 +165,7 @@ def stage_calibrate(a: Artefacts) -> None:
         a.sample = dict(next(samples))
     else:
         a.table, count = calibrate(model, _keeping_first(a, samples), a.config.calibration, a.observer.progress)
-        bins, method = a.config.calibration.bins, a.config.calibration.method
-        write_table(a.config.out / "cali_table", a.table, method=method, samples=count, bins=bins, tune=0)
+        save_table(a.config.out / "cali_table", a.table, a.config.calibration, count, module="2_canonical.mlir")
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
     save_model(a.calibrated, a.config.out / "3_calibrated.mlir", weight_file="canonical_weights.npz")
 
@@ -211,8 +210,9 @@ def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in ONNX Runtime, the top and the tpu module in JAX."""
     save_tensors(a.config.out / "inputs.npz", a.sample)
     reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
-    a.tensors["onnx"] = reference.run(a.sample)
-    a.tensors["top"] = run_flat(need(a.canonical, "the canonical module"), a.sample)
+    top = need(a.canonical, "the canonical module")
+    a.tensors["onnx"] = as_called(top, reference.run(a.sample))
+    a.tensors["top"] = run_flat(top, a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
     for level in ("onnx", "top", "tpu"):
         save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level], about(a, level))

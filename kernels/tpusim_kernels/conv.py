@@ -12,6 +12,7 @@ from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.prim.bytedot import byte_dot
+from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
 
@@ -209,12 +210,25 @@ def conv2d_float(
 
     x (n, ic, h, w), w (oc, ic/groups, kh, kw), b (oc,) or None.
 
-    f32 accumulation in an unspecified order; relu_limit < 0 means no upper limit. Source: numerics 9.1, ONNX Conv.
+    f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. Source:
+    numerics 9.1, ONNX Conv.
     """
     x, w = f32(x), f32(w)
     check_operands(x, w, groups)
-    y = sum_nhwc(_padded_nhwc(x, jnp.float32(0), pads), w, strides, dilations, groups)
+    y = _sum_in_order(_padded_nhwc(x, jnp.float32(0), pads), w, strides, dilations, groups)
     return finished_float(y, b, do_relu, relu_limit)
+
+
+def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
+    """f32 sums in NHWC of a padded NHWC image, term by term over (channel, row, column) of the window."""
+    oc, icg, kh, kw = w.shape
+    views = _taps(x, (kh, kw), strides, dilations)
+    n, oh, ow, _ = views[0].shape
+    windows = jnp.stack(views).reshape(kh * kw, n * oh * ow, groups, icg)
+    right = jnp.transpose(windows, (2, 3, 0, 1)).reshape(groups, icg * kh * kw, n * oh * ow)
+    left = w.reshape(groups, oc // groups, icg * kh * kw)
+    sums = dot_in_order(left, right, convolution_blocks(icg * kh * kw))
+    return jnp.moveaxis(sums.reshape(oc, n, oh, ow), 0, -1)
 
 
 def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) -> Array:

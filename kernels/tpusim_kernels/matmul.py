@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.prim.bytedot import byte_dot
+from tpusim_kernels.prim.inorder import dot_in_order, matmul_blocks
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
 
@@ -36,12 +36,13 @@ def matmul_float(
 
     x (..., M, K), w (..., K, N) with NumPy batch broadcasting, b None, (1,) or (N,).
 
-    The transposes swap the last two axes first. f32 accumulation in an unspecified order. Source: numerics 9.2.
+    The transposes swap the last two axes first. f32 accumulation in upstream's order (`prim.inorder`). Source:
+    numerics 9.2.
     """
     x, w = _operands(f32(x), f32(w), left_transpose, right_transpose)
-    batch = tuple(range(w.ndim - 2))
-    dims = (((x.ndim - 1,), (w.ndim - 2,)), (batch, batch))
-    y = lax.dot_general(x, w, dims, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+    rows = x.shape[:-1]
+    y = dot_in_order(x if w.ndim > 2 else x.reshape(-1, x.shape[-1]), w, matmul_blocks(x.shape[-1]))
+    y = y.reshape(*rows, w.shape[-1])
     if b is not None:
         y = y + along_axis(f32(b), y.ndim, y.ndim - 1)
     return jnp.maximum(y, jnp.float32(0)) if do_relu else y

@@ -96,11 +96,26 @@ def avgpool2d_float(
 ) -> Array:
     """Compute y = (sum over each window) / count in f32; count = the whole window, or its unpadded elements only.
 
-    Source: numerics 9.6, ONNX AveragePool.
+    The window is summed element by element in its order, as upstream's interpreter does. Source: numerics 9.6, ONNX
+    AveragePool.
     """
-    total = _slide(_padded(f32(x), jnp.float32(0), pads), kernel, strides, jnp.add, jnp.sum)
+    total = _sum_in_order(_padded(f32(x), jnp.float32(0), pads), kernel, strides)
     y = divide(total, jnp.asarray(_divisors(x, kernel, strides, pads, count_include_pad), jnp.float32))
     return jnp.maximum(y, jnp.float32(0)) if do_relu else y
+
+
+def _sum_in_order(x: Array, kernel: Extents, strides: Extents) -> Array:
+    """f32 sums of every window of padded `x`, one element after the other, the last axis fastest."""
+    lasts = [(n - k) // s * s for n, k, s in zip(x.shape[2:], kernel, strides, strict=True)]
+    sizes = (*x.shape[:2], *(last + 1 for last in lasts))
+
+    def add(i: Array, total: Array) -> Array:
+        starts = [jnp.asarray(0, i.dtype), jnp.asarray(0, i.dtype), *jnp.unravel_index(i, kernel)]
+        view = lax.dynamic_slice(x, [s.astype(i.dtype) for s in starts], sizes)
+        return total + lax.slice(view, (0,) * x.ndim, view.shape, (1, 1, *strides))
+
+    places = (last // stride + 1 for last, stride in zip(lasts, strides, strict=True))
+    return lax.fori_loop(0, prod(kernel), add, jnp.zeros((*x.shape[:2], *places), x.dtype))
 
 
 @kernel(static=(*WINDOW, "count_include_pad", "do_relu", "out_dtype", "first_round"))

@@ -1,19 +1,22 @@
 """The stage: run samples through the float network, find thresholds, and write them into the module's types."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from warnings import warn
 
 import numpy as np
 
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.statistics import ActivationStatistics
-from tpusim.calibration.table import CalibrationTable, Entry, as_printed, table_name
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_table
 from tpusim.calibration.thresholds import thresholds
+from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, TableWarning
 from tpusim.inference import Graph
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
+from tpusim.ir.names import names_in
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
@@ -27,11 +30,18 @@ class CalibrationConfig:
     """Options of the calibration stage.
 
     method: "kl" or "max" (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
+    tune_samples: how many of them, from the first on, tune the thresholds of "kl" (15.3), 0: they stay as measured.
     """
 
     method: str = "kl"
     bins: int = 2048
     max_samples: int = 0
+    tune_samples: int = 5
+
+    @property
+    def tunes(self) -> bool:
+        """Whether thresholds are tuned: only those of "kl" are, as upstream's."""
+        return self.method == "kl" and self.tune_samples > 0
 
 
 def calibrate(
@@ -48,11 +58,13 @@ def calibrate(
     model.require_state("TOP_F32", stage="calibrate")
     graph = Graph(model, "all")
     statistics = ActivationStatistics(config.bins)
-    count = 0
+    count, first = 0, list[Mapping[str, np.ndarray]]()
     for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result
         origin = origin_of(sample, count)
         require_finite(sample, origin)
         statistics.update(graph(sample), origin)
+        if len(first) < config.tune_samples:
+            first.append(dict(sample))
         if progress is not None:
             progress(count)
     if count == 0:
@@ -60,6 +72,11 @@ def calibrate(
     _warn_of(statistics.notes())
     found = {name: thresholds(seen, config.method, name=name) for name, seen in statistics.tensors.items()}
     entries = {name: as_printed(entry) for name, entry in found.items()}
+    if config.tunes:
+        absmax = {name: statistics.tensors[name].absmax for name in entries}
+        measured = {name: entry.threshold for name, entry in entries.items()}
+        tuned = tuned_thresholds(model, first, measured, absmax)
+        entries = {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
     return CalibrationTable(entries), count
 
 
@@ -68,6 +85,12 @@ def _warn_of(notes: list[str]) -> None:
     if notes:
         more = f"; and {len(notes) - 1} more tensors" if len(notes) > 1 else ""
         warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=3)
+
+
+def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:
+    """Write a measured table under upstream's header; `module` is the file that was measured."""
+    method, tune = (f"['{config.method}']", config.tune_samples) if config.tunes else (config.method, 0)
+    write_table(path, table, method=method, samples=samples, bins=config.bins, tune=tune, module=module)
 
 
 def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = False) -> Model:
@@ -83,7 +106,8 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
         warn(TableWarning(f"calibration table: {note}"), stacklevel=2)
     work = model.clone()
     ops = [op for op in work.ops if isinstance(op, TopOp)]
-    missing = [op_name(op) for op in ops if table_name(op_name(op)) not in table.entries]
+    entries = _entries(ops, table)
+    missing = [op_name(op) for op in ops if op not in entries]
     if missing:
         shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
         raise CalibrationError(
@@ -91,13 +115,28 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
             "calibrate this module again or add the lines"
         )
     for op in ops:
-        low, high = calibrated_limits(op, table.entries[table_name(op_name(op))], asymmetric=asymmetric)
+        low, high = calibrated_limits(op, entries[op], asymmetric=asymmetric)
         if (low, high) != (0.0, 0.0):
             set_type(op.results[0], retyped(op.results[0], CalibratedType.of(low, high)))
     update_function_type(work)
     work.set(state="TOP_CALIBRATED")
     verify(work.module, "after import-calibration-table")
     return work
+
+
+def _entries(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry]:
+    """The entry of each op; one that upstream has not, beside one that moves values only, has that one's."""
+    names = names_in(ops, table.entries)
+    found = {op: table.entries[name] for op in ops if (name := names.get(op)) is not None}
+    for op in ops:
+        source = op.operands[0].owner
+        if op not in found and op.MOVES and isinstance(source, TopOp) and source in found:
+            found[op] = found[source]
+    for op in reversed(ops):
+        user = op.results[0].get_user_of_unique_use()
+        if op not in found and isinstance(user, TopOp) and user.MOVES and user in found:
+            found[op] = found[user]
+    return found
 
 
 def _refuse_blocks(table: CalibrationTable) -> None:

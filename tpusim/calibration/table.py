@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tpusim.errors import ConfigError
+from tpusim.version import __version__
 
 INFINITY_STAND_IN = 6.5e4
 """What `inf` in a table means: about the largest f16."""
@@ -104,16 +105,19 @@ def write_table(
     samples: int,
     bins: int,
     tune: int,
+    module: str = "",
     time: datetime | None = None,
 ) -> None:
     """Write a table as upstream does: header, 7 decimals, other blocks after the INT8 block; the file appears whole.
 
-    `time` is for reproducible files and defaults to now. A fused name (`fused["a", ...]`) is written as its first
-    member.
+    module: the file that was measured, named in the header. time: for reproducible files, by default now. A fused name
+    (`fused["a", ...]`) is written as its first member.
     """
     path = Path(path)
     stamp = time if time is not None else datetime.now()
+    made_by = [f"# mlir version: tpusim {__version__} cali version 1.0", f"# mlir: {module}"] if module else []
     header = [
+        *made_by,
         f"# genetated time: {stamp}",  # upstream's spelling
         f"# quantization threshold calculation method: {method}",
         f"# histogram number: {bins}",

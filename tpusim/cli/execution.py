@@ -26,7 +26,7 @@ from tpusim.cli.options import (
     require_ulps,
     simulator_options,
 )
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.verify.about import About
 from tpusim.verify.npz import load_tensors, save_tensors
 
@@ -43,6 +43,8 @@ class Run:
     """How many calibration samples to use; 0: all."""
     method: Literal["kl", "max"] = "kl"
     """How thresholds are found."""
+    tune_num: int = 5
+    """How many samples tune the thresholds of kl, as upstream; 0: they stay as measured."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
     labels: OptionalPath = None
@@ -73,7 +75,7 @@ class Run:
         config = RunConfig(
             model=self.model,
             lowering=self.lowering.config(),
-            calibration=CalibrationConfig(self.method, max_samples=self.samples),
+            calibration=CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
             layer_group=self.grouping.config(),
             simulator=simulator_options(self.dma, self.seed),
             data=self.data,
@@ -93,6 +95,7 @@ class Run:
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
         require_count("--samples", self.samples, "uses all")
+        require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
         if self.labels is None and self.test_data is not None:
             raise ConfigError(f"--test-data {self.test_data}: needs --labels, the class indices of these samples")
@@ -111,7 +114,7 @@ class Run:
 
 @dataclass
 class Infer:
-    """Run a model flat: an .onnx in ONNX Runtime, any .mlir stage in JAX."""
+    """Run a model flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX."""
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
     input: Path
@@ -137,12 +140,18 @@ class Infer:
         return True
 
     def _onnx(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
-        from tpusim.frontend import OnnxReference
+        from tpusim.canonicalize import canonicalize
+        from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx_file import read_onnx
 
         proto = read_onnx(self.model)
         names = None if self.all_tensors else [o.name for o in proto.graph.output]
-        return OnnxReference(self.model, names, input_shapes=parse_shapes(self.input_shapes)).run(inputs), About("onnx")
+        shapes, about = parse_shapes(self.input_shapes), About("onnx")
+        tensors = OnnxReference(self.model, names, input_shapes=shapes).run(inputs)
+        try:
+            return as_called(canonicalize(import_onnx(self.model, input_shapes=shapes))[0], tensors), about
+        except UnsupportedError:
+            return tensors, about  # no module has names for them
 
     def _module(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
         from tpusim.inference import Graph, quantisation, run

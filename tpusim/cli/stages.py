@@ -74,6 +74,8 @@ class Calibrate:
     """How thresholds are found."""
     asymmetric: bool = False
     """Types carry the measured (min, max), for lowering with zero points."""
+    tune_num: int = 5
+    """How many samples tune the thresholds of kl, as upstream; 0: they stay as measured."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
     out_table: OptionalPath = None
@@ -84,12 +86,13 @@ class Calibrate:
     def execute(self, console: Console) -> bool:
         """Measure (or read) thresholds and put them into the module."""
         from tpusim.calibration.samples import load_samples
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-        from tpusim.calibration.table import read_table, write_table
+        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.calibration.table import read_table
         from tpusim.cli.show import LiveProgress
         from tpusim.inference import input_specs
 
         require_count("--samples", self.samples, "uses all")
+        require_count("--tune-num", self.tune_num, "tunes nothing")
         if self.table is not None and self.out_table is not None:
             raise ConfigError(
                 f"--out-table {self.out_table}: nothing is measured with --table {self.table}; leave one out"
@@ -98,12 +101,12 @@ class Calibrate:
         if self.table is not None:
             table = read_table(self.table)
         else:
-            config = CalibrationConfig(self.method, max_samples=self.samples)
+            config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
             found = load_samples(self.data, input_specs(model), self.samples)
             with LiveProgress(console) as progress, progress.stage("calibrate"):
                 table, count = calibrate(model, found, config, progress.progress)
             path = beside(self.module, "cali_table", self.out_table)
-            write_table(path, table, method=self.method, samples=count, bins=config.bins, tune=0)
+            save_table(path, table, config, count, module=self.module.name)
             console.print(f"wrote {path}", highlight=False)
         return save(
             console,

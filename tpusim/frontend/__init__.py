@@ -1,8 +1,8 @@
 """From ONNX to a top module and its weights.
 
 Input: an ONNX file or ModelProto, and static input shapes where the model leaves them open. Output: a `Model` in state
-TOP_F32: one `top.*` op per ONNX node, named (by location) like the node's first output, so that every tensor can be
-compared with ONNX Runtime's tensor of the same name.
+TOP_F32: one `top.*` op per ONNX node, named as TPU-MLIR names it (`naming.py`), so that its tables and npz files fit;
+the location also keeps the ONNX name, so that every tensor can be compared with ONNX Runtime's (`as_called`).
 
 Constant subgraphs are evaluated, Identity and Dropout vanish, everything else an ONNX node means is said by the
 `from_onnx` of its op class. Whatever tpusim cannot import (ops, attributes, computed shapes) is reported in one error
@@ -11,6 +11,6 @@ for the whole model; nothing is guessed. No fusion happens here (that is `canoni
 """
 
 from tpusim.frontend.importer import import_onnx
-from tpusim.frontend.reference import OnnxReference, onnx_outputs
+from tpusim.frontend.reference import OnnxReference, as_called, onnx_outputs
 
-__all__ = ["OnnxReference", "import_onnx", "onnx_outputs"]
+__all__ = ["OnnxReference", "as_called", "import_onnx", "onnx_outputs"]

@@ -14,6 +14,7 @@ from xdsl.irdl import IRDLOperation
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend.folding import evaluate, foldable
+from tpusim.frontend.naming import Name, Naming
 from tpusim.frontend.onnx_file import (
     DEFAULT_DOMAINS,
     GraphInput,
@@ -27,7 +28,7 @@ from tpusim.frontend.onnx_file import (
     read_onnx,
     reads,
 )
-from tpusim.ir.attrs import name_location, op_name, set_op_name
+from tpusim.ir.attrs import name_location, onnx_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.types import is_tensor, shape_of, tensor
@@ -39,12 +40,16 @@ from tpusim.ops.view import make_view
 
 
 def import_onnx(
-    source: Source, *, input_shapes: Mapping[str, Sequence[int]] | None = None, name: str | None = None
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    name: str | None = None,
+    onnx_names: bool = False,
 ) -> Model:
     """Import an ONNX model (path or ModelProto) as a verified module in state TOP_F32.
 
     input_shapes: static shapes for inputs, by name; they override what the model declares. name: `module.name`, by
-    default the file's stem.
+    default the file's stem. onnx_names: call an op like its ONNX tensor, `y`, not as TPU-MLIR does, `y_Relu`.
     Raises ImportModelError for a file that is no valid ONNX model or inputs that are not static float32, and
     UnsupportedError with one line per node that tpusim cannot import.
     """
@@ -54,7 +59,7 @@ def import_onnx(
     used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
     inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
     check_input_types(inputs, label)
-    importer = Importer(proto, inputs, label)
+    importer = Importer(proto, inputs, label, onnx_names=onnx_names)
     for node in nodes:
         importer.read(node)
     model = importer.finish(name or default_name(source))
@@ -66,11 +71,13 @@ class Importer:
     """One import; implements the ImportContext that `from_onnx` sees.
 
     An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another one
-    (`_aliases`: outputs of Identity and Dropout). A tensor whose node could not be imported gets a stand-in value of
-    the inferred shape where there is one, so that the nodes behind it are checked too.
+    (`_aliases`: outputs of Identity and Dropout; `_dropped` are those behind a Dropout). A tensor whose node could not
+    be imported gets a stand-in value of the inferred shape where there is one, so that the nodes behind it are checked.
     """
 
-    def __init__(self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], label: str) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], label: str, *, onnx_names: bool = False
+    ) -> None:
         self.opset = opset_version(proto)
         self._proto = proto
         self._label = label
@@ -78,8 +85,10 @@ class Importer:
         self._problems = [
             f"initializer '{t.values.name}': sparse tensors are not supported" for t in proto.graph.sparse_initializer
         ]
+        self._naming = Naming(live_nodes(proto.graph), [o.name for o in proto.graph.output], plain=onnx_names)
         self._weights = WeightStore()
         self._aliases: dict[str, str] = {}
+        self._dropped: set[str] = set()
         self._initializers = {t.name: t for t in proto.graph.initializer}
         self._constants: dict[str, np.ndarray] = {}
         self._values: dict[str, SSAValue] = {}
@@ -95,12 +104,16 @@ class Importer:
         argument.name_hint = f"arg{index}"
         argument.location = name_location(name)
         op = TopInput.create(operands=[argument], result_types=[argument.type])
-        self._append(op, name)
-        self._values[name] = op.output
-
-    def _append(self, op: Operation, name: str) -> None:
         set_op_name(op, name)
         self._block.add_op(op)
+        self._values[name] = op.output
+
+    def _append(self, op: Operation, tensor: str) -> None:
+        self._call(op, self._naming.of(tensor))
+        self._block.add_op(op)
+
+    def _call(self, op: Operation, name: Name) -> None:
+        set_op_name(op, name.text, name.onnx)
 
     # ------------------------------------------------------------------------------------------------- ImportContext
 
@@ -193,6 +206,8 @@ class Importer:
         elif node.op_type != "Identity":
             return False
         self._aliases[node.output[0]] = source
+        if node.op_type == "Dropout" or node.input[0] in self._dropped:
+            self._dropped.add(node.output[0])
         return True
 
     def _require_inference(self, node: onnx.NodeProto) -> None:
@@ -330,9 +345,10 @@ class Importer:
                 continue
             value = self._values[self._resolve(name)]
             owner = value.owner
-            if isinstance(owner, Operation) and not isinstance(owner, TopInput) and op_name(owner) not in outputs:
-                set_op_name(owner, name)
-            if not isinstance(owner, Operation) or op_name(owner) == name:  # else it stands in for a refused node
+            if isinstance(owner, Operation) and not isinstance(owner, TopInput) and onnx_name(owner) not in outputs:
+                dropped = name in self._dropped
+                self._call(owner, self._naming.returned_as(onnx_name(owner), name, through_dropout=dropped))
+            if not isinstance(owner, Operation) or onnx_name(owner) == name:  # else it stands in for a refused node
                 yield value
             else:
                 self._append(copy := make_view(value), name)

@@ -1,4 +1,4 @@
-"""ONNX Runtime as the reference: every tensor of the original model by its ONNX name."""
+"""ONNX Runtime as the reference: every tensor of the original model, by ONNX name or as a module calls it."""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,8 @@ from tpusim.frontend.onnx_file import (
     save_external,
 )
 from tpusim.frontend.session import Session
+from tpusim.ir.attrs import onnx_name, op_name
+from tpusim.ir.module import Model
 
 
 class OnnxReference:
@@ -89,6 +91,16 @@ class OnnxReference:
             return self._session.run(self._names, feeds)
         except ImportModelError as error:
             raise ImportModelError(f"model '{self._label}': {error}") from error
+
+
+def as_called(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Tensors by ONNX name -> the same under the names of the module's ops that equal them.
+
+    A tensor that the module does not have (a Conv before its batch norm) keeps its ONNX name.
+    """
+    names = {onnx_name(op): op_name(op) for op in model.ops}
+    called = {names[tensor]: array for tensor, array in tensors.items() if tensor in names}
+    return {name: array for name, array in tensors.items() if name not in names and name not in called} | called
 
 
 def onnx_outputs(

@@ -1,4 +1,4 @@
-"""Attributes as plain Python values, op names as locations, and `#tpu.lg`, the group information of one op."""
+"""Attributes as plain Python values, op names (and the ONNX tensors they stand for) as locations, and `#tpu.lg`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -57,14 +57,26 @@ def op_name(op: Operation) -> str:
     return location.desc.data if isinstance(location, NameLoc) else ""
 
 
-def set_op_name(op: Operation, name: str) -> None:
-    """Give the op its network name as a location."""
-    op.location = name_location(name)
+def onnx_name(op: Operation) -> str:
+    """The ONNX tensor that the op's result equals: `y` of `loc("y_Relu"("y"))`; without an inner location its name."""
+    location = op.location
+    inner = location.location if isinstance(location, NameLoc) else None
+    return inner.desc.data if isinstance(inner, NameLoc) else op_name(op)
 
 
-def name_location(name: str) -> NameLoc:
-    """`loc("name")`."""
-    return NameLoc(StringAttr(name), NoneAttr())
+def set_op_name(op: Operation, name: str, onnx: str = "") -> None:
+    """Give the op its network name as a location, and the ONNX tensor it equals if that is called otherwise."""
+    op.location = name_location(name, onnx)
+
+
+def copy_name(op: Operation, source: Operation) -> None:
+    """Call an op like the one whose value it gives now."""
+    op.location = source.location
+
+
+def name_location(name: str, onnx: str = "") -> NameLoc:
+    """`loc("name")`, or `loc("name"("onnx"))`."""
+    return NameLoc(StringAttr(name), name_location(onnx) if onnx else NoneAttr())
 
 
 def value_name(value: SSAValue) -> str:

@@ -18,6 +18,7 @@ from tpusim.chips import ChipSpec, available, define, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.ir.attrs import op_name, set_op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.names import names_in
 from tpusim.ir.text import verify
 from tpusim.ir.types import (
     UniformType,
@@ -204,8 +205,7 @@ class Lowering:
         if element_of(value) == element:
             return value
         if (value, element) not in self._casts:
-            kind = storage_dtype(element).name
-            name = "_".join(p for p in (value_name(value), user, kind) if p)
+            name = f"{value_name(value)}{user}_{_type_word(storage_dtype(element))}"  # as upstream calls it
             self._casts[value, element] = self.build(TpuCast, [value], {}, element, shape_of(value), name)
         return self._casts[value, element]
 
@@ -332,14 +332,21 @@ class Lowering:
         return model
 
 
-def op_modes(model: Model, default: NumberMode, table: Mapping[str, NumberMode]) -> dict[Operation, NumberMode]:
-    """The mode of every op. Raises ConfigError for names of the table that no op has."""
-    ops = {op_name(op): op for op in model.ops if isinstance(op, TopOp)}
-    unknown = sorted(set(table) - set(ops))
+def listed_modes(model: Model, table: Mapping[str, NumberMode]) -> dict[TopOp, NumberMode]:
+    """The mode of every op of the table. Raises ConfigError for names that no op has."""
+    names = names_in((op for op in model.ops if isinstance(op, TopOp)), table)
+    unknown = sorted(set(table) - set(names.values()))
     if unknown:
         shown = ", ".join(unknown[:8]) + (" ..." if len(unknown) > 8 else "")
         raise ConfigError(f"quantisation table: no op is called {shown}; names are those of the canonical module")
-    return {op: table.get(name, default) for name, op in ops.items()}
+    return {op: table[name] for op, name in names.items()}
+
+
+def _type_word(dtype: np.dtype[Any]) -> str:
+    """`ui8`, `si32`, `f32`, `bf16`: a storage type in the name of a cast."""
+    if dtype.kind in "iu":
+        return f"{'ui' if dtype.kind == 'u' else 'si'}{dtype.itemsize * 8}"
+    return dtype.name.replace("float", "f")
 
 
 def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
@@ -357,7 +364,8 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
     table = {} if config.qtable is None else read_qtable(config.qtable)
-    modes = op_modes(work, config.mode, table_for_chip(table, chip))
+    listed = listed_modes(work, table_for_chip(table, chip))
+    modes: dict[Operation, NumberMode] = {op: listed.get(op, config.mode) for op in work.ops if isinstance(op, TopOp)}
     integers = "int8" in modes.values()
     states = ("TOP_CALIBRATED",) if integers else ("TOP_F32", "TOP_CALIBRATED")
     model.require_state(*states, stage="lower")
@@ -365,8 +373,8 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     if integers and chip.symmetric_ranges:
         make_symmetric(work)
     if integers:
-        marks = {op: why for op, why in float_marks(work).items() if op_name(op) not in table and modes[op] == "int8"}
-        propagate(work, chip, {op for op, mode in modes.items() if op_name(op) in table and mode in ("f32", "f16")})
+        marks = {op: why for op, why in float_marks(work).items() if op not in listed and modes[op] == "int8"}
+        propagate(work, chip, {op for op, mode in listed.items() if mode in ("f32", "f16")})
     stage = Lowering(work, config, chip, modes, marks)
     lowered = stage.run()
     verify(lowered.module, "after lowering")

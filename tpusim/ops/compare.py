@@ -19,7 +19,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import flag, float_attr, op_name, set_op_name, text, value_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, op_name, text, value_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -293,7 +293,7 @@ class CompareToCompareConst(RewritePattern):
                     "inversed": flag(not index),
                 },
             )  # fmt: skip
-            set_op_name(new, op_name(op))
+            copy_name(new, op)
             rewriter.replace(op, new)
             return
 
@@ -314,7 +314,7 @@ class FuseNotEqual(RewritePattern):
             operands=first.operands, result_types=[op.output.type],
             attributes={**first.attributes, "mode": text("NotEqual")},
         )  # fmt: skip
-        set_op_name(new, op_name(op))
+        copy_name(new, op)
         rewriter.replace(op, new)
         if prod(shape_of(first.output)) and first.output.first_use is None:
             rewriter.erase(first)

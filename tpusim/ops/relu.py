@@ -12,7 +12,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, float_attr, int_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -219,7 +219,7 @@ class TopFuseRelu(RewritePattern):
             return
         attributes = relu_attributes(True, limit)
         producer.attributes |= {k: v for k, v in attributes.items() if k in _attribute_names(producer)}
-        set_op_name(producer, op_name(op))
+        copy_name(producer, op)
         rewriter.replace(op, [], [producer.results[0]])
         rewriter.notify_op_modified(producer)
 
@@ -245,7 +245,7 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
             set_op_name(relu, _unique(name, taken))
             rewriter.insert(relu, InsertPoint.before(concat))
             concat.operands[index] = relu.output
-        set_op_name(concat, op_name(op))
+        copy_name(concat, op)
         rewriter.replace(op, [], [concat.results[0]])
         rewriter.notify_op_modified(concat)
 

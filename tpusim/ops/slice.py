@@ -14,7 +14,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -406,12 +406,12 @@ class TopGatherToSlice(RewritePattern):
             attributes={"offset": ints_attr(starts), "steps": ints_attr(steps), "ends": ints_attr(ends)},
         )  # fmt: skip
         if indices.ndim == 1:
-            set_op_name(cut, op_name(op))
+            copy_name(cut, op)
             rewriter.replace(op, cut)
             return
         squeeze = TopSqueeze.create(
             operands=[cut.output], result_types=[op.output.type], attributes={"axes": ints_attr([axis])}
         )
         set_op_name(cut, op_name(op) + "_slice")
-        set_op_name(squeeze, op_name(op))
+        copy_name(squeeze, op)
         rewriter.replace(op, [cut, squeeze])

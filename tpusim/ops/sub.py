@@ -15,7 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -329,5 +329,5 @@ class DivToMul(RewritePattern):
             result_types=[op.results[0].type],
             attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
         )
-        set_op_name(new, op_name(op))
+        copy_name(new, op)
         rewriter.replace(op, new)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import op_name, set_op_name, text
+from tpusim.ir.attrs import copy_name, text
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import OpT
@@ -21,7 +21,7 @@ def _replace(op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, **
     new = cls.create(
         operands=[x], result_types=[op.results[0].type], attributes={k: text(v) for k, v in attributes.items()}
     )
-    set_op_name(new, op_name(op))
+    copy_name(new, op)
     rewriter.replace(op, new)
 
 

@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import flag, float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
@@ -269,7 +269,7 @@ class ToConst(RewritePattern):
         attributes = {"const_val": float_attr(number), **relu_attributes(relu_of(op), relu_limit_of(op))}
         attributes |= self.TO.order(reverse)
         new = self.TO.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
-        set_op_name(new, op_name(op))
+        copy_name(new, op)
         rewriter.replace(op, new)
 
 

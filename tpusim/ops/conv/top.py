@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
@@ -184,7 +184,7 @@ class ReshapeBehindChannelOp(RewritePattern):
             operands=[moved.results[0]], result_types=[op.results[0].type], attributes=dict(view.attributes)
         )
         set_op_name(moved, op_name(op) + "_2d")
-        set_op_name(last, op_name(op))
+        copy_name(last, op)
         rewriter.replace(op, [moved, last])
         rewriter.erase(view)
 

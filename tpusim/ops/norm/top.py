@@ -15,7 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import flag, float_attr, int_attr, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints_attr, op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
@@ -244,7 +244,7 @@ class WeightPattern(RewritePattern):
             result_types=[op.results[0].type],
             attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
         )
-        set_op_name(new, name)
+        copy_name(new, op)
         rewriter.replace(op, new)
 
 
@@ -372,6 +372,6 @@ def _absorbs(op: Operation) -> bool:
 def _take_over(op: Operation, scale: TopScale, rewriter: PatternRewriter) -> None:
     """Let `op` stand for the Scale behind it: its name and its relu."""
     op.attributes |= relu_attributes(relu_of(scale), relu_limit_of(scale))
-    set_op_name(op, op_name(scale))
+    copy_name(op, scale)
     rewriter.replace(scale, [], [op.results[0]])
     rewriter.notify_op_modified(op)

@@ -1,0 +1,120 @@
+"""Tuning: every threshold is moved towards the absolute maximum where an op that reads it then loses less.
+
+Source: numerics.md 15.3 (upstream `simple_tunner.py`; default `--tune_num 5`). Ops are visited in program order. For
+each operand that no op before has tuned (the first operand, if all are), STEPS + 1 thresholds from the measured one to
+the absolute maximum are tried: the op runs on its float operands, all of them rounded to INT8 by that one threshold,
+with weights rounded to INT8 too, and the mean distance of its result over the samples decides; the first of the best
+wins. A tensor that is tuned twice keeps the larger threshold. Upstream's arithmetic is kept: f32 arrays, f64 steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tpusim.inference import Graph
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopInput, TopWeight
+
+STEPS = 21
+LEAST_GAIN = 0.01
+"""A threshold that is nearer to the absolute maximum is left alone."""
+Tensors = Mapping[str, np.ndarray]
+
+
+def tuned_thresholds(
+    model: Model, samples: Sequence[Tensors], measured: Mapping[str, float], absmax: Mapping[str, float]
+) -> dict[str, float]:
+    """The thresholds by tensor name after tuning.
+
+    model: state TOP_F32; samples: network inputs; measured: thresholds as printed in a table; absmax: the largest
+    absolute values, f32.
+    """
+    tuner = _Tuner(model, samples)
+    found = dict(measured)
+    done: set[SSAValue] = set()
+    for op in model.ops:
+        if not isinstance(op, TopOp) or isinstance(op, TopInput):
+            continue
+        operands = list(dict.fromkeys(v for v in op.operands if isinstance(v.owner, TopOp)))
+        for value in [v for v in operands if v not in done] or operands[:1]:
+            name = _name(value)
+            best = tuner.best(op, measured[name], absmax[name])
+            found[name] = max(found[name], best)
+            done.add(value)
+    return found
+
+
+class _Tuner:
+    """Float tensors of the samples, and weights as INT8 would store them."""
+
+    def __init__(self, model: Model, samples: Sequence[Tensors]) -> None:
+        graph = Graph(model, "all")
+        self._floats = [graph(sample) for sample in samples]
+        weights = {op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)}
+        biases = {v for op in model.ops if op.name in WEIGHTED for v in op.operands[2:3]}
+        self._weights = {v: w if v in biases else _rounded_weight(w) for v, w in weights.items()}
+
+    def best(self, op: TopOp, threshold: float, absmax: float) -> float:
+        """The threshold of an op's operands that changes its result least."""
+        step = (absmax - threshold) / STEPS
+        if step <= 0 or absmax - threshold <= LEAST_GAIN:
+            return threshold
+        candidates = [threshold + step * i for i in range(STEPS + 1)]
+        distances = [self._distance(op, candidate) for candidate in candidates]
+        best = 0
+        for i, distance in enumerate(distances):
+            best = i if distance < distances[best] else best
+        return candidates[best]
+
+    def _distance(self, op: TopOp, threshold: float) -> float:
+        total = 0.0
+        for floats in self._floats:
+            wanted = floats[op_name(op)]
+            found = np.asarray(self._run(op, floats, threshold))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                total += np.linalg.norm((wanted - found).ravel()) / np.linalg.norm(wanted.ravel(), ord=1)
+        return float(total / len(self._floats))
+
+    def _run(self, op: TopOp, floats: Tensors, threshold: float) -> Any:
+        operands = [self._operand(value, floats, threshold) for value in op.operands]
+        with jax.enable_x64(True):
+            return op.inference(operands)[0]
+
+    def _operand(self, value: SSAValue, floats: Tensors, threshold: float) -> Any:
+        owner = value.owner
+        if isinstance(owner, TopOp):
+            return _rounded(floats[op_name(owner)], threshold)
+        return self._weights.get(value)
+
+
+WEIGHTED = ("top.Conv", "top.MatMul")
+"""Ops whose third operand is a bias, which keeps its precision."""
+
+
+def _rounded(values: np.ndarray, threshold: float) -> np.ndarray:
+    """Values as INT8 gives them back at a threshold: half to even, -128 to 127; integers and masks stay."""
+    if values.dtype != np.float32:
+        return values
+    scale = np.float32(127.0 / threshold)
+    return np.clip(np.round(values * scale), np.float32(-128), np.float32(127)) / scale
+
+
+def _rounded_weight(values: np.ndarray) -> np.ndarray:
+    """A weight as INT8 gives it back with one scale for all of it: half away from zero, in f32."""
+    if values.dtype != np.float32 or not values.any():
+        return values
+    largest = np.abs(values).max()
+    scaled = values * np.float32(127) / largest
+    whole = np.copysign(np.floor(np.abs(scaled) + np.float32(0.5)), scaled)
+    return whole * largest / np.float32(127)
+
+
+def _name(value: SSAValue) -> str:
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    return op_name(owner)
