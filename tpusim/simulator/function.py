@@ -37,9 +37,11 @@ def softmax(command: Fn, operands: Operands) -> np.ndarray:
     shifted = (x - x.max(axis=axis, keepdims=True)) * np.float32(command.params.get("beta", 1.0))
     powers = _exponential(shifted)
     total = powers.sum(axis=axis, keepdims=True, dtype=np.float64).astype(np.float32)
-    if command.params.get("log", False):
-        return shifted - np.log(total.astype(np.float64)).astype(np.float32)
-    return powers / total
+    quotient = powers / total
+    if not command.params.get("log", False):
+        return quotient
+    with np.errstate(divide="ignore"):  # a quotient that underflowed: minus infinity
+        return np.log(quotient.astype(np.float64)).astype(np.float32)
 
 
 def softmax_int(command: Fn, operands: Operands) -> np.ndarray:
