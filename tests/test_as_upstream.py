@@ -16,7 +16,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
-from tpusim.ir.attrs import ints, op_name
+from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
 from tpusim.lowering import LoweringConfig, lower
@@ -87,3 +87,34 @@ def scale_of(tpu: Model, name: str) -> float:
     uniform = uniform_of(value)
     assert uniform is not None
     return uniform.scale.data
+
+
+# -------------------------------------------------------------------------------------------------- constant operands
+
+
+def stored(tpu: Model, op: Operation, operand: int) -> list[int]:
+    return np.asarray(tpu.weights[value_name(op.operands[operand])]).reshape(-1).tolist()
+
+
+def with_constant(op: str, chip: str) -> tuple[Model, Operation]:
+    """An op of x and a constant whose largest magnitude is twice others'."""
+    constant = np.float32([0.65, 1.3, -0.65, 0.3]).reshape(1, 4, 1, 1) + np.zeros((1, 4, 3, 3), np.float32)
+    top = network_of([node(op, "x c")], {"c": constant})
+    tpu = tpu_of(top, {"x": (-1.7123457, 1.7123457), "y": (-2.6123457, 2.6123457)}, chip)
+    return tpu, named(tpu.ops, f"tpu.{op}")
+
+
+@pytest.mark.parametrize(("op", "chip", "half"), [
+    ("Mul", "bm1684x", 63), ("Mul", "bm1684", 63), ("Add", "bm1684x", 64), ("Add", "bm1684", 64), ("Sub", "bm1684", 63),
+])  # fmt: skip
+def test_constants_of_half_the_largest(op: str, chip: str, half: int) -> None:
+    """The scale is a quotient in f32 for Mul and Sub, in f64 for Add."""
+    tpu, lowered_op = with_constant(op, chip)
+    assert stored(tpu, lowered_op, 1)[::9] == [half, 127, -half, 29]
+
+
+def test_a_ratio_above_127_saturates_the_multiplier_of_bm1684() -> None:
+    top = network_of([node("Add", "x z")], inputs={"x": (1, 4, 3, 3), "z": (1, 4, 3, 3)})
+    ranges = {"x": (-1.7123457, 1.7123457), "z": (-1.1, 1.1), "y": (-0.0112345, 0.0112345)}
+    add = named(tpu_of(top, ranges, "bm1684").ops, "tpu.Add")
+    assert (ints(add.attributes["multipliers"]), ints(add.attributes["rshifts"])) == ((127, 98), (0, 0))

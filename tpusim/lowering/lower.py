@@ -30,6 +30,7 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering.chip_forms import rewrite_for_chip
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
@@ -354,6 +355,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         able = ", ".join(name for name in available() if load(name).asymmetric)
         raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
+    rewrite_for_chip(work, chip)
     table = {} if config.qtable is None else read_qtable(config.qtable)
     modes = op_modes(work, config.mode, table_for_chip(table, chip))
     integers = "int8" in modes.values()

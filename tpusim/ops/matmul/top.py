@@ -15,7 +15,7 @@ from tpusim_kernels.prim.multiplier import (
     cv18xx_quantize_bias,
     cv18xx_quantize_filter,
 )
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -320,7 +320,7 @@ def _lower_shift(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValu
     assert x is not None and y is not None and w is not None  # held by _why_not_int8
     r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
     r, int_bias = shift_and_bias(r, _bias(op, ctx, shape_of(op.output)[-1]), y.scale)
-    stored = saturate_np(round_half_away(w.astype(np.float64) * 2.0**r * x.scale / y.scale), "int8")
+    stored = saturate_np(round_half_away(narrow_product(w, 2.0**r * x.scale / y.scale)), "int8")
     operands = [
         ctx.operand(op.input, "int8", op),
         ctx.weight(value_name(op.right) + "_int8", stored),
