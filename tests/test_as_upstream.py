@@ -16,11 +16,12 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
+from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
 from tpusim.lowering import LoweringConfig, lower
-from tpusim.ops.base import TpuOp
+from tpusim.ops.base import TopOp, TpuOp
 
 Array = np.ndarray
 Shapes = dict[str, tuple[int, ...]]
@@ -118,3 +119,55 @@ def test_a_ratio_above_127_saturates_the_multiplier_of_bm1684() -> None:
     ranges = {"x": (-1.7123457, 1.7123457), "z": (-1.1, 1.1), "y": (-0.0112345, 0.0112345)}
     add = named(tpu_of(top, ranges, "bm1684").ops, "tpu.Add")
     assert (ints(add.attributes["multipliers"]), ints(add.attributes["rshifts"])) == ((127, 98), (0, 0))
+
+
+# ------------------------------------------------------------------------------------------ types and ranges
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((8, 64), "!quant"), ((8, 1, 64), "!quant"), ((1, 8, 64), "f32")])
+def test_bm1684_multiplies_integers_in_two_axes(shape: tuple[int, ...], kind: str) -> None:
+    weight = np.random.default_rng(4).standard_normal((64, 32)).astype(np.float32)
+    top = network_of([node("MatMul", "x w")], {"w": weight}, {"x": shape})
+    product = named(tpu_of(top, {"x": (-1.1, 1.1), "y": (-3.3, 3.3)}, "bm1684").ops, "tpu.MatMul")
+    assert str(element_of(product.results[0])).startswith(kind)
+
+
+def test_a_negative_slope_on_cv18xx_negates_the_multiplier() -> None:
+    top = network_of([node("LeakyRelu", "x", alpha=-0.3)])
+    op = named(tpu_of(top, {"x": (-1.1, 1.1234567), "y": (-0.3, 0.9)}, "cv183x").ops, "tpu.LeakyRelu")
+    pairs = ("multiplier", "rshift", "multiplier_neg", "rshift_neg")
+    assert [op.attributes[k].value.data for k in pairs] == [1, 0, -76, 8]  # type: ignore[attr-defined]
+
+
+def test_branches_take_a_range_that_a_constant_widened() -> None:
+    """The branch in +-1.5 is stored in steps of 100/127, as coarse as that is."""
+    nodes = [node("Add", "x x", "h"), node("Greater", "x t", "c"), node("Where", "c k h")]
+    top = network_of(nodes, {"t": np.float32(0.2), "k": np.float32(100)})
+    ranges = {"x": (-1.0, 1.0), "h": (-1.5, 1.5), "c": (0.0, 1.0), "y": (-1.5, 1.6)}
+    tpu = tpu_of(top, ranges)
+    assert scale_of(tpu, "h") == scale_of(tpu, "y") == 100 / 127
+
+
+def test_a_linear_pointwise_convolution_goes_into_the_one_behind_it() -> None:
+    rng = np.random.default_rng(5)
+    shapes = {"v": (24, 4, 1, 1), "c": (24,), "w": (8, 24, 2, 2), "b": (8,)}
+    constants = {k: rng.standard_normal(shape).astype(np.float32) for k, shape in shapes.items()}
+    nodes = [node("Conv", "x v c", "h"), node("Conv", "h w b")]
+    reference, merged = import_onnx(network(nodes, constants)(IMAGE)), network_of(nodes, constants)
+    assert [op.name for op in merged.ops if isinstance(op, TopOp) and op.operands] == ["top.Input", "top.Conv"]
+    x = {"x": rng.standard_normal(IMAGE["x"]).astype(np.float32)}
+    np.testing.assert_allclose(run(merged, x)["y"], run(reference, x)["y"], rtol=1e-5, atol=1e-5)
+    total = np.float32(0)
+    for d in range(24):  # in order, in f32
+        total += constants["w"][3, d, 1, 0] * constants["v"][d, 2, 0, 0]
+    assert merged.weights["y_merged_filter"][3, 2, 1, 0] == total
+
+
+def test_the_input_of_cv18xx_is_quantised_by_a_reciprocal_in_f32() -> None:
+    """f32(1)/f32(s), as upstream's CPU op has it; f32(1/s) gives -124, -122, -121 and -119."""
+    filter = np.ones((4, 4, 1, 1), np.float32)
+    top = network_of([node("Conv", "x w")], {"w": filter})
+    tpu = tpu_of(top, {"x": (-1.0920263, 1.0920263), "y": (-0.6, 0.6)}, "cv183x")
+    values = np.float32([-1.0705296993255615, -1.0533324480056763, -1.0447337627410889, -1.0275365114212036])
+    found = run(tpu, {"x": np.repeat(values, 9).reshape(1, 4, 3, 3)})["x_y_int8"]
+    assert np.asarray(found).reshape(-1)[::9].tolist() == [-125, -123, -122, -120]

@@ -196,6 +196,10 @@ class Lowering:
             return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), op_name(user))
         return self._cast(lowered, FLOAT_TYPES[mode], op_name(user))
 
+    def stored(self, value: SSAValue) -> SSAValue | None:
+        """The lowered value, None for a constant."""
+        return self._lowered.get(value)
+
     def stored_indices(self, value: SSAValue) -> SSAValue | None:
         """The lowered value if it is stored as plain integers."""
         lowered = self._lowered.get(value)

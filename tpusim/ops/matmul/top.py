@@ -130,7 +130,8 @@ class TopMatMul(TopOp):
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
         computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None
-        narrow = computed or (mode == "f16" and ctx.chip.f16_bias_rounded)  # numerics.md 9.2: F16 rounds the bias too
+        rounded = ctx.chip.bias_rounded and not ctx.chip.bf16_unit and mode != "f32"  # numerics.md 9.2
+        narrow = computed or rounded
         bias_mode = mode if narrow else "f32"
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
@@ -144,8 +145,10 @@ class TopMatMul(TopOp):
         if not is_none(self.bias) and ctx.array(self.bias) is None:
             return "the bias is not constant"
         batch = prod(shape_of(self.right)[:-2])
-        if ctx.chip.requant == "shift" and (right is None or batch > 1):
-            return f"{ctx.chip.name} multiplies integers by one constant matrix only (numerics.md 5.4)"
+        if ctx.chip.requant == "shift" and (right is None or batch > 1 or not self._fully_connected):
+            return (
+                f"{ctx.chip.name} multiplies integers by one constant matrix of K rows, in two axes (numerics.md 9.0)"
+            )
         if ctx.chip.requant == "qdm" and right is None:
             return "the product of two activations is computed in float (numerics.md 9.0)"
         if right is not None:
@@ -156,6 +159,12 @@ class TopMatMul(TopOp):
         if ctx.asymmetric:
             return "the product of two asymmetric activations is computed in float (numerics.md 9.0)"
         return None
+
+    @property
+    def _fully_connected(self) -> bool:
+        """Whether the first axis holds all rows of the left operand, and the right one is K x N."""
+        *rows, depth = shape_of(self.input)
+        return rows[:1] == [prod(rows)] and shape_of(self.right)[0] == depth
 
     def build_tpu(
         self,
