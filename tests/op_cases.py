@@ -216,11 +216,12 @@ def mul_cases() -> list[OpCase]:
 def norm_cases() -> list[OpCase]:
     norm = node("BatchNormalization", f"x {NORM}", epsilon=1e-3)
     hidden = node("BatchNormalization", f"x {NORM}", "n")
+    scale = "tpu.Scale|tpu.Conv2D"
     return [
-        element_wise("bn-alone", [norm], {"x": image(SMALL)}, "tpu.Scale", constants=batch_norm(5), tolerance=SUMS),
-        element_wise("bn-wide", [norm], {"x": image(WIDE)}, "tpu.Scale", constants=batch_norm(70), tolerance=SUMS,
+        element_wise("bn-alone", [norm], {"x": image(SMALL)}, scale, constants=batch_norm(5), tolerance=SUMS),
+        element_wise("bn-wide", [norm], {"x": image(WIDE)}, scale, constants=batch_norm(70), tolerance=SUMS,
                      steps={"bm1684": 1.4}),  # products above 16 bits are clamped there
-        element_wise("bn-relu", [hidden, node("Relu", "n")], {"x": image(SMALL)}, "tpu.Scale",
+        element_wise("bn-relu", [hidden, node("Relu", "n")], {"x": image(SMALL)}, scale,
                      constants=batch_norm(5), tolerance=SUMS),
         element_wise("bn-2d", [norm], {"x": (BATCH, 48)}, "tpu.Scale", constants=batch_norm(48), tolerance=SUMS,
                      axes="n"),

@@ -65,24 +65,14 @@ def _divisors(x: Array, kernel: Extents, strides: Extents, pads: Extents, count_
 
 
 @kernel(static=(*WINDOW, "do_relu"))
-def maxpool2d(
-    x: Array,
-    pad_value: ArrayLike | None = None,
-    *,
-    kernel: Extents,
-    strides: Extents,
-    pads: Extents,
-    do_relu: bool = False,
-) -> Array:
+def maxpool2d(x: Array, *, kernel: Extents, strides: Extents, pads: Extents, do_relu: bool = False) -> Array:
     """Compute y = max over each window, any dtype; with `do_relu`, then max(y, 0).
 
-    Padded elements never win (DN-17); with `pad_value`, the zero point of an asymmetric tensor, they are that value.
-    The output has the dtype (and, in INT8, the scale) of the input. Source: numerics 9.6, ONNX MaxPool.
+    Padded elements never win (DN-17), whatever the zero point. The output has the dtype (and, in INT8, the scale) of
+    the input. Source: numerics 9.6, ONNX MaxPool.
     """
     x = jnp.asarray(x)
-    if pad_value is not None:
-        padding = lax.convert_element_type(pad_value, x.dtype)
-    elif jnp.issubdtype(x.dtype, jnp.floating):
+    if jnp.issubdtype(x.dtype, jnp.floating):
         padding = jnp.asarray(-jnp.inf, x.dtype)
     else:
         padding = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)

@@ -19,14 +19,14 @@ def softmax_float(x: Array, *, axis: int, log: bool = False, beta: float = 1.0) 
 
     Source: numerics 11.1, ONNX Softmax and LogSoftmax.
 
-    The log form is d - log(sum exp(d)): the logarithm of the quotient, without its underflow to minus infinity.
+    The log form is the logarithm of the quotient, minus infinity where that underflows, as upstream.
     """
     x = f32(x)
     d = x - jnp.max(x, axis=axis, keepdims=True)
     d = d if beta == 1.0 else d * jnp.float32(beta)
     e = jnp.exp(d)
-    total = jnp.sum(e, axis=axis, keepdims=True)
-    return d - jnp.log(total) if log else divide(e, total)
+    quotient = divide(e, jnp.sum(e, axis=axis, keepdims=True))
+    return jnp.log(quotient) if log else quotient
 
 
 @kernel(static=("axis", "out_dtype"))

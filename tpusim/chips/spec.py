@@ -143,7 +143,7 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether GroupNorm has a local form (layer_group.md 2: not in the 1690 family)."""
     whole_axes_local: bool = True
     """Whether MatMul, Softmax and LayerNorm have local forms (layer_group.md 2: not on CV18xx)."""
-    f16_bias_rounded: bool = True
+    bias_rounded: bool = True
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
     int16_outputs: bool = False
     """Whether integer products in front of an op in float have 16-bit results (numerics.md 2.2, 3.4)."""

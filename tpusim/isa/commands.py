@@ -174,7 +174,7 @@ class Depthwise(Command, frozen=True, tag="depthwise"):
 class Pool(Command, frozen=True, tag="pool"):
     """Max or average pooling (PorD).
 
-    max: padding never wins (DN-17); of integers with a zero point it is `pad_value`, when that is not 0.
+    max: padding never wins (DN-17).
     avg: f32: sum/count; integers: v = round-half-away(sum*kh*kw/count), then requant (numerics.md 9.6); count excludes
     padding unless count_include_pad. With scale > 0 (zero points):
     sat(round-half-away(sum*kh*kw/count * scale + offset)) in double, padded with `pad_value`, relu at `zero_point`.

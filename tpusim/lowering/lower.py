@@ -31,6 +31,7 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering.chip_forms import rewrite_for_chip
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
@@ -195,6 +196,10 @@ class Lowering:
         if mode == "int8":
             return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), op_name(user))
         return self._cast(lowered, FLOAT_TYPES[mode], op_name(user))
+
+    def stored(self, value: SSAValue) -> SSAValue | None:
+        """The lowered value, None for a constant."""
+        return self._lowered.get(value)
 
     def stored_indices(self, value: SSAValue) -> SSAValue | None:
         """The lowered value if it is stored as plain integers."""
@@ -363,6 +368,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         able = ", ".join(name for name in available() if load(name).asymmetric)
         raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
+    rewrite_for_chip(work, chip)
     table = {} if config.qtable is None else read_qtable(config.qtable)
     listed = listed_modes(work, table_for_chip(table, chip))
     modes: dict[Operation, NumberMode] = {op: listed.get(op, config.mode) for op in work.ops if isinstance(op, TopOp)}

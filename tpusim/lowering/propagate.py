@@ -27,7 +27,6 @@ class Propagation:
         self.chip = chip
         self._in_float = in_float
         self._given: dict[SSAValue, TopOp] = {}
-        self._by_constant: set[TopOp] = set()
         self.weights = model.weights
         self.ops = [op for op in model.ops if isinstance(op, TopOp)]
         self.ranges: dict[SSAValue, Range] = {}
@@ -247,18 +246,17 @@ class Propagation:
     def selected(self, op: TopOp) -> bool:
         """Step 8: a constant above the output's range widens it; else the computed branches take the output's range.
 
-        An output that a constant has widened leaves the branches alone. Of several Wheres that share a branch the first
-        one gives it its range, so that the step comes to an end.
+        They take a widened one the next time, when the constant is no longer above it. Of several Wheres that share a
+        branch the first one gives it its range, so that the step comes to an end.
         """
         out = self.ranges.get(op.results[0]) if op.RANGE.select else None
-        if out is None or op in self._by_constant:
+        if out is None:
             return False
         branches = [v for v in op.operands[1:] if is_tensor(v)]
         ends = [self._range_of(v) for v in branches if isinstance(v.owner, TopWeight)]
         numbers = [*op.constant_branches(), *(end for pair in ends if pair is not None for end in pair)]
         largest = max((abs(n) for n in numbers), default=0.0)
         if numbers and out[1] < largest:
-            self._by_constant.add(op)
             signed = out[0] < 0 or min(numbers) < 0
             return self.assign(op.results[0], (-0.1 * largest if signed else 0.0, largest))
         if op in self._in_float:

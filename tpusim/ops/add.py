@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sum_int
-from tpusim_kernels.prim.multiplier import bm1684_right_shift
+from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -30,7 +32,6 @@ from tpusim.ops.base import (
 from tpusim.ops.families import (
     NaryTop,
     NaryTpu,
-    constant_operand,
     limited,
     relu_attributes,
     relu_limit_of,
@@ -98,7 +99,7 @@ class TopAdd(NaryTop):
             operands.append(
                 ctx.operand(value, "int8", self)
                 if constant is None
-                else ctx.weight(value_name(value) + "_int8", constant_operand(constant)[0])
+                else ctx.weight(value_name(value) + "_int8", _stored_constant(ctx, constant)[0])
             )
         attributes: dict[str, Attribute] = {
             **relu_attributes(relu_of(self)), "multipliers": ints_attr(multipliers), "rshifts": ints_attr(shifts)
@@ -125,17 +126,31 @@ def _operand_scale(ctx: LoweringContext, value: SSAValue) -> float | None:
     """Scale of an operand; a constant has its own (numerics.md 9.3)."""
     constant = ctx.array(value)
     if constant is not None:
-        return constant_operand(constant)[1]
+        return _stored_constant(ctx, constant)[1]
     quant = ctx.quant(value)
     return None if quant is None else quant.scale
 
 
+def _stored_constant(ctx: LoweringContext, constant: np.ndarray) -> tuple[np.ndarray, float]:
+    """(stored integers, scale) of a constant operand: round-half-away(c*127/max|c|), max|c|/127, in f64 (9.3).
+
+    255 for 127 without negative values. BM1684 divides by the scale instead.
+    """
+    wide, signed = constant.astype(np.float64), bool((constant < 0).any())
+    largest, limit = float(np.abs(wide).max()) or 1.0, 127 if signed else 255
+    exact = wide / (largest / limit) if ctx.chip.requant == "shift" else wide * limit / largest
+    return saturate_np(round_half_away(exact), "int8" if signed else "uint8"), largest / limit
+
+
 def multiplier_and_shift(ctx: LoweringContext, op: NaryTop, s_in: float, s_out: float) -> tuple[int, int] | None:
-    """8-bit (m, r) of s_in/s_out: best fit, or numerics.md 5.4 on a chip without multipliers; None: no valid pair."""
+    """8-bit (m, r) of s_in/s_out: best fit, None if there is none; numerics.md 5.4 on a chip without multipliers.
+
+    There a ratio above 127 keeps r = 0 and the multiplier saturates, as upstream's.
+    """
     if ctx.chip.requant != "shift":
         return positive_fit(ctx, op, s_in / s_out)
-    m, r = bm1684_right_shift(1.0, s_in, s_out)
-    return (m, r) if r >= 0 and 0 <= m <= 127 else None
+    r = max(bm1684_right_shift(1.0, s_in, s_out)[1], 0)
+    return bm1684_multiplier(1.0, r, s_in, s_out), r
 
 
 @irdl_op_definition

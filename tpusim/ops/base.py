@@ -153,6 +153,12 @@ class TopOp(ShapedOp):
         del weights
         return ()
 
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The op's rewrites for a chip, applied to the calibrated module before it is lowered."""
+        del weights, chip
+        return ()
+
     def scalar_operand(self) -> float | None:
         """The constant of an op of a tensor and a number (AddConst ...), None for any other op."""
         return None

@@ -67,7 +67,9 @@ class TpuCast(UnaryTpu):
         return np.float32(np.float32(source.scale.data).astype(kind))
 
     def _reciprocal(self, target: UniformType) -> np.float32:
-        """1/s in double, narrowed to f32, and to the type of a 16-bit operand."""
+        """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the CPU of CV18xx f32(1)/f32(s)."""
+        if has_bf16_unit(self):
+            return np.float32(1) / np.float32(target.scale.data)
         with np.errstate(over="ignore"):  # infinite in f16 below about 1.5e-5
             return np.float32(np.float32(1.0 / target.scale.data).astype(storage_dtype(element_of(self.input))))
 

@@ -123,6 +123,10 @@ class LoweringContext(Protocol):
         """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed."""
         ...
 
+    def stored(self, value: SSAValue) -> SSAValue | None:
+        """The lowered value of a top value, in whatever type it is stored; None for a constant."""
+        ...
+
     def stored_indices(self, value: SSAValue) -> SSAValue | None:
         """The lowered value of a top value that is stored as plain integers (indices), None for any other."""
         ...

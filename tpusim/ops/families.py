@@ -277,12 +277,13 @@ def mixed_depth(shapes: Iterable[Shape]) -> str | None:
 
 
 def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.ndarray, float]:
-    """(stored integers, scale) of a constant operand of Add or Mul (numerics.md 9.3); signed: int8 in any case."""
-    largest = float(np.abs(constant).max()) or 1.0
+    """(round-half-away(c/s), s) of a constant operand, s the f32 quotient of max|c| and 127 or 255 (numerics.md 9.3).
+
+    signed: int8 in any case. Mul on every chip, Sub on BM1684.
+    """
     signed = signed or bool((constant < 0).any())
-    limit = 127 if signed else 255
-    stored = saturate_np(round_half_away(constant.astype(np.float64) * limit / largest), "int8" if signed else "uint8")
-    return stored, largest / limit
+    scale = float((np.float32(np.abs(constant).max()) or np.float32(1)) / np.float32(127 if signed else 255))
+    return saturate_np(round_half_away(constant.astype(np.float64) / scale), "int8" if signed else "uint8"), scale
 
 
 def limited(y: Array, op: Operation) -> Array:

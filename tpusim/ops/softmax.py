@@ -78,9 +78,9 @@ class NormalisedExponential(UnaryTop):
         return (kernels.softmax_float(operands[0], axis=self.axis.value.data, log=self.LOG, beta=1.0),)
 
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
-        """An axis of which one row in f32 does not fit half a lane (DN-20)."""
+        """An axis of more elements than half the bytes of a local-memory bank (DN-20)."""
         del wanted
-        return 4 * shape_of(self.input)[self.axis.value.data] > chip.lmem_bytes // 2
+        return shape_of(self.input)[self.axis.value.data] > chip.lmem_bank_bytes // 2
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Softmax in integers along axis 1 of at most four axes, else in float."""
@@ -128,11 +128,12 @@ class TopSoftmax(NormalisedExponential):
 
 @irdl_op_definition
 class TopLogSoftmax(NormalisedExponential):
-    """`top.LogSoftmax`: x - max - log(sum of exp(x - max)) along `axis`."""
+    """`top.LogSoftmax`: log(exp(x - max)/sum) along `axis`; its range is that of the quotient, as upstream's."""
 
     name = "top.LogSoftmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     ONNX: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
+    RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
     LOG: ClassVar[bool] = True
 
 

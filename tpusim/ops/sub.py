@@ -41,6 +41,7 @@ from tpusim.ops.families import (
     NaryTpu,
     command_dtype,
     constant_of,
+    constant_operand,
     limited,
     relu_attributes,
     relu_limit_of,
@@ -151,8 +152,16 @@ class TopSub(NaryTop):
         return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _operand(self, ctx: LoweringContext, value: SSAValue, out: QuantInfo) -> tuple[SSAValue, tuple[int, int]] | str:
-        """(integers, (m, r)) of one operand; a constant is stored at the output's scale, m = 1 (numerics.md 9.3)."""
+        """(integers, (m, r)) of one operand (numerics.md 9.3).
+
+        A constant is stored at the output's scale, m = 1; on a chip without multipliers (BM1684) at its own.
+        """
         constant, quant = ctx.array(value), ctx.quant(value)
+        if constant is not None and ctx.chip.requant == "shift":
+            stored, scale = constant_operand(constant)
+            fit = multiplier_and_shift(ctx, self, scale, out.scale)
+            assert fit is not None  # a chip without multipliers always has one
+            return ctx.weight(value_name(value) + "_int8", stored), fit
         if constant is not None:
             return ctx.weight(value_name(value) + "_int8", stored_constant(constant, out.scale)), (1, 0)
         if quant is None:

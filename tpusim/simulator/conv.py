@@ -173,9 +173,9 @@ def depthwise(command: Depthwise, memory: Machine) -> None:
 
 
 def _max_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarray:
-    """Maximum over each window; padding is the zero point, or the smallest value of the type, which never wins."""
+    """Maximum over each window; padding is the smallest value of the type, which never wins."""
     lowest = -np.inf if is_float(command.input.dtype) else np.iinfo(image.dtype).min
-    image = padded(image, window, command.pad_value or lowest, image.dtype)
+    image = padded(image, window, lowest, image.dtype)
     best: np.ndarray | None = None
     for at in np.ndindex(*window.kernel):
         seen = tap(image, window, at, command.output.shape[2:])

@@ -38,9 +38,11 @@ def softmax(function: fn.Softmax, operands: Operands, output: View) -> np.ndarra
     shifted = (x - x.max(axis=axis, keepdims=True)) * np.float32(function.beta)
     powers = _exponential(shifted)
     total = powers.sum(axis=axis, keepdims=True, dtype=np.float64).astype(np.float32)
-    if function.log:
-        return shifted - np.log(total.astype(np.float64)).astype(np.float32)
-    return powers / total
+    quotient = powers / total
+    if not function.log:
+        return quotient
+    with np.errstate(divide="ignore"):  # a quotient that underflowed: minus infinity
+        return np.log(quotient.astype(np.float64)).astype(np.float32)
 
 
 def softmax_int(function: fn.SoftmaxInt, operands: Operands, output: View) -> np.ndarray:

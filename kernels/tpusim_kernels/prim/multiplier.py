@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 
 I64 = NDArray[np.int64]
 
@@ -144,10 +144,9 @@ def bm1684_right_shift(coeff: float, s_in: float, s_out: float) -> tuple[int, in
 def bm1684_multiplier(coeff: float, r: int, s_in: float, s_out: float) -> int:
     """Compute m = sat8(round-half-away(coeff * 2^r * s_in/s_out)) for a given shift (numerics 5.4).
 
-    coeff and the factor 2^r*s_in/s_out are narrowed to f32 first, their product is in double, as upstream.
+    coeff and the factor 2^r*s_in/s_out are narrowed to f32, and so is their product, as upstream's.
     """
-    factor = float(np.float32(math.ldexp(1.0, r) * s_in / s_out))
-    return int(saturate_np(round_half_away(float(np.float32(coeff)) * factor), "int8"))
+    return int(saturate_np(round_half_away(narrow_product(coeff, math.ldexp(1.0, r) * s_in / s_out)), "int8"))
 
 
 def avgpool_table(k: int) -> tuple[int, int]:
@@ -197,5 +196,5 @@ def cv18xx_quantize_bias(b: ArrayLike, th_y: float, m: int, r: int) -> NDArray[n
 
 
 def _qdm_constant(values: ArrayLike, ratio: np.float32, m: int, r: int, dtype: str) -> NDArray:
-    factor = np.float32(0 if m == 0 else math.ldexp(float(ratio), 31 + r) / m)
-    return saturate_np(np.rint(np.asarray(values, np.float32) * factor), dtype)
+    factor = 0.0 if m == 0 else math.ldexp(float(ratio), 31 + r) / m
+    return saturate_np(np.rint(narrow_product(values, factor)), dtype)

@@ -29,6 +29,11 @@ def saturate_np(x: ArrayLike, dtype: str) -> NDArray[np.integer]:
     return np.clip(x, info.min, info.max).astype(dtype)
 
 
+def narrow_product(values: ArrayLike, factor: float) -> NDArray[np.float32]:
+    """f32(values) * f32(factor) in f32: how upstream scales constants whose factor it holds in a `float`."""
+    return np.asarray(values, np.float32) * np.float32(factor)
+
+
 def storage_range(bits: int, signed: bool) -> tuple[int, int]:
     """(qmin, qmax) of a `bits` wide stored integer: -128..127 or 0..255 for 8 bits."""
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)

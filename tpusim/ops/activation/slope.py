@@ -84,20 +84,18 @@ class TopLeakyRelu(UnaryTop):
         return lower_same_scale(self, ctx, TpuLeakyRelu, attributes | fit, why, attributes)
 
     def _lower_both_sides(self, ctx: LoweringContext) -> SSAValue:
-        """CV18xx: an 8-bit multiplier and shift for each sign (numerics.md 9.7).
-
-        Decision: a negative slope runs in BF16; its integer form keeps the magnitude only.
-        """
+        """CV18xx: an 8-bit multiplier and shift for each sign (9.7); a negative slope negates the second."""
         name, shape, slope = op_name(self), shape_of(self.output), self.alpha.value.data
         if ctx.mode(self) == "int8":
-            if ctx.quant(self.input) is not None and ctx.quant(self.output) is not None and slope >= 0:
+            if ctx.quant(self.input) is not None and ctx.quant(self.output) is not None:
                 m, r = positive_side(self.input, self.output)
                 m_neg, r_neg = small_multiplier(float(np.float32(abs(ratio(self.input, self.output) * slope))))
+                m_neg = -m_neg if slope < 0 else m_neg
                 attributes = {"alpha": self.alpha, "multiplier": int_attr(m), "rshift": int_attr(r)}
                 attributes |= {"multiplier_neg": int_attr(m_neg), "rshift_neg": int_attr(r_neg)}
                 operands = [ctx.operand(self.input, "int8", self)]
                 return ctx.build(TpuLeakyRelu, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            ctx.fallback(self, "the slope is negative" if slope < 0 else "input or output is not calibrated")
+            ctx.fallback(self, "input or output is not calibrated")
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         return ctx.build(TpuLeakyRelu, operands, {"alpha": self.alpha}, ctx.float_type(self), shape, name)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from tpusim_kernels.prim.table import Bytes, byte_table
 from xdsl.dialects.builtin import BoolAttr, FloatAttr
 from xdsl.ir import Attribute, SSAValue
@@ -132,7 +132,7 @@ def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantInfo, y: Quan
     number = op.number
     if ctx.chip.requant == "shift":
         r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
-        return Constants(bm1684_multiplier(1.0, r, x.scale, y.scale), r, float(int16(number * 2.0**r / y.scale)))
+        return Constants(bm1684_multiplier(1.0, r, x.scale, y.scale), r, shifted_int16(number, r, y.scale))
     fit = positive_fit(ctx, op, x.scale / y.scale)
     if fit is None:
         return TOO_LARGE
@@ -140,6 +140,6 @@ def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantInfo, y: Quan
     return Constants(m, r, float(round_half_away(number / y.scale)) * 2.0**r)
 
 
-def int16(value: float) -> int:
-    """The 16-bit integer nearest to a value, half away from zero."""
-    return int(saturate_np(round_half_away(value), "int16"))
+def shifted_int16(number: float, r: int, scale: float) -> float:
+    """sat16(round-half-away(number * f32(2^r/s))), the product in f32 (numerics.md 9.3, BM1684)."""
+    return float(saturate_np(round_half_away(narrow_product(number, 2.0**r / scale)), "int16"))

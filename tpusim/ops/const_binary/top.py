@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels.prim.multiplier import best_fit, bm1684_multiplier, bm1684_right_shift
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -24,7 +24,7 @@ from tpusim.ops.base import (
     QuantInfo,
     RangeRule,
 )
-from tpusim.ops.const_binary.base import Constants, ConstTop, int16, shifted_constant
+from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant, shifted_int16
 from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
 from tpusim.ops.families import (
     constant_of,
@@ -186,12 +186,13 @@ class ExtremeConstTop(ConstTop):
             return Constants(1, 0, float(round_half_away(self.number / y.scale)) + y.zero_point)
         r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
         for _ in range(EXTRA_DECREMENTS):
-            if abs(round_half_away(self.number * 2.0**r / y.scale)) <= np.iinfo(np.int16).max:
+            wide = round_half_away(narrow_product(self.number, 2.0**r / y.scale))
+            if wide == saturate_np(wide, "int16"):
                 break
             r -= 1
         if r <= 0:
             return f"the constant {self.number:.6g} leaves 16 bits"
-        return Constants(bm1684_multiplier(1.0, r, y.scale, y.scale), r, float(int16(self.number * 2.0**r / y.scale)))
+        return Constants(bm1684_multiplier(1.0, r, y.scale, y.scale), r, shifted_int16(self.number, r, y.scale))
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
         y = ctx.quant(self.output)

@@ -7,7 +7,7 @@ from tpusim_kernels.prim.multiplier import (
     cv18xx_quantize_bias,
     cv18xx_quantize_filter,
 )
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim.ir.attrs import ints_attr
@@ -56,21 +56,22 @@ def shift_coefficients(
 ) -> tuple[np.ndarray, np.ndarray | None, int] | None:
     """(int8 filter, int16 bias or None, right shift) of a chip without multipliers, one shift per tensor.
 
-    W8 = sat8(round-half-away(W * 2^r * s_in/s_out)); None if the shift would be negative (numerics.md 5.4).
+    W8 = sat8(round-half-away(W * f32(2^r * s_in/s_out))), the product in f32; None if the shift would be negative
+    (numerics.md 5.4).
     """
     r = bm1684_conv_shift(float(np.abs(w).max()), s_in, s_out)
     if r < 0:
         return None
     r, stored = shift_and_bias(r, bias, s_out)
-    return saturate_np(round_half_away(w.astype(np.float64) * 2.0**r * s_in / s_out), "int8"), stored, r
+    return saturate_np(round_half_away(narrow_product(w, 2.0**r * s_in / s_out)), "int8"), stored, r
 
 
 def shift_and_bias(r: int, bias: np.ndarray | None, s_out: float) -> tuple[int, np.ndarray | None]:
-    """Lower r while more than 3 % of the int16 biases saturate (numerics.md 5.4)."""
+    """Lower r while more than 3 % of the biases sat16(round-half-away(b * f32(2^r/s_out))) saturate (5.4)."""
     if bias is None:
         return r, None
     while True:
-        wide = round_half_away(bias.astype(np.float64) * 2.0**r / s_out)
+        wide = round_half_away(narrow_product(bias, 2.0**r / s_out))
         stored = saturate_np(wide, "int16")
         if r == 0 or np.mean(wide != stored) <= SATURATED_BIAS_RATIO:
             return r, stored

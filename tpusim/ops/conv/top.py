@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.modes import requant_mode
@@ -31,6 +32,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.conv.base import ConvTop, shift_attributes
 from tpusim.ops.conv.head import before_float_head
+from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
     filter_scales,
@@ -111,8 +113,11 @@ class TopConv(ConvTop):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one."""
-        return ReshapeBehindChannelOp(), Conv3dTo2d(weights)
+        """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one.
+
+        A linear 1x1 convolution goes into the one behind it.
+        """
+        return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Conv2D in integers if the op is calibrated and its filter constant, else in float."""
@@ -187,6 +192,50 @@ class ReshapeBehindChannelOp(RewritePattern):
         copy_name(last, op)
         rewriter.replace(op, [moved, last])
         rewriter.erase(view)
+
+
+class MergePointwiseConv(RewritePattern):
+    """Conv of 1x1 -> Conv, both without groups, padding and relu, the first used only here -> one Conv.
+
+    Sums are in f32 in the order of the hidden channels, as upstream's (Conv1x1Convkxk2dMerge).
+    """
+
+    def __init__(self, weights: WeightStore) -> None:
+        self._weights = weights
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """W' = sum over d of W[:, d]*V[d], b' = b + sum of V's bias times W; the second Conv keeps its name."""
+        first = op.operands[0].owner if isinstance(op, TopConv) else None
+        if not isinstance(op, TopConv) or not isinstance(first, TopConv) or only_user(first.output) is None:
+            return
+        found = [constant_of(v, self._weights) for v in (op.filter, first.filter)]
+        if found[0] is None or found[1] is None or not (_may_merge(op) and _may_merge(first) and _is_pointwise(first)):
+            return
+        filter, before = found[0], found[1][:, :, 0, 0]
+        if grows_too_much(filter, before):
+            return
+        biases = [None if is_none(v) else constant_of(v, self._weights) for v in (op.bias, first.bias)]
+        if any(b is None and not is_none(v) for b, v in zip(biases, (op.bias, first.bias), strict=True)):
+            return
+        merged = {"filter": merged_filter(filter, before), "bias": merged_bias(filter, *biases)}
+        for place, (kind, array) in enumerate(merged.items(), 1):
+            if array is not None:
+                weight = make_weight(self._weights, f"{op_name(op)}_merged_{kind}", array)
+                rewriter.insert(weight, InsertPoint.before(op))
+                op.operands[place] = weight.output
+        op.operands[0] = first.input
+        rewriter.erase(first)
+        rewriter.notify_op_modified(op)
+
+
+def _may_merge(op: TopConv) -> bool:
+    """A 2-D convolution without groups, padding and relu."""
+    return not op.volume and op.geometry["groups"] == 1 and not any(ints(op.pads)) and not relu_of(op)
+
+
+def _is_pointwise(op: TopConv) -> bool:
+    """One by one, at every place."""
+    return ints(op.kernel_shape) == (1, 1) and op.geometry["strides"] == (1, 1)
 
 
 class Conv3dTo2d(RewritePattern):

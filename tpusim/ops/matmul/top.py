@@ -15,7 +15,7 @@ from tpusim_kernels.prim.multiplier import (
     cv18xx_quantize_bias,
     cv18xx_quantize_filter,
 )
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -133,7 +133,8 @@ class TopMatMul(TopOp):
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
         computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None
-        narrow = computed or (mode == "f16" and ctx.chip.f16_bias_rounded)  # numerics.md 9.2: F16 rounds the bias too
+        rounded = ctx.chip.bias_rounded and not ctx.chip.bf16_unit and mode != "f32"  # numerics.md 9.2
+        narrow = computed or rounded
         bias_mode = mode if narrow else "f32"
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return self.build_tpu(ctx, operands, ctx.float_type(self), {}, relu_limit_of(self))
@@ -147,8 +148,10 @@ class TopMatMul(TopOp):
         if not is_none(self.bias) and ctx.array(self.bias) is None:
             return "the bias is not constant"
         batch = prod(shape_of(self.right)[:-2])
-        if ctx.chip.requant == "shift" and (right is None or batch > 1):
-            return f"{ctx.chip.name} multiplies integers by one constant matrix only (numerics.md 5.4)"
+        if ctx.chip.requant == "shift" and (right is None or batch > 1 or not self._fully_connected):
+            return (
+                f"{ctx.chip.name} multiplies integers by one constant matrix of K rows, in two axes (numerics.md 9.0)"
+            )
         if ctx.chip.requant == "qdm" and right is None:
             return "the product of two activations is computed in float (numerics.md 9.0)"
         if right is not None:
@@ -159,6 +162,12 @@ class TopMatMul(TopOp):
         if ctx.asymmetric:
             return "the product of two asymmetric activations is computed in float (numerics.md 9.0)"
         return None
+
+    @property
+    def _fully_connected(self) -> bool:
+        """Whether the first axis holds all rows of the left operand, and the right one is K x N."""
+        *rows, depth = shape_of(self.input)
+        return rows[:1] == [prod(rows)] and shape_of(self.right)[0] == depth
 
     def build_tpu(
         self,
@@ -348,7 +357,7 @@ def _lower_shift(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValu
     assert x is not None and y is not None and w is not None  # held by _why_not_int8
     r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
     r, int_bias = shift_and_bias(r, _bias(op, ctx, shape_of(op.output)[-1]), y.scale)
-    stored = saturate_np(round_half_away(w.astype(np.float64) * 2.0**r * x.scale / y.scale), "int8")
+    stored = saturate_np(round_half_away(narrow_product(w, 2.0**r * x.scale / y.scale)), "int8")
     operands = [
         ctx.operand(op.input, "int8", op),
         ctx.weight(value_name(op.right) + "_int8", stored),

@@ -1,4 +1,4 @@
-"""`top.BatchNorm` and `top.Scale`: import, float function, lowering (numerics.md 9.4), and what a Scale folds into."""
+"""`top.Scale`: float function, lowering (numerics.md 9.4), and what a Scale folds into."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,80 +7,24 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels.arith import scale_float
-from tpusim_kernels.norm import batchnorm_float
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
+from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints_attr, op_name
-from tpusim.ir.types import element_of, is_tensor, shape_of
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints_attr, op_name, set_op_name
+from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
+from tpusim.ops.base import Array, LoweringContext, Shape, TopOp, is_none
 from tpusim.ops.conv import TopConv, TpuConv2D
 from tpusim.ops.conv.quantize import qdm_operands
 from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.structure import make_weight
-from tpusim.ops.view import TpuReshape
-
-
-@irdl_op_definition
-class TopBatchNorm(TopOp):
-    """`top.BatchNorm`: (x - mean[c])/sqrt(variance[c] + epsilon)*gamma[c] + beta[c], channels on axis 1, all (C,)."""
-
-    name = "top.BatchNorm"
-    SPEC: ClassVar[tuple[str, ...]] = ("9.4",)
-    ONNX: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
-
-    input = operand_def(TensorType)
-    mean = operand_def(TensorType)
-    variance = operand_def(TensorType)
-    gamma = operand_def(TensorType)
-    beta = operand_def(TensorType)
-    output = result_def(TensorType)
-    epsilon = attr_def(FloatAttr)
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """The inference form with constant parameters; momentum has no meaning in it."""
-        node.take("momentum")
-        if node.take("training_mode", 0):
-            raise node.refuse("training_mode must be 0; export the model for inference")
-        if not node.take("spatial", 1):
-            raise node.refuse("statistics per channel (spatial = 1) are required")
-        if ctx.opset < 7 and not node.take("is_test", 0):
-            raise node.refuse("is_test must be 1; export the model for inference")
-        x, gamma, beta, mean, variance = node.inputs
-        for name in (gamma, beta, mean, variance):
-            if ctx.constant(name) is None:
-                raise node.refuse(f"constant scale, bias, mean and variance are required, '{name}' is computed")
-        operands = [ctx.value(name) for name in (x, mean, variance, gamma, beta)]
-        return ctx.build(cls, operands, {"epsilon": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The input's shape; parameters (C,)."""
-        return (per_channel_shape(self.input, (self.mean, self.variance, self.gamma, self.beta)),)
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32, operation by operation."""
-        x, mean, variance, gamma, beta = operands
-        return (batchnorm_float(x, gamma, beta, mean, variance, epsilon=self.epsilon.value.data),)
-
-    def flops(self) -> int:
-        """A multiply-add per element (parameters fold)."""
-        return 2 * prod(shape_of(self.output))
-
-    @classmethod
-    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """BatchNorm is a Scale."""
-        return (TopBatchNormToScale(weights),)
-
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Never: canonicalisation replaces it."""
-        raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': it must become a top.Scale; run canonicalize first")
+from tpusim.ops.view import TopReshape, TpuReshape
 
 
 @irdl_op_definition
@@ -120,6 +64,11 @@ class TopScale(TopOp):
             FuseScaleIntoConv(weights),
             TopScaleMergeToMatMul(weights),
         )
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A depthwise convolution on chips with requant multipliers."""
+        return (ScaleToConv(weights),) if chip.requant == "multiplier" else ()
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Scale in integers if input and output are calibrated, else in float."""
@@ -172,7 +121,7 @@ class TopScale(TopOp):
         assert scale is not None and bias is not None  # held by lower
         if x is None or y is None:
             return "input or output is not calibrated"
-        constants = integer_scale(scale, bias, x, y)
+        constants = integer_scale(scale, bias, x, y, left_shifts=ctx.chip.requant == "multiplier")
         if constants is None:
             return "a bias leaves 16 bits together with the input's zero point"
         named = {"int8": constants.scale, "bias_int16": constants.bias, "rshift": constants.rshift}
@@ -207,8 +156,8 @@ def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:
 
 # ------------------------------------------------------------------------------------------------------------ rewrites
 #
-# Constants are computed in f64 and narrowed once. The op that survives takes the name of the last op of the fusion:
-# that tensor exists in the original network.
+# Constants are computed in f32, step by step, as upstream's are: an integer bias can hang on the last bit. The op that
+# survives takes the name of the last op of the fusion: that tensor exists in the original network.
 
 
 @dataclass
@@ -218,9 +167,9 @@ class WeightPattern(RewritePattern):
     weights: WeightStore
 
     def constants(self, values: Sequence[SSAValue]) -> list[np.ndarray] | None:
-        """The values' data in f64, None unless all are constant."""
+        """The values' data in f32, None unless all are constant."""
         found = [constant_of(v, self.weights) for v in values]
-        arrays = [a.astype(np.float64) for a in found if a is not None]
+        arrays = [a.astype(np.float32) for a in found if a is not None]
         return arrays if len(arrays) == len(found) else None
 
     def weight(self, name: str, array: np.ndarray, before: Operation, rewriter: PatternRewriter) -> SSAValue:
@@ -232,7 +181,7 @@ class WeightPattern(RewritePattern):
     def replace_by_scale(
         self, op: Operation, x: SSAValue, scale: np.ndarray, bias: np.ndarray, rewriter: PatternRewriter
     ) -> None:
-        """Put x*scale + bias in an op's place, with its name and relu; scale and bias (C,) f64."""
+        """Put x*scale + bias in an op's place, with its name and relu; scale and bias (C,)."""
         name = op_name(op)
         operands = [
             x,
@@ -246,21 +195,6 @@ class WeightPattern(RewritePattern):
         )
         copy_name(new, op)
         rewriter.replace(op, new)
-
-
-class TopBatchNormToScale(WeightPattern):
-    """BatchNorm with constant statistics -> Scale."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Use scale = gamma/sqrt(variance + epsilon), bias = beta - mean*scale."""
-        if not isinstance(op, TopBatchNorm):
-            return
-        constants = self.constants((op.mean, op.variance, op.gamma, op.beta))
-        if constants is None:
-            return
-        mean, variance, gamma, beta = constants
-        scale = gamma / np.sqrt(variance + op.epsilon.value.data)
-        self.replace_by_scale(op, op.input, scale, beta - mean * scale, rewriter)
 
 
 class MulToScale(WeightPattern):
@@ -282,7 +216,7 @@ class MulToScale(WeightPattern):
             if constant is not None and constant_of(x, self.weights) is None:
                 shape = shape_of(x)
                 fits = shape == shape_of(op.results[0]) and is_per_channel(constant.shape, shape)
-                return (x, constant.reshape(-1).astype(np.float64)) if fits else None
+                return (x, constant.reshape(-1).astype(np.float32)) if fits else None
         return None
 
 
@@ -309,7 +243,7 @@ class TopMultiScaleMergeToOne(WeightPattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Use s = s1*s2, b = b1*s2 + b2."""
         first = op.operands[0].owner if isinstance(op, TopScale) else None
-        if not isinstance(op, TopScale) or not isinstance(first, TopScale) or not _absorbs(first):
+        if not isinstance(op, TopScale) or not isinstance(first, TopScale) or not absorbs(first):
             return
         constants = self.constants((first.scale, first.bias, op.scale, op.bias))
         if constants is None:
@@ -325,19 +259,51 @@ class FuseScaleIntoConv(WeightPattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """W' = W*s[oc], b' = b*s + bias; the Conv takes the Scale's name and relu."""
         conv = op.operands[0].owner if isinstance(op, TopScale) else None
-        if not isinstance(op, TopScale) or not isinstance(conv, TopConv) or not _absorbs(conv):
+        if not isinstance(op, TopScale) or not isinstance(conv, TopConv) or not absorbs(conv):
             return
         given = () if is_none(conv.bias) else (conv.bias,)
         constants = self.constants((op.scale, op.bias, conv.filter, *given))
         if constants is None:
             return
         scale, offset, filter, *bias = constants
-        name = op_name(op)
-        scaled = filter * scale.reshape(-1, *[1] * (filter.ndim - 1))
-        conv.operands[1] = self.weight(name + "_filter", scaled, conv, rewriter)
         merged = offset + bias[0] * scale if bias else offset
-        conv.operands[2] = self.weight(name + "_bias", merged, conv, rewriter)
-        _take_over(conv, op, rewriter)
+        fold(self, conv, op, filter * by_rows(scale, filter.ndim), merged, rewriter)
+
+
+class ScaleToConv(WeightPattern):
+    """Scale of a tensor of three or four axes -> depthwise Conv of 1x1."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Conv takes the Scale's name, relu and calibrated type; of three axes it stands between Reshapes."""
+        constants = self.constants((op.scale, op.bias)) if isinstance(op, TopScale) else None
+        if not isinstance(op, TopScale) or constants is None or len(shape_of(op.input)) not in (3, 4):
+            return
+        name, shape = op_name(op), shape_of(op.output)
+        scale, bias = constants
+        filter = self.weight(name + "_filter", scale.reshape(-1, 1, 1, 1), op, rewriter)
+        offset = self.weight(name + "_bias", bias, op, rewriter)
+        if len(shape) == 4:
+            rewriter.replace(op, _depthwise(op, op.input, filter, offset, name))
+            return
+        before = _reshaped(op.input, (*shape[:2], 1, shape[2]), name + "_input_4d")
+        conv = _depthwise(op, before.results[0], filter, offset, name + "_4d")
+        rewriter.replace(op, [before, conv, _reshaped(conv.results[0], shape, name)])
+
+
+def _depthwise(op: TopScale, x: SSAValue, filter: SSAValue, bias: SSAValue, name: str) -> TopConv:
+    """The Conv that stands for a Scale, on its input as four axes."""
+    attributes = _pointwise(op) | {"relu_limit": float_attr(relu_limit_of(op))}
+    kind = tensor(shape_of(x), element_of(op.output))
+    conv = TopConv.create(operands=[x, filter, bias], result_types=[kind], attributes=attributes)
+    set_op_name(conv, name)
+    return conv
+
+
+def _reshaped(value: SSAValue, shape: Shape, name: str) -> TopReshape:
+    kind = tensor(shape, element_of(value))
+    op = TopReshape.create(operands=[value], result_types=[kind], attributes={"shape": ints_attr(shape)})
+    set_op_name(op, name)
+    return op
 
 
 class TopScaleMergeToMatMul(WeightPattern):
@@ -350,7 +316,7 @@ class TopScaleMergeToMatMul(WeightPattern):
             return
         _, right, *bias = product.operands
         given = [b for b in bias if is_tensor(b)]
-        constants = self.constants((op.scale, op.bias, right, *given)) if _absorbs(product) else None
+        constants = self.constants((op.scale, op.bias, right, *given)) if absorbs(product) else None
         if constants is None or len(shape_of(op.output)) != 2 or len(bias) != 1 or constants[2].ndim != 2:
             return
         scale, offset, matrix, *old = constants
@@ -364,13 +330,28 @@ class TopScaleMergeToMatMul(WeightPattern):
         _take_over(product, op, rewriter)
 
 
-def _absorbs(op: Operation) -> bool:
+def by_rows(values: np.ndarray, rank: int) -> np.ndarray:
+    """One value per output channel, ready to multiply a filter of this rank."""
+    return values.reshape(-1, *[1] * (rank - 1))
+
+
+def fold(
+    pattern: WeightPattern, conv: TopConv, op: Operation, filter: np.ndarray, bias: np.ndarray,
+    rewriter: PatternRewriter,
+) -> None:  # fmt: skip
+    """Give the Conv the coefficients that stand for the op behind it as well."""
+    conv.operands[1] = pattern.weight(op_name(op) + "_filter", filter, conv, rewriter)
+    conv.operands[2] = pattern.weight(op_name(op) + "_bias", bias, conv, rewriter)
+    _take_over(conv, op, rewriter)
+
+
+def absorbs(op: Operation) -> bool:
     """Whether what follows may be folded in: no relu, and no other user."""
     return not relu_of(op) and only_user(op.results[0]) is not None
 
 
-def _take_over(op: Operation, scale: TopScale, rewriter: PatternRewriter) -> None:
-    """Let `op` stand for the Scale behind it: its name and its relu."""
+def _take_over(op: Operation, scale: Operation, rewriter: PatternRewriter) -> None:
+    """Let `op` stand for the Scale or BatchNorm behind it: its name and its relu."""
     op.attributes |= relu_attributes(relu_of(scale), relu_limit_of(scale))
     copy_name(op, scale)
     rewriter.replace(scale, [], [op.results[0]])

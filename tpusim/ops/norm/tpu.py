@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -135,9 +135,16 @@ class IntegerScale:
     rshift: np.ndarray
 
 
-def integer_scale(scale: np.ndarray, bias: np.ndarray, x: QuantInfo, y: QuantInfo) -> IntegerScale | None:
-    """Constants of every channel by numerics.md 9.4; None if a bias leaves 16 bits at any shift."""
-    found = [_channel(float(s), float(b), x, y) for s, b in zip(scale, bias, strict=True)]
+def integer_scale(
+    scale: np.ndarray, bias: np.ndarray, x: QuantInfo, y: QuantInfo, *, left_shifts: bool = True
+) -> IntegerScale | None:
+    """Constants of every channel by numerics.md 9.4; None if a bias leaves 16 bits at any shift.
+
+    A coefficient above 127 output steps has a negative right shift; without `left_shifts` (BM1684, where upstream's
+    form of it is undefined) it is 0.
+    """
+    lowest = -32 if left_shifts else 0
+    found = [_channel(float(s), float(b), x, y, lowest) for s, b in zip(scale, bias, strict=True)]
     channels = [c for c in found if c is not None]
     if len(channels) < len(found):
         return None
@@ -145,25 +152,25 @@ def integer_scale(scale: np.ndarray, bias: np.ndarray, x: QuantInfo, y: QuantInf
     return IntegerScale(m.astype(np.int8), b.astype(np.int16), r.astype(np.int32))
 
 
-def _channel(scale: float, bias: float, x: QuantInfo, y: QuantInfo) -> tuple[int, int, int] | None:
+def _channel(scale: float, bias: float, x: QuantInfo, y: QuantInfo, lowest: int) -> tuple[int, int, int] | None:
     """(m, B, r) of one channel: the largest r at which B and B - m*z_in fit 16 bits."""
     _, r = bm1684_right_shift(scale, x.scale, y.scale)
-    r = max(r, 0)
+    r = max(r, lowest)
     while True:
         m = bm1684_multiplier(scale, r, x.scale, y.scale)
-        wide = int(round_half_away(bias * 2.0**r / y.scale))
+        wide = int(round_half_away(narrow_product(bias, 2.0**r / y.scale)))
         stored = int(saturate_np(wide, "int16"))
         shifted = stored - m * x.zero_point
         if stored == wide and abs(shifted) <= (32768 if x.zero_point == 0 else 32767):
             return m, _with_rounding(shifted, r), r
-        if r == 0:
-            return (m, stored, 0) if x.zero_point == 0 else None
+        if r <= 0:
+            return (m, stored, r) if x.zero_point == 0 else None
         r -= 1
 
 
 def _with_rounding(bias: int, r: int) -> int:
     """The bias plus half a unit of the shift, unless that overflows 16 bits (then the rounding is lost)."""
-    if r == 0:
+    if r <= 0:
         return bias
     wrapped = ((bias + (1 << (r - 1)) + 0x8000) & 0xFFFF) - 0x8000
     return max(wrapped, bias)

@@ -104,12 +104,11 @@ class PoolTpu(TpuOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Max of the stored values; Avg: sum*kernel/count rounded half away, then the requant (numerics.md 9.6).
 
-        Padding of a maximum never wins, but is the zero point where there is one.
+        Padding of a maximum never wins (DN-17).
         """
         x, relu = operands[0], relu_of(self)
         if self.pool_mode.data == "Max":
-            padding = zero_point(self.input) or None
-            return (limited(kernels.maxpool2d(x, padding, **self.geometry, do_relu=relu), self),)
+            return (limited(kernels.maxpool2d(x, **self.geometry, do_relu=relu), self),)
         counted = is_set(self.count_include_pad)
         if self.scale is not None and self.offset is not None:
             y = kernels.avgpool2d_asym(

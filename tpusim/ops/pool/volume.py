@@ -132,15 +132,12 @@ class TpuPool3D(VolumeTpu, PoolTpu):
         )  # fmt: skip
 
     def _emit_maximum(self, ctx: EmitContext, planes: Planes, images: Sequence[View], target: View) -> None:
-        """Padding along the depth wins where it is a zero point that is not 0, as along h and w (numerics.md 9.6)."""
+        """The largest of the planes' maxima; padding along the depth never wins, as along h and w (DN-17)."""
         for i, image in enumerate(images):
             output = self._plane(ctx, 0) if i else target
             self._pool(ctx, planes, image, output, counted=False, relu=relu_of(self))
             if i:
                 ctx.emit(isa.Arith, kind="max", a=target, b=output, output=target)
-        zero = zero_point(self.input)
-        if zero and len(images) < self.geometry["kernel"][0]:
-            ctx.emit(isa.Arith, kind="max", a=target, b=float(zero), output=target)
 
     def _emit_mean(self, ctx: EmitContext, planes: Planes, images: Sequence[View], target: View) -> None:
         """Floats: the mean of the planes' means, in f32."""

@@ -1,0 +1,173 @@
+"""Types, constants and tensors of small networks as TPU-MLIR 1.30.2 has them: recorded numbers, no tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from op_row import network, node
+from test_logic import Range, ranged
+from xdsl.ir import Operation
+
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import CalibrationTable, Entry
+from tpusim.canonicalize import canonicalize
+from tpusim.frontend import import_onnx
+from tpusim.inference import run
+from tpusim.ir.attrs import ints, op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import element_of, uniform_of
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops.base import TopOp, TpuOp
+
+Array = np.ndarray
+Shapes = dict[str, tuple[int, ...]]
+Nodes = list[onnx.NodeProto]
+IMAGE = {"x": (1, 4, 3, 3)}
+
+
+def network_of(nodes: Nodes, constants: dict[str, Array] | None = None, inputs: Shapes | None = None) -> Model:
+    """The canonical top module."""
+    return canonicalize(import_onnx(network(nodes, constants or {})(inputs or IMAGE)))[0]
+
+
+def tpu_of(top: Model, ranges: dict[str, Range], chip: str = "bm1684x", **options: Any) -> Model:
+    """The tpu module in INT8."""
+    return lower(ranged(top, ranges), LoweringConfig(chip, "int8", **options))[0]
+
+
+def lowered(op: str, constants: dict[str, Array], ranges: dict[str, Range], chip: str = "bm1684x") -> list[TpuOp]:
+    """The tpu ops of a network of one node "y" on "x" and the constants, in INT8."""
+    top = network_of([node(op, " ".join(["x", *constants]))], constants)
+    return [op for op in tpu_of(top, ranges, chip).ops if isinstance(op, TpuOp)]
+
+
+def named(ops: Iterable[Operation], kind: str) -> Operation:
+    return next(op for op in ops if op.name == kind)
+
+
+# ------------------------------------------------------------------------------------------------------------ constants
+
+
+def test_the_scale_of_a_filter_is_a_quotient_in_f32() -> None:
+    """Six of these sixteen multipliers are others where max|W_c|/127 is divided in f64."""
+    filter = np.random.default_rng(8).standard_normal((16, 4, 1, 1)).astype(np.float32)
+    conv = named(lowered("Conv", {"w": filter}, {"x": (-1.7, 1.7), "y": (-0.6, 0.6)}), "tpu.Conv2D")
+    assert ints(conv.attributes["multiplier"]) == (
+        5204993, 13849397, 8337841, 9015901, 4311927, 9818191, 5743129, 6711459,
+        1161269, 461341, 2261755, 5923141, 13581629, 6358287, 7599977, 13107367,
+    )  # fmt: skip
+    assert ints(conv.attributes["rshift"]) == (27, 28, 28, 28, 27, 28, 30, 27, 25, 23, 26, 28, 29, 27, 27, 29)
+
+
+# ---------------------------------------------------------------------------------------------------------------- types
+
+
+@pytest.mark.parametrize(("chip", "longest"), [("bm1684x", 8192), ("bm1690", 8192), ("bm1688", 4096)])
+def test_a_long_axis_of_softmax_runs_in_f32(chip: str, longest: int) -> None:
+    for length, kind in ((longest, "f16"), (longest + 1, "f32")):
+        top = network_of([node("Softmax", "x", axis=2)], inputs={"x": (1, 1, length)})
+        tpu = lower(top, LoweringConfig(chip, "f16"))[0]
+        assert str(element_of(named(tpu.ops, "tpu.Softmax").results[0])) == kind
+
+
+def test_log_softmax_has_the_range_of_softmax() -> None:
+    """Whatever the table says; what reads it follows: its negative has -1..0."""
+    top = network_of([node("LogSoftmax", "x", "l", axis=1), node("Neg", "l")])
+    from_table = {"x": Entry(1.0, -1.0, 1.0), "l": Entry(3.0, -3.0, 0.0), "y": Entry(3.0, 0.0, 3.0)}
+    tpu = lower(apply_table(top, CalibrationTable(from_table)), LoweringConfig("bm1684x", "int8"))[0]
+    assert scale_of(tpu, "y") == 1 / 127
+
+
+def scale_of(tpu: Model, name: str) -> float:
+    """The scale of a tensor."""
+    value = next(op.results[0] for op in tpu.ops if isinstance(op, TpuOp) and op_name(op) == name)
+    uniform = uniform_of(value)
+    assert uniform is not None
+    return uniform.scale.data
+
+
+# -------------------------------------------------------------------------------------------------- constant operands
+
+
+def stored(tpu: Model, op: Operation, operand: int) -> list[int]:
+    return np.asarray(tpu.weights[value_name(op.operands[operand])]).reshape(-1).tolist()
+
+
+def with_constant(op: str, chip: str) -> tuple[Model, Operation]:
+    """An op of x and a constant whose largest magnitude is twice others'."""
+    constant = np.float32([0.65, 1.3, -0.65, 0.3]).reshape(1, 4, 1, 1) + np.zeros((1, 4, 3, 3), np.float32)
+    top = network_of([node(op, "x c")], {"c": constant})
+    tpu = tpu_of(top, {"x": (-1.7123457, 1.7123457), "y": (-2.6123457, 2.6123457)}, chip)
+    return tpu, named(tpu.ops, f"tpu.{op}")
+
+
+@pytest.mark.parametrize(("op", "chip", "half"), [
+    ("Mul", "bm1684x", 63), ("Mul", "bm1684", 63), ("Add", "bm1684x", 64), ("Add", "bm1684", 64), ("Sub", "bm1684", 63),
+])  # fmt: skip
+def test_constants_of_half_the_largest(op: str, chip: str, half: int) -> None:
+    """The scale is a quotient in f32 for Mul and Sub, in f64 for Add."""
+    tpu, lowered_op = with_constant(op, chip)
+    assert stored(tpu, lowered_op, 1)[::9] == [half, 127, -half, 29]
+
+
+def test_a_ratio_above_127_saturates_the_multiplier_of_bm1684() -> None:
+    top = network_of([node("Add", "x z")], inputs={"x": (1, 4, 3, 3), "z": (1, 4, 3, 3)})
+    ranges = {"x": (-1.7123457, 1.7123457), "z": (-1.1, 1.1), "y": (-0.0112345, 0.0112345)}
+    add = named(tpu_of(top, ranges, "bm1684").ops, "tpu.Add")
+    assert (ints(add.attributes["multipliers"]), ints(add.attributes["rshifts"])) == ((127, 98), (0, 0))
+
+
+# ------------------------------------------------------------------------------------------ types and ranges
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((8, 64), "!quant"), ((8, 1, 64), "!quant"), ((1, 8, 64), "f32")])
+def test_bm1684_multiplies_integers_in_two_axes(shape: tuple[int, ...], kind: str) -> None:
+    weight = np.random.default_rng(4).standard_normal((64, 32)).astype(np.float32)
+    top = network_of([node("MatMul", "x w")], {"w": weight}, {"x": shape})
+    product = named(tpu_of(top, {"x": (-1.1, 1.1), "y": (-3.3, 3.3)}, "bm1684").ops, "tpu.MatMul")
+    assert str(element_of(product.results[0])).startswith(kind)
+
+
+def test_a_negative_slope_on_cv18xx_negates_the_multiplier() -> None:
+    top = network_of([node("LeakyRelu", "x", alpha=-0.3)])
+    op = named(tpu_of(top, {"x": (-1.1, 1.1234567), "y": (-0.3, 0.9)}, "cv183x").ops, "tpu.LeakyRelu")
+    pairs = ("multiplier", "rshift", "multiplier_neg", "rshift_neg")
+    assert [op.attributes[k].value.data for k in pairs] == [1, 0, -76, 8]  # type: ignore[attr-defined]
+
+
+def test_branches_take_a_range_that_a_constant_widened() -> None:
+    """The branch in +-1.5 is stored in steps of 100/127, as coarse as that is."""
+    nodes = [node("Add", "x x", "h"), node("Greater", "x t", "c"), node("Where", "c k h")]
+    top = network_of(nodes, {"t": np.float32(0.2), "k": np.float32(100)})
+    ranges = {"x": (-1.0, 1.0), "h": (-1.5, 1.5), "c": (0.0, 1.0), "y": (-1.5, 1.6)}
+    tpu = tpu_of(top, ranges)
+    assert scale_of(tpu, "h") == scale_of(tpu, "y") == 100 / 127
+
+
+def test_a_linear_pointwise_convolution_goes_into_the_one_behind_it() -> None:
+    rng = np.random.default_rng(5)
+    shapes = {"v": (24, 4, 1, 1), "c": (24,), "w": (8, 24, 2, 2), "b": (8,)}
+    constants = {k: rng.standard_normal(shape).astype(np.float32) for k, shape in shapes.items()}
+    nodes = [node("Conv", "x v c", "h"), node("Conv", "h w b")]
+    reference, merged = import_onnx(network(nodes, constants)(IMAGE)), network_of(nodes, constants)
+    assert [op.name for op in merged.ops if isinstance(op, TopOp) and op.operands] == ["top.Input", "top.Conv"]
+    x = {"x": rng.standard_normal(IMAGE["x"]).astype(np.float32)}
+    np.testing.assert_allclose(run(merged, x)["y"], run(reference, x)["y"], rtol=1e-5, atol=1e-5)
+    total = np.float32(0)
+    for d in range(24):  # in order, in f32
+        total += constants["w"][3, d, 1, 0] * constants["v"][d, 2, 0, 0]
+    assert merged.weights["y_merged_filter"][3, 2, 1, 0] == total
+
+
+def test_the_input_of_cv18xx_is_quantised_by_a_reciprocal_in_f32() -> None:
+    """f32(1)/f32(s), as upstream's CPU op has it; f32(1/s) gives -124, -122, -121 and -119."""
+    filter = np.ones((4, 4, 1, 1), np.float32)
+    top = network_of([node("Conv", "x w")], {"w": filter})
+    tpu = tpu_of(top, {"x": (-1.0920263, 1.0920263), "y": (-0.6, 0.6)}, "cv183x")
+    values = np.float32([-1.0705296993255615, -1.0533324480056763, -1.0447337627410889, -1.0275365114212036])
+    found = run(tpu, {"x": np.repeat(values, 9).reshape(1, 4, 3, 3)})["x_y_int8"]
+    assert np.asarray(found).reshape(-1)[::9].tolist() == [-125, -123, -122, -120]

@@ -1,0 +1,116 @@
+"""`top.BatchNorm`: import, float function, and what it becomes: part of a Conv, or a Scale (numerics.md 9.4)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from tpusim_kernels.norm import batchnorm_float
+from xdsl.dialects.builtin import FloatAttr, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import float_attr, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
+from tpusim.ops.conv import TopConv
+from tpusim.ops.norm.top import WeightPattern, absorbs, by_rows, fold, per_channel_shape
+
+
+@irdl_op_definition
+class TopBatchNorm(TopOp):
+    """`top.BatchNorm`: (x - mean[c])/sqrt(variance[c] + epsilon)*gamma[c] + beta[c], channels on axis 1, all (C,)."""
+
+    name = "top.BatchNorm"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.4",)
+    ONNX: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+
+    input = operand_def(TensorType)
+    mean = operand_def(TensorType)
+    variance = operand_def(TensorType)
+    gamma = operand_def(TensorType)
+    beta = operand_def(TensorType)
+    output = result_def(TensorType)
+    epsilon = attr_def(FloatAttr)
+
+    @classmethod
+    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
+        """The inference form with constant parameters; momentum has no meaning in it."""
+        node.take("momentum")
+        if node.take("training_mode", 0):
+            raise node.refuse("training_mode must be 0; export the model for inference")
+        if not node.take("spatial", 1):
+            raise node.refuse("statistics per channel (spatial = 1) are required")
+        if ctx.opset < 7 and not node.take("is_test", 0):
+            raise node.refuse("is_test must be 1; export the model for inference")
+        x, gamma, beta, mean, variance = node.inputs
+        for name in (gamma, beta, mean, variance):
+            if ctx.constant(name) is None:
+                raise node.refuse(f"constant scale, bias, mean and variance are required, '{name}' is computed")
+        operands = [ctx.value(name) for name in (x, mean, variance, gamma, beta)]
+        return ctx.build(cls, operands, {"epsilon": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape; parameters (C,)."""
+        return (per_channel_shape(self.input, (self.mean, self.variance, self.gamma, self.beta)),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32, operation by operation."""
+        x, mean, variance, gamma, beta = operands
+        return (batchnorm_float(x, gamma, beta, mean, variance, epsilon=self.epsilon.value.data),)
+
+    def flops(self) -> int:
+        """A multiply-add per element (parameters fold)."""
+        return 2 * prod(shape_of(self.output))
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """BatchNorm behind a Conv goes into it, any other is a Scale."""
+        return (FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights))
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """Never: canonicalisation replaces it."""
+        raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': it must become a top.Scale; run canonicalize first")
+
+
+# ------------------------------------------------------------------------------------------------------------ rewrites
+
+
+class FoldBatchNormIntoConv(WeightPattern):
+    """Conv -> BatchNorm, the Conv without relu and used only here: into filter and bias, as the ONNX simplifier does.
+
+    Upstream simplifies the ONNX model before it reads it; every step of that is in f32.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """W' = W*s, b' = (b - mean)*s + beta, s = gamma/sqrt(variance + epsilon); the Conv takes the name."""
+        conv = op.operands[0].owner if isinstance(op, TopBatchNorm) else None
+        if not isinstance(op, TopBatchNorm) or not isinstance(conv, TopConv) or not absorbs(conv):
+            return
+        given = () if is_none(conv.bias) else (conv.bias,)
+        constants = self.constants((op.mean, op.variance, op.gamma, op.beta, conv.filter, *given))
+        if constants is None:
+            return
+        mean, variance, gamma, beta, filter, *bias = constants
+        scale = gamma / np.sqrt(variance + np.float32(op.epsilon.value.data))
+        start = bias[0] if bias else np.zeros_like(mean)
+        fold(self, conv, op, filter * by_rows(scale, filter.ndim), (start - mean) * scale + beta, rewriter)
+
+
+class TopBatchNormToScale(WeightPattern):
+    """BatchNorm with constant statistics -> Scale."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Use scale = 1/sqrt(variance + epsilon)*gamma in f64, narrowed; bias = beta - mean*scale."""
+        if not isinstance(op, TopBatchNorm):
+            return
+        constants = self.constants((op.mean, op.variance, op.gamma, op.beta))
+        if constants is None:
+            return
+        mean, variance, gamma, beta = constants
+        root = np.sqrt(variance.astype(np.float64) + op.epsilon.value.data)
+        scale = (1 / root * gamma).astype(np.float32)
+        self.replace_by_scale(op, op.input, scale, -mean * scale + beta, rewriter)
