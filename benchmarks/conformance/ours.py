@@ -1,0 +1,140 @@
+"""tpusim's side of a cell: the modules as text, the constants, every tensor, groups and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from benchmarks.accuracy.measure import DIGITS, SAMPLES, TRAINED, config
+from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.text import Op, read
+from benchmarks.conformance.upstream import Files
+from tests.upstream import networks as small
+from tpusim import chips
+from tpusim.calibration.samples import load_samples
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
+from tpusim.canonicalize import canonicalize
+from tpusim.codegen import generate
+from tpusim.frontend import import_onnx, zoo
+from tpusim.inference import input_specs, run
+from tpusim.ir.module import Model
+from tpusim.ir.text import print_module
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import lower, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.simulator import Timeline, timeline
+
+NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
+Array = np.ndarray
+Samples = list[dict[str, Array]]
+
+
+@dataclass
+class Network:
+    """What the cells of one network share on our side."""
+
+    name: str
+    proto: onnx.ModelProto
+    canonical: Model
+    samples: Samples
+    table: CalibrationTable
+    _calibrated: dict[bool, Model] = field(default_factory=dict[bool, Model])
+
+    @classmethod
+    def prepare(cls, name: str) -> Network:
+        """Build or read the network, canonicalize it, calibrate it with KL; the table is what its text says."""
+        proto, samples = _source(name)
+        canonical, _ = canonicalize(import_onnx(proto, name=name))
+        specs = input_specs(canonical)
+        if isinstance(samples, str):
+            samples = [dict(s) for s in load_samples(samples, specs)]
+        measured, _ = calibrate(canonical, (dict(s) for s in samples), CalibrationConfig("kl"))
+        entries = {table_name(n): e for n, e in measured.entries.items()}
+        return cls(name, proto, canonical, samples, parse_table(table_text(entries)))
+
+    @property
+    def sample(self) -> dict[str, Array]:
+        """What the networks are run on."""
+        return self.samples[0]
+
+    def top(self) -> list[Op]:
+        """The canonical module's ops."""
+        return read(print_module(self.canonical.module))
+
+    def for_mode(self, *, asymmetric: bool, integers: bool) -> Model:
+        """The module that lowering takes."""
+        if not integers:
+            return self.canonical
+        if asymmetric not in self._calibrated:
+            self._calibrated[asymmetric] = apply_table(self.canonical, self.table, asymmetric=asymmetric)
+        return self._calibrated[asymmetric]
+
+    def their_table(self, top: Files) -> str:
+        """The table with upstream's names; a tensor that only upstream has gets the range of its float values."""
+        theirs = computing(read(top.text("m.mlir")))
+        named = {their.name: our.name for our, their in pair(computing(self.top()), theirs)}
+        values = top.arrays("float.npz")
+        lines: dict[str, Entry] = {}
+        for op in theirs:
+            known = self.table.entries.get(table_name(named.get(op.name, "")))
+            if known is not None:
+                lines[op.name] = known
+            elif op.name in values:
+                low, high = float(values[op.name].min()), float(values[op.name].max())
+                lines[op.name] = Entry(max(-low, high), low, high)
+        return table_text(lines)
+
+
+def table_text(entries: Mapping[str, Entry]) -> str:
+    """The lines of a table, 7 decimals."""
+    return "".join(f"{n} {e.threshold:.7f} {e.minimum:.7f} {e.maximum:.7f}\n" for n, e in entries.items())
+
+
+def _source(name: str) -> tuple[onnx.ModelProto, Samples | str]:
+    if name in small.NETWORKS:
+        proto = small.build(name)
+        return proto, small.samples(proto)
+    if name == TRAINED:
+        return onnx.load(DIGITS / "digits.onnx"), str(DIGITS / "calibration.npz")
+    return zoo.build(name), SAMPLES
+
+
+@dataclass
+class Compiled:
+    """One cell on our side."""
+
+    tpu: Model
+    sample: dict[str, Array]
+    chip: str
+    _program: Program | None = None
+
+    @classmethod
+    def of(cls, network: Network, chip: str, mode: str) -> Compiled:
+        """Lower. Raises TpusimError where the compiler refuses."""
+        settings = config(chip, mode)
+        module = network.for_mode(asymmetric=settings.asymmetric, integers=settings.mode == "int8")
+        return cls(lower(module, settings)[0], network.sample, chip)
+
+    def ops(self) -> list[Op]:
+        """The lowered module's ops."""
+        return read(print_module(self.tpu.module))
+
+    def tensors(self) -> dict[str, Array]:
+        """Every tensor, integers as they are stored."""
+        return run(self.tpu, self.sample)
+
+    def program(self) -> Program:
+        """The commands."""
+        if self._program is None:
+            grouped = group_layers(reorder_weights(self.tpu), LayerGroupConfig())
+            self._program = generate(assign_addresses(grouped))
+        return self._program
+
+    def timeline(self) -> Timeline:
+        """The commands on the clock."""
+        return timeline(self.program(), chips.load(self.chip))
