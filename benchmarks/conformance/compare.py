@@ -97,7 +97,7 @@ def _of_weights(a: Op, b: Op, ours: Arrays, theirs: Arrays) -> Iterator[Differen
 
 
 def _of_requant(a: Op, table: Array) -> Iterator[Difference]:
-    """Upstream keeps a channel's requantisation as constants: (m, -r, zero), or m and the 16 bits of -r below zero's."""
+    """Upstream keeps them as constants per channel: (m, -r, zero), or m and zero's 16 bits above those of -r."""
     shifts = -table[:, 1].astype(np.int64).astype(np.int16).astype(np.int64)
     for key, column in (("multiplier", table[:, 0]), ("rshift", shifts)):
         mine, other = a.numbers(key), tuple(float(n) for n in column)

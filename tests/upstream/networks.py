@@ -465,11 +465,12 @@ def _segformer(b: Builder) -> None:
 
 
 NETWORKS: dict[str, Callable[[Builder], None]] = {
-    "conv": _conv, "conv1d": _conv1d, "deconv": _deconv, "pool": _pool, "average": _average, "add": _add, "multiply": _multiply,
-    "constants": _constants, "tables": _tables, "silu": _silu, "rounding": _rounding, "rectifiers": _rectifiers, "matmul": _matmul, "softmax": _softmax,
-    "norms": _norms, "lrn": _lrn, "reduce": _reduce, "shapes": _shapes, "resize": _resize, "logic": _logic,
-    "cast": _cast, "residual": _residual, "relu6": _relu6, "squeeze": _squeeze, "shuffle": _shuffle,
-    "detector": _detector, "unet": _unet, "attention": _attention, "vit": _vit, "bert": _bert, "segformer": _segformer,
+    "conv": _conv, "conv1d": _conv1d, "deconv": _deconv, "pool": _pool, "average": _average, "add": _add,
+    "multiply": _multiply, "constants": _constants, "tables": _tables, "silu": _silu, "rounding": _rounding,
+    "rectifiers": _rectifiers, "matmul": _matmul, "softmax": _softmax, "norms": _norms, "lrn": _lrn,
+    "reduce": _reduce, "shapes": _shapes, "resize": _resize, "logic": _logic, "cast": _cast, "residual": _residual,
+    "relu6": _relu6, "squeeze": _squeeze, "shuffle": _shuffle, "detector": _detector, "unet": _unet,
+    "attention": _attention, "vit": _vit, "bert": _bert, "segformer": _segformer,
 }  # fmt: skip
 """Networks by name; the first are families of ops, from `residual` on they are blocks of real networks."""
 
