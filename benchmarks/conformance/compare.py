@@ -19,6 +19,9 @@ CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg",
 """Attributes of lowering that are compared where both sides' ops have them."""
 FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}
+TOLERATED = {"f16": 1.0, "bf16": 1.0, "f32": 16.0}
+"""How far floats may differ, in the units of `gaps`. Both sides sum f32 products in an order of their own: of 16-bit
+results that moves one to its neighbour, of f32 ones the last places of sums of some hundred terms."""
 
 
 def compare_top(ours: Sequence[Op], theirs: Sequence[Op]) -> Part:
@@ -114,7 +117,7 @@ def constants(ops: Sequence[Op], raw: Arrays) -> dict[str, Array]:
 
 
 def compare_tensors(pairs: Pairs, ours: Arrays, theirs: Arrays, skip: Sequence[str] = ()) -> Part:
-    """Every tensor that both sides have, in our order. theirs: dequantised floats; skip: names of theirs."""
+    """Every tensor that both sides have, in our order. theirs: as stored; skip: names of theirs."""
     compared, wrong, found = 0, set[str](), list[Difference]()
     for a, b in pairs:
         if a.name not in ours or b.name not in theirs or a.kind == "top.Input" or b.name in skip:
@@ -127,6 +130,13 @@ def compare_tensors(pairs: Pairs, ours: Arrays, theirs: Arrays, skip: Sequence[s
     return Part.of(compared, compared - len(found), found)
 
 
+def compare_alone(pairs: Pairs, ours: Arrays, theirs: Arrays) -> Part:
+    """Every tensor that both sides have; ours were computed on upstream's operands, so that nothing is inherited."""
+    both = [(a, b) for a, b in pairs if a.name in ours and b.name in theirs and a.kind != "top.Input"]
+    found = [d for a, b in both if (d := tensor_difference(a, b, ours[a.name], theirs[b.name])) is not None]
+    return Part.of(len(both), len(both) - len(found), found)
+
+
 def tensor_difference(a: Op, b: Op, mine: Array, other: Array, *, inherited: bool = False) -> Difference | None:
     """How two tensors differ: in integer steps where theirs is quantised, else in units of the last place."""
     x, y = a.types[0], b.types[0]
@@ -134,11 +144,21 @@ def tensor_difference(a: Op, b: Op, mine: Array, other: Array, *, inherited: boo
         return Difference(a.name, f"{a.kind[4:]} in {x.storage} here, {y.storage} there", inherited=inherited)
     if mine.size != other.size:
         return Difference(a.name, f"shape {mine.shape} here, {other.shape} there", inherited=inherited)
-    gap = gaps(mine.reshape(-1), stored(other.reshape(-1), y), y.storage)
+    if other.dtype == np.float32:
+        mine = mine.astype(np.float32)  # integers without a scale are dumped as f32
+    gap = gaps(mine.reshape(-1), other.reshape(-1), y.storage)
     if not gap.any():
         return None
     told = f"{a.kind[4:]} in {y.storage}"
-    return Difference(a.name, told, float(np.mean(gap != 0)), float(gap.max()), inherited)
+    largest = float(gap.max())
+    tolerated = largest <= TOLERATED.get(y.storage, 0.0)
+    return Difference(a.name, told, float(np.mean(gap != 0)), largest, inherited, tolerated)
+
+
+def all_stored(ops: Sequence[Op], dumped: Arrays) -> dict[str, Array]:
+    """Dumped tensors by name, as their types store them; those of no op are left out."""
+    types = {name: t for op in ops for name, t in zip(op.names, op.types, strict=False)}
+    return {name: stored(values, types[name]) for name, values in dumped.items() if name in types}
 
 
 def stored(values: Array, to: Tensor) -> Array:
@@ -147,20 +167,29 @@ def stored(values: Array, to: Tensor) -> Array:
     Its interpreter leaves the results of some F16 ops (Interp, LayerNorm) unrounded; the chip stores them rounded.
     """
     if to.scale is not None:
-        return np.rint(values.astype(np.float64) / to.scale).astype(np.int64) + to.zero
+        return (np.rint(values.astype(np.float64) / to.scale).astype(np.int64) + to.zero).astype(_integer(to.storage))
     if to.storage in FLOATS:
         return values.astype(np.float32).astype(FLOATS[to.storage])
     return values
 
 
+def _integer(storage: str) -> np.dtype[np.generic]:
+    return np.dtype(f"{storage[0]}{int(storage[1:]) // 8}")
+
+
 def gaps(left: Array, right: Array, storage: str) -> NDArray[np.float64]:
-    """Distances: integer steps, or units of the last place of the tensor's largest magnitude. Equal NaN are equal."""
+    """Distances: integer steps; units of the last place of f16 and bf16; of f32, units at the largest magnitude.
+
+    Equal NaN are equal.
+    """
     x, y = left.astype(np.float64), right.astype(np.float64)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     with np.errstate(invalid="ignore"):
         distance = np.where(same, 0.0, np.abs(x - y))
+        magnitude = np.maximum(np.abs(x), np.abs(y))
     if storage not in FRACTION_BITS:
         return distance
-    finite = np.abs(y[np.isfinite(y)])
-    largest = max(float(finite.max(initial=0.0)), 2.0**-14)
-    return distance / 2.0 ** (np.floor(np.log2(largest)) - FRACTION_BITS[storage])
+    if storage == "f32":
+        magnitude = np.max(magnitude, initial=0.0, where=np.isfinite(magnitude))
+    exponent = np.floor(np.log2(np.maximum(magnitude, 2.0**-14 if storage == "f16" else 2.0**-126)))
+    return distance / 2.0 ** (exponent - FRACTION_BITS[storage])

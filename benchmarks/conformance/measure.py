@@ -8,7 +8,14 @@ import numpy as np
 
 from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
-from benchmarks.conformance.compare import compare_lowering, compare_tensors, compare_top, constants
+from benchmarks.conformance.compare import (
+    all_stored,
+    compare_alone,
+    compare_lowering,
+    compare_tensors,
+    compare_top,
+    constants,
+)
 from benchmarks.conformance.ours import NETWORKS, Compiled, Network
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.results import Cell, Part
@@ -56,10 +63,14 @@ def _compared(
         ours, theirs, compiled.tpu.weights, constants(theirs, files.arrays("weights.npz"))
     )
     tensors, dumped, chip = compiled.tensors(), files.arrays("tensors.npz"), files.arrays("chip.npz")
-    parts["tensors"] = compare_tensors(pairs, tensors, dumped)
+    known = all_stored(theirs, dumped)
+    parts["tensors"] = compare_tensors(pairs, tensors, known)
+    parts["ops"] = compare_alone(
+        pairs, compiled.alone({a.name: known[b.name] for a, b in pairs if b.name in known}), known
+    )
     unlike = disagreeing(dumped, chip)
     if chip:
-        parts["outputs"] = compare_tensors(pairs, tensors, chip, skip=unlike)
+        parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)
     here = there = None
     try:
         parts["groups"], here, there = compare_groups(compiled, files, pairs), our_clock(compiled), their_clock(files)

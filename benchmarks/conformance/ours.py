@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
+from xdsl.ir import SSAValue
 
 from benchmarks.accuracy.measure import DIGITS, SAMPLES, TRAINED, config
 from benchmarks.conformance.pairing import computing, pair
@@ -21,12 +23,15 @@ from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.frontend import import_onnx, zoo
 from tpusim.inference import input_specs, run
+from tpusim.inference.executor import check_inputs, run_block
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import lower, reorder_weights
 from tpusim.memory import assign_addresses
+from tpusim.ops.structure import TopNone, TopWeight
 from tpusim.simulator import Timeline, timeline
 
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
@@ -90,6 +95,25 @@ class Network:
         return table_text(lines)
 
 
+def alone(tpu: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
+    """What each op of a lowered module gives on known tensors (by our names), or on our own where none is known.
+
+    So a difference shows at the op that makes it, and nowhere behind it.
+    """
+    given = dict(zip(tpu.body.args, check_inputs(tpu, sample), strict=True))
+    values, found = dict[SSAValue, Any](given), dict[str, Array]()
+    for op in tpu.ops:
+        if op is tpu.terminator:
+            break
+        run_block([op], values, tpu.weights)
+        if op.results and (name := op_name(op)) and not isinstance(op, TopWeight | TopNone):
+            found[name] = np.asarray(values[op.results[0]])
+            known = theirs.get(name)
+            if known is not None and known.size == found[name].size and known.dtype == found[name].dtype:
+                values[op.results[0]] = known.reshape(found[name].shape)
+    return found
+
+
 def table_text(entries: Mapping[str, Entry]) -> str:
     """The lines of a table, 7 decimals."""
     return "".join(f"{n} {e.threshold:.7f} {e.minimum:.7f} {e.maximum:.7f}\n" for n, e in entries.items())
@@ -127,6 +151,10 @@ class Compiled:
     def tensors(self) -> dict[str, Array]:
         """Every tensor, integers as they are stored."""
         return run(self.tpu, self.sample)
+
+    def alone(self, theirs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every tensor, each op on upstream's operands where these are known."""
+        return alone(self.tpu, self.sample, theirs)
 
     def program(self) -> Program:
         """The commands."""

@@ -11,7 +11,7 @@ from benchmarks.conformance.ours import NETWORKS
 from benchmarks.conformance.results import Cell, Clock, Difference, Part, Results
 from tpusim.fidelity.support import MODES
 
-DECIDING = ("lowering", "tensors", "outputs")
+DECIDING = ("lowering", "ops", "tensors", "outputs")
 HEAD = """# Beside TPU-MLIR itself
 
 `make conformance` compiles every network with TPU-MLIR ({version}, from an environment of its own) and with tpusim,
@@ -19,14 +19,16 @@ from one ONNX file with one calibration table, runs both on one input, and write
 `benchmarks/conformance/results.json`; do not edit it. Small networks: `tests/upstream/networks.py`.
 
 * **top**: ops of the canonical module, paired by name. **constants**: paired ops of the lowered module with equal type,
-  scale, zero point, multipliers, shifts and constants. **tensors**: equal to the real interpreter: integers exactly,
-  16-bit floats after rounding to their type. **outputs**: equal to the closed simulator of the chip, without those in
-  which it disagrees with the interpreter of its own compiler (**itself**: how many).
+  scale, zero point, multipliers, shifts and constants. **ops**: results equal to the real interpreter's, each op of ours
+  on the interpreter's own operands: integers exactly, 16-bit floats after rounding to their type. **tensors**: the same
+  from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which it
+  disagrees with the interpreter of its own compiler (**itself**: how many).
 * **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**:
   ours / theirs ("-": its compiler writes no profile for the chip).
-* A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner. Else the first
-  difference is named whose operands are equal, with its reason from `benchmarks/conformance/explained.py`, or
-  *unexplained*. Sizes: integer steps, or units of the last place of the tensor's largest magnitude.
+* A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner; **near** if constants
+  are, and every op on its own but for 16-bit floats one unit in the last place away (F32: 16 units at the tensor's
+  largest magnitude). Else the first op that differs on equal operands is named, with its reason from
+  `benchmarks/conformance/explained.py`, or *unexplained*. Sizes: integer steps, or units in the last place.
 """
 
 
@@ -59,7 +61,7 @@ def _share(cells: Sequence[Cell]) -> str:
 
 
 def _table(cells: Sequence[Cell]) -> str:
-    header = ["mode", "chip", "top", "constants", "tensors", "outputs", "itself", "groups", "cycles", "verdict"]
+    header = ["mode", "chip", "top", "constants", "ops", "tensors", "outputs", "itself", "groups", "cycles", "verdict"]
     return _lines([header, ["---"] * len(header), *(_row(cell) for cell in cells)])
 
 
@@ -86,18 +88,26 @@ def verdict(cell: Cell) -> str:
         return "; ".join(f"refused {where}: {why}" for where, why in cell.refused.items())
     if cell.equal:
         return "equal"
-    part, first = next(_originals(cell))
+    if cell.near:
+        return _near(cell)
+    part, first = next(_originals(cell), ("tensors", Difference("-", "only what other differences leave behind")))
     why = reason(cell.key, part, first.tensor) or "*unexplained*"
     others = sum(reason(cell.key, p, d.tensor) is None for p, d in _originals(cell))
     more = f"; {others} unexplained in all" if others > 1 else ""
     return f"{part} {first}: {why}{more}".replace("|", "\\|")
 
 
+def _near(cell: Cell) -> str:
+    ops = cell.parts["ops"]
+    worst = max((d.largest for d in ops.differences), default=0.0)
+    return f"near: {ops.compared - ops.equal} of {ops.compared} float results off by at most {worst:.3g} units"
+
+
 def _originals(cell: Cell) -> Iterator[tuple[str, Difference]]:
-    """Differences that no operand explains; tensors first, as they say what a difference does."""
-    for name in ("tensors", "outputs", "lowering"):
+    """Differences that no operand explains; ops first, as they say what a difference does."""
+    for name in ("ops", "lowering"):
         part = cell.parts.get(name)
-        yield from ((name, d) for d in (part.differences if part else ()) if not d.inherited)
+        yield from ((name, d) for d in (part.differences if part else ()) if not d.tolerated)
 
 
 def _lines(rows: Iterable[Sequence[str]]) -> str:

@@ -15,7 +15,8 @@ SAME = {"tpu.PReluOp": "tpu.PRelu", "top.Flatten": "top.Reshape", "tpu.Squeeze":
 
 def kind(op: Op) -> str:
     """The kind by one name for both sides."""
-    return SAME.get(op.kind, op.kind)
+    on_host = op.attributes.get("cpu_op_name") == '"quant"'
+    return "tpu.Cast" if on_host else SAME.get(op.kind, op.kind)
 
 
 def computing(ops: Sequence[Op]) -> list[Op]:

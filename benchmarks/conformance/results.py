@@ -19,8 +19,8 @@ SHOWN = 6
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     """One tensor or op that differs: what, in what share of its values, by how much at most.
 
-    largest: in integer steps, or in units of the last place of the tensor's largest magnitude. inherited: an operand
-    differs already, so that the reason may lie there.
+    largest: in integer steps, or of floats in units of the last place. inherited: an operand differs already, so that
+    the reason may lie there. tolerated: floats that are as near as the orders of two sums allow.
     """
 
     tensor: str
@@ -28,6 +28,7 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
     share: float = 0.0
     largest: float = 0.0
     inherited: bool = False
+    tolerated: bool = False
 
     def __str__(self) -> str:
         amount = f" ({self.share:.3%} of the values, by {self.largest:.4g})" if self.share else ""
@@ -35,7 +36,10 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One part of a cell's comparison; the differences are in program order, originals first."""
+    """One part of a cell's comparison; differing: not even within the tolerance of floats.
+
+    The differences are in program order, those not tolerated and not inherited first.
+    """
 
     compared: int
     equal: int
@@ -45,8 +49,8 @@ class Part(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, compared: int, equal: int, found: list[Difference]) -> Part:
         """A part that keeps the first few differences."""
-        ordered = sorted(found, key=lambda d: d.inherited)
-        return cls(compared, equal, len(found), tuple(ordered[:SHOWN]))
+        ordered = sorted(found, key=lambda d: (d.tolerated, d.inherited))
+        return cls(compared, equal, sum(not d.tolerated for d in found), tuple(ordered[:SHOWN]))
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -75,8 +79,14 @@ class Cell(msgspec.Struct, frozen=True):
     @property
     def equal(self) -> bool:
         """Whether constants and tensors are, and the outputs where upstream agrees with itself."""
-        parts = ("lowering", "tensors", "outputs")
-        return not self.refused and all(n in self.parts and not self.parts[n].differing for n in parts)
+        parts = [self.parts.get(name) for name in ("lowering", "tensors", "outputs")]
+        return not self.refused and all(part is not None and not part.differences for part in parts)
+
+    @property
+    def near(self) -> bool:
+        """Whether constants are equal, and every op on upstream's operands but for the tolerance of floats."""
+        parts = [self.parts.get(name) for name in ("lowering", "ops")]
+        return not self.refused and all(part is not None and not part.differing for part in parts)
 
 
 class Results(msgspec.Struct, frozen=True):

@@ -482,6 +482,13 @@ def build(name: str) -> onnx.ModelProto:
     return builder.model()
 
 
+def fingerprint(model: onnx.ModelProto) -> int:
+    """CRC-32 of nodes and constants: what makes the network this one, whatever writes the file."""
+    parts = [n.SerializeToString(deterministic=True) for n in model.graph.node]
+    parts += [c.name.encode() + numpy_helper.to_array(c).tobytes() for c in model.graph.initializer]
+    return zlib.crc32(b"".join(parts))
+
+
 def samples(model: onnx.ModelProto, count: int = 4) -> list[dict[str, Array]]:
     """Seeded normal inputs: the first is what the networks are run on, all are what they are calibrated with."""
     rng = np.random.default_rng(zlib.crc32(model.graph.name.encode()) + 1)
