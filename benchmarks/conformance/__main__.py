@@ -70,7 +70,7 @@ class Conformance:
 
 def _details(cell: Cell) -> list[str]:
     return [
-        f"    {name}: {'(inherited) ' * d.inherited}{d} {reason(cell.key, name, d.tensor) or ''}"
+        f"    {name}: {'(inherited) ' * d.inherited}{d} {reason(cell.key, name, d) or ''}"
         for name, part in cell.parts.items()
         for d in part.differences
     ]

@@ -185,11 +185,11 @@ def gaps(left: Array, right: Array, storage: str) -> NDArray[np.float64]:
     x, y = left.astype(np.float64), right.astype(np.float64)
     same = (x == y) | (np.isnan(x) & np.isnan(y))
     with np.errstate(invalid="ignore"):
-        distance = np.where(same, 0.0, np.abs(x - y))
-        magnitude = np.maximum(np.abs(x), np.abs(y))
+        distance = np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf))
     if storage not in FRACTION_BITS:
         return distance
+    magnitude = np.nan_to_num(np.maximum(np.abs(x), np.abs(y)), posinf=0.0)
     if storage == "f32":
-        magnitude = np.max(magnitude, initial=0.0, where=np.isfinite(magnitude))
+        magnitude = np.max(magnitude, initial=0.0)
     exponent = np.floor(np.log2(np.maximum(magnitude, 2.0**-14 if storage == "f16" else 2.0**-126)))
     return distance / 2.0 ** (exponent - FRACTION_BITS[storage])

@@ -19,10 +19,10 @@ from one ONNX file with one calibration table, runs both on one input, and write
 `benchmarks/conformance/results.json`; do not edit it. Small networks: `tests/upstream/networks.py`.
 
 * **top**: ops of the canonical module, paired by name. **constants**: paired ops of the lowered module with equal type,
-  scale, zero point, multipliers, shifts and constants. **ops**: results equal to the real interpreter's, each op of ours
-  on the interpreter's own operands: integers exactly, 16-bit floats after rounding to their type. **tensors**: the same
-  from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which it
-  disagrees with the interpreter of its own compiler (**itself**: how many).
+  scale, zero point, multipliers, shifts and constants. **ops**: results equal to the real interpreter's, each op of
+  ours on the interpreter's own operands: integers exactly, 16-bit floats after rounding to their type. **tensors**:
+  the same from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which
+  it disagrees with the interpreter of its own compiler (**itself**: how many).
 * **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**:
   ours / theirs ("-": its compiler writes no profile for the chip).
 * A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner; **near** if constants
@@ -91,8 +91,8 @@ def verdict(cell: Cell) -> str:
     if cell.near:
         return _near(cell)
     part, first = next(_originals(cell), ("tensors", Difference("-", "only what other differences leave behind")))
-    why = reason(cell.key, part, first.tensor) or "*unexplained*"
-    others = sum(reason(cell.key, p, d.tensor) is None for p, d in _originals(cell))
+    why = reason(cell.key, part, first) or "*unexplained*"
+    others = sum(reason(cell.key, p, d) is None for p, d in _originals(cell))
     more = f"; {others} unexplained in all" if others > 1 else ""
     return f"{part} {first}: {why}{more}".replace("|", "\\|")
 

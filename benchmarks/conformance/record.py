@@ -43,13 +43,17 @@ class Record:
     differing_only: bool = False
     """Only list the cells in which tpusim differs from the files that are there."""
 
+    data_only: bool = False
+    """Only write the files."""
+
     def execute(self) -> None:
         """Network by network."""
         upstream = None if self.differing_only else Upstream.find()
         for name in self.only or tuple(small.NETWORKS):
             if upstream is not None:
                 print(f"{name}: {_record(name, upstream):,} bytes", flush=True)
-        write_differing()
+        if not self.data_only:
+            write_differing()
 
 
 def _record(name: str, upstream: Upstream) -> int:

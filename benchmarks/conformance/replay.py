@@ -101,7 +101,7 @@ def first_difference(key: Key, part: str, found: Part) -> str:
     if not found.differing:
         return ""
     first: Difference = found.differences[0]
-    return f"{first}: {reason(key, part, first.tensor) or 'unexplained'}"
+    return f"{first}: {reason(key, part, first) or 'unexplained'}"
 
 
 def write_differing() -> None:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,7 +153,8 @@ class Upstream:
                 for name, new in kept.items():
                     if (folder / name).exists():
                         shutil.move(folder / name, done / new)
-                done.rename(target)
+                with suppress(OSError):  # another run was quicker
+                    done.rename(target)
         return Files(target)
 
     def _run(self, folder: Path, tool: str, *arguments: str) -> None:
