@@ -104,9 +104,7 @@ def test_distances_of_floats_are_units_in_the_last_place():
 
 
 def test_a_profile_is_read_command_by_command():
-    line = (
-        "Conv_2|CONV|s:10|b:1|g:1|e:25|t:16          Load_3|GDMA_TENSOR|s:18|b:0|g:2|e:623|t:606|dr:0|sz:4096|bw:6.29"
-    )
+    line = "Conv_2|CONV|s:10|b:1|g:1|e:25|t:16   Load_3|GDMA_TENSOR|s:18|b:0|g:2|e:623|t:606|dr:0|sz:4096|bw:6.29"
     conv, load = profile(line)
     assert (conv.layer, conv.kind, conv.start, conv.end, conv.moved) == ("Conv_2", "CONV", 10, 25, 0)
     assert (load.kind, load.end, load.moved) == ("GDMA_TENSOR", 623, 4096)
