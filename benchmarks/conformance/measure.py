@@ -44,7 +44,7 @@ def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
     top = upstream.transform(network.proto, network.sample)
     if top.failure:
         return Cell(key, upstream.version, refused={"there": last_line(top.failure)})
-    files = upstream.deploy(top, network.their_table(top), network.sample, key.chip, key.mode)
+    files = upstream.deploy(top, network.share_table(top), network.sample, key.chip, key.mode)
     parts = {"top": compare_top(network.top(), read(top.text("m.mlir")))}
     refused = {"there": last_line(files.failure)} if files.failure else {}
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
+from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx, zoo
 from tpusim.inference import input_specs, run
 from tpusim.inference.executor import check_inputs, run_block
@@ -37,6 +38,8 @@ from tpusim.simulator import Timeline, timeline
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
 Array = np.ndarray
 Samples = list[dict[str, Array]]
+THEIRS, OWN = "table", "own_table"
+"""Files of the shared table in the folder of upstream's canonical module."""
 
 
 @dataclass
@@ -47,20 +50,18 @@ class Network:
     proto: onnx.ModelProto
     canonical: Model
     samples: Samples
-    table: CalibrationTable
+    shared: Shared | None = None
     _calibrated: dict[bool, Model] = field(default_factory=dict[bool, Model])
 
     @classmethod
     def prepare(cls, name: str) -> Network:
-        """Build or read the network, canonicalize it, calibrate it with KL; the table is what its text says."""
+        """Build or read the network and canonicalize it."""
         proto, samples = _source(name)
         canonical, _ = canonicalize(import_onnx(proto, name=name))
         specs = input_specs(canonical)
         if isinstance(samples, str):
             samples = [dict(s) for s in load_samples(samples, specs)]
-        measured, _ = calibrate(canonical, (dict(s) for s in samples), CalibrationConfig("kl"))
-        entries = {table_name(n): e for n, e in measured.entries.items()}
-        return cls(name, proto, canonical, samples, parse_table(table_text(entries)))
+        return cls(name, proto, canonical, samples)
 
     @property
     def sample(self) -> dict[str, Array]:
@@ -71,28 +72,65 @@ class Network:
         """The canonical module's ops."""
         return read(print_module(self.canonical.module))
 
-    def for_mode(self, *, asymmetric: bool, integers: bool) -> Model:
-        """The module that lowering takes."""
-        if not integers:
-            return self.canonical
-        if asymmetric not in self._calibrated:
-            self._calibrated[asymmetric] = apply_table(self.canonical, self.table, asymmetric=asymmetric)
-        return self._calibrated[asymmetric]
+    def share_table(self, top: Files) -> str:
+        """The text of the one table of both sides by upstream's names: the one kept beside `top`, else it is measured.
 
-    def their_table(self, top: Files) -> str:
-        """The table with upstream's names; a tensor that only upstream has gets the range of its float values."""
-        theirs = computing(read(top.text("m.mlir")))
+        tpusim calibrates with KL; a tensor that only upstream has gets the range of its float values. The module of
+        ours takes the numbers as they are printed.
+        """
+        if not top.text(THEIRS):
+            own = self._measured()
+            (top.folder / OWN).write_text(table_text(own))
+            (top.folder / THEIRS).write_text(table_text(self._renamed(own, top)))
+        self.shared = Shared(top.text(THEIRS), top.text(OWN), tuple(computing(read(top.text("m.mlir")))))
+        return self.shared.theirs
+
+    def _measured(self) -> dict[str, Entry]:
+        found, _ = calibrate(self.canonical, (dict(s) for s in self.samples), CalibrationConfig("kl"))
+        return {table_name(name): entry for name, entry in found.entries.items()}
+
+    def _renamed(self, own: Mapping[str, Entry], top: Files) -> dict[str, Entry]:
+        """Our entries by upstream's names, and those of tensors that only upstream has."""
+        theirs, values = computing(read(top.text("m.mlir"))), top.arrays("float.npz")
         named = {their.name: our.name for our, their in pair(computing(self.top()), theirs)}
-        values = top.arrays("float.npz")
-        lines: dict[str, Entry] = {}
+        lines = dict[str, Entry]()
         for op in theirs:
-            known = self.table.entries.get(table_name(named.get(op.name, "")))
+            known = own.get(table_name(named.get(op.name, "")))
             if known is not None:
                 lines[op.name] = known
             elif op.name in values:
                 low, high = float(values[op.name].min()), float(values[op.name].max())
                 lines[op.name] = Entry(max(-low, high), low, high)
-        return table_text(lines)
+        return lines
+
+    def for_mode(self, *, asymmetric: bool, integers: bool) -> Model:
+        """The module that lowering takes. Raises ConfigError in INT8 before `share_table`."""
+        if not integers:
+            return self.canonical
+        if self.shared is None:
+            raise ConfigError(f"network '{self.name}': the shared table is required in INT8; share_table comes first")
+        if asymmetric not in self._calibrated:
+            table = self.shared.by_our_names(computing(self.top()))
+            self._calibrated[asymmetric] = apply_table(self.canonical, table, asymmetric=asymmetric)
+        return self._calibrated[asymmetric]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A table of both sides. theirs, own: its lines by upstream's and by our names; top: upstream's canonical ops."""
+
+    theirs: str
+    own: str
+    top: Sequence[Op]
+
+    def by_our_names(self, ours: Sequence[Op]) -> CalibrationTable:
+        """Upstream's line where an op of ours is paired, else our own."""
+        table = {**parse_table(self.own).entries}
+        theirs = parse_table(self.theirs).entries
+        for a, b in pair(ours, self.top):
+            if b.name in theirs:
+                table[table_name(a.name)] = theirs[b.name]
+        return CalibrationTable(table)
 
 
 def alone(tpu: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:

@@ -15,7 +15,7 @@ import tyro
 
 from benchmarks.conformance.compare import all_stored, constants
 from benchmarks.conformance.measure import disagreeing, keys
-from benchmarks.conformance.ours import Network, table_text
+from benchmarks.conformance.ours import OWN, Network
 from benchmarks.conformance.pairing import computing
 from benchmarks.conformance.recorded import Array, Bytes, Cell, Content, is_kept, write
 from benchmarks.conformance.replay import write_differing
@@ -62,14 +62,14 @@ def _record(name: str, upstream: Upstream) -> int:
     top = upstream.transform(network.proto, network.sample)
     if top.failure:
         raise TpusimError(f"network '{name}': upstream's import is required to work, got {top.failure}")
-    table, cells = network.their_table(top), dict[str, Cell]()
+    table, cells = network.share_table(top), dict[str, Cell]()
     for key in keys():
         if key.network == name and key.matches(RECORDED):
             files = upstream.deploy(top, table, network.sample, key.chip, key.mode)
             if files.text("tpu.mlir") and files.arrays("tensors.npz"):
                 cells[f"{key.chip}/{key.mode}"] = _cell(files, data)
     content = Content(
-        upstream.version, small.fingerprint(network.proto), table, table_text(network.table.entries),
+        upstream.version, small.fingerprint(network.proto), table, top.text(OWN),
         _ops(read(top.text("m.mlir"))), {n: data.add(a) for n, a in network.sample.items()}, cells,
     )  # fmt: skip
     return write(name, content, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,13 +12,13 @@ from benchmarks.accuracy.results import Key
 from benchmarks.conformance import recorded
 from benchmarks.conformance.compare import Pairs, compare_alone, compare_lowering
 from benchmarks.conformance.explained import reason
-from benchmarks.conformance.ours import alone
+from benchmarks.conformance.ours import Shared, alone
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.results import Difference, Part
 from benchmarks.conformance.text import Op, read
 from tests.upstream import networks as small
 from tpusim.calibration.stage import apply_table
-from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
+from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.frontend import import_onnx
@@ -54,13 +54,9 @@ class Replay:
 
     @cached_property
     def table(self) -> CalibrationTable:
-        """The recorded table by our names: upstream's line where an op is paired, else our own."""
-        table = {**parse_table(self.data.content.own).entries}
-        theirs: Mapping[str, Entry] = parse_table(self.data.content.table).entries
-        for a, b in pair(_ops(self.canonical), self.data.content.top):
-            if b.name in theirs:
-                table[table_name(a.name)] = theirs[b.name]
-        return CalibrationTable(table)
+        """The recorded table by our names."""
+        content = self.data.content
+        return Shared(content.table, content.own, content.top).by_our_names(_ops(self.canonical))
 
     def lowered(self, cell: str) -> Model:
         """Our lowered module of a cell CHIP/MODE."""
