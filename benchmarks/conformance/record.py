@@ -26,9 +26,7 @@ from tests.upstream import networks as small
 from tpusim.cli.main import enable_compilation_cache
 from tpusim.errors import TpusimError
 
-RECORDED = (
-    "*/*/int8", "*/bm1684x/int8-asym", "*/bm1684x/f16", "*/bm1684x/bf16", "*/cv183x/bf16",
-)  # fmt: skip
+RECORDED = ("*/*/int8",)
 """Cells that are recorded: INT8 on every chip, the other modes once per way of computing them."""
 KEPT = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rshift_neg", "cpu_op_name")
 """Attributes that are recorded."""
@@ -43,6 +41,8 @@ class Record:
     differing_only: bool = False
     """Only list the cells in which tpusim differs from the files that are there."""
 
+    cells: tuple[str, ...] = RECORDED
+    """Globs NETWORK/CHIP/MODE of the cells that are recorded."""
     data_only: bool = False
     """Only write the files."""
 
@@ -51,12 +51,12 @@ class Record:
         upstream = None if self.differing_only else Upstream.find()
         for name in self.only or tuple(small.NETWORKS):
             if upstream is not None:
-                print(f"{name}: {_record(name, upstream):,} bytes", flush=True)
+                print(f"{name}: {_record(name, upstream, self.cells):,} bytes", flush=True)
         if not self.data_only:
-            write_differing()
+            write_differing(self.only, self.cells if self.differing_only else ())
 
 
-def _record(name: str, upstream: Upstream) -> int:
+def _record(name: str, upstream: Upstream, wanted: Sequence[str]) -> int:
     """One network; returns the size of its file."""
     network, data = Network.prepare(name), Bytes()
     top = upstream.transform(network.proto, network.sample)
@@ -64,7 +64,7 @@ def _record(name: str, upstream: Upstream) -> int:
         raise TpusimError(f"network '{name}': upstream's import is required to work, got {top.failure}")
     table, cells = network.share_table(top), dict[str, Cell]()
     for key in keys():
-        if key.network == name and key.matches(RECORDED):
+        if key.network == name and key.matches(wanted):
             files = upstream.deploy(top, table, network.sample, key.chip, key.mode)
             if files.text("tpu.mlir") and files.arrays("tensors.npz"):
                 cells[f"{key.chip}/{key.mode}"] = _cell(files, data)

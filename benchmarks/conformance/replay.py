@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,6 +77,15 @@ class Replay:
         known = {a.name: theirs[b.name] for a, b in pairs if b.name in theirs}
         return compare_alone(pairs, alone(tpu, self.data.arrays(self.data.content.inputs), known), theirs)
 
+    def told(self, key: Key) -> dict[str, str]:
+        """The first difference of every part of a cell that differs, by NETWORK/CHIP/MODE/PART."""
+        cell = f"{key.chip}/{key.mode}"
+        try:
+            found = {part: first_difference(key, part, found) for part, found in self.parts(cell)}
+        except TpusimError as error:
+            found = {"lowering": f"refused: {error}", "tensors": f"refused: {error}"}
+        return {f"{key}/{part}": why for part, why in found.items() if why}
+
     def _pairs(self, cell: str, tpu: Model) -> Pairs:
         return pair(_ops(tpu), self.data.content.cells[cell].ops)
 
@@ -100,18 +109,18 @@ def first_difference(key: Key, part: str, found: Part) -> str:
     return f"{first}: {reason(key, part, first) or 'unexplained'}"
 
 
-def write_differing() -> None:
-    """Write which recorded cells differ, part by part."""
-    differing = dict[str, str]()
-    for name in recorded.networks():
-        replay = Replay(name)
+def write_differing(names: Sequence[str] = (), cells: Sequence[str] = ()) -> None:
+    """Write which recorded cells differ, part by part; those of other networks or cells than asked for are kept."""
+    known: dict[str, str] = json.loads(DIFFERING.read_text(encoding="utf-8")) if DIFFERING.exists() else {}
+    for name in names or recorded.networks():
+        replay, differing = Replay(name), 0
         for cell in replay.data.content.cells:
             key = Key(name, *cell.split("/"))
-            try:
-                told = {part: first_difference(key, part, found) for part, found in replay.parts(cell)}
-            except TpusimError as error:
-                told = {"lowering": f"refused: {error}", "tensors": f"refused: {error}"}
-            differing |= {f"{key}/{part}": why for part, why in told.items() if why}
-        print(f"{name}: {sum(k.startswith(name + '/') for k in differing)} parts of cells differ", flush=True)
-    write_atomically(DIFFERING, lambda file: file.write(json.dumps(differing, indent=0).encode() + b"\n"))
-    print(f"wrote {DIFFERING.name}: {len(differing)} parts of cells differ")
+            if key.matches(cells):
+                told = replay.told(key)
+                known = {k: why for k, why in known.items() if k.rpartition("/")[0] != str(key)} | told
+                differing += len(told)
+        print(f"{name}: {differing} parts of cells differ", flush=True)
+        text = json.dumps(dict(sorted(known.items())), indent=0).encode() + b"\n"
+        write_atomically(DIFFERING, lambda file, text=text: file.write(text))
+    print(f"wrote {DIFFERING.name}: {len(known)} parts of cells differ")
