@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test slow zoo fuzz lint types bench support accuracy mutation isa golden groups digits clean
+.PHONY: help demo test slow zoo fuzz lint types bench support accuracy mutation isa golden groups conformance upstream-data digits clean
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +64,12 @@ accuracy: $(VENV)/.test ## measure what the accuracy table misses (ONLY=, LOCAL=
 
 groups: $(VENV)/.test ## group the classic networks by every strategy (ONLY=: names; minutes); rewrites docs/groups.md
 	$(BIN)/python -m benchmarks.groups $(if $(ONLY),--only $(ONLY))
+
+conformance: $(VENV)/.test ## compare with TPU-MLIR itself (TPUSIM_UPSTREAM: its environment; ONLY=: globs NETWORK/CHIP/MODE); rewrites docs/conformance.md
+	$(BIN)/python -m benchmarks.conformance $(if $(ONLY),--only $(foreach glob,$(ONLY),'$(glob)'))
+
+upstream-data: $(VENV)/.test ## record what TPU-MLIR gives for the small networks (TPUSIM_UPSTREAM; ONLY=: names); rewrites tests/upstream/data
+	$(BIN)/python -m benchmarks.conformance.record $(if $(ONLY),--only $(ONLY))
 
 digits: $(VENV)/.test ## train the digits network again (rewrites examples/digits)
 	$(BIN)/python examples/digits/train.py

@@ -1,0 +1,91 @@
+"""Measures one cell: both compilers, then every part of the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.accuracy.measure import config
+from benchmarks.accuracy.results import Key
+from benchmarks.conformance.compare import (
+    all_stored,
+    compare_alone,
+    compare_lowering,
+    compare_tensors,
+    compare_top,
+    constants,
+)
+from benchmarks.conformance.ours import NETWORKS, Compiled, Network
+from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.results import Cell, Part
+from benchmarks.conformance.text import read
+from benchmarks.conformance.timing import compare_groups, our_clock, their_clock
+from benchmarks.conformance.upstream import Files, Upstream
+from tpusim import chips
+from tpusim.errors import TpusimError
+from tpusim.fidelity.support import MODES
+
+CHIPS = ("bm1684x", "bm1688", "bm1684", "cv183x", "cv181x")
+
+
+def keys() -> Iterator[Key]:
+    """Every cell that a chip has the mode for, network by network."""
+    for network in NETWORKS:
+        for mode in MODES:
+            for chip in CHIPS:
+                spec, settings = chips.load(chip), config(chip, mode)
+                if settings.mode in spec.modes and (spec.asymmetric or not settings.asymmetric):
+                    yield Key(network, chip, mode)
+
+
+def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
+    """One cell. A refusal of either side is part of it."""
+    top = upstream.transform(network.proto, network.sample)
+    if top.failure:
+        return Cell(key, upstream.version, refused={"there": last_line(top.failure)})
+    files = upstream.deploy(top, network.share_table(top), network.sample, key.chip, key.mode)
+    parts = {"top": compare_top(network.top(), read(top.text("m.mlir")))}
+    refused = {"there": last_line(files.failure)} if files.failure else {}
+    try:
+        compiled = Compiled.of(network, key.chip, key.mode)
+    except TpusimError as error:
+        return Cell(key, upstream.version, parts, refused={**refused, "here": last_line(str(error))})
+    return _compared(key, upstream.version, parts, refused, compiled, files)
+
+
+def _compared(
+    key: Key, version: str, parts: dict[str, Part], refused: dict[str, str], compiled: Compiled, files: Files
+) -> Cell:
+    ours, theirs = compiled.ops(), read(files.text("tpu.mlir"))
+    pairs = pair(computing(ours), computing(theirs))
+    parts["lowering"] = compare_lowering(
+        ours, theirs, compiled.tpu.weights, constants(theirs, files.arrays("weights.npz"))
+    )
+    tensors, dumped, chip = compiled.tensors(), files.arrays("tensors.npz"), files.arrays("chip.npz")
+    known = all_stored(theirs, dumped)
+    parts["tensors"] = compare_tensors(pairs, tensors, known)
+    parts["ops"] = compare_alone(
+        pairs, compiled.alone({a.name: known[b.name] for a, b in pairs if b.name in known}), known
+    )
+    unlike = disagreeing(dumped, chip)
+    if chip:
+        parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)
+    here = there = None
+    try:
+        parts["groups"], here, there = compare_groups(compiled, files, pairs), our_clock(compiled), their_clock(files)
+    except TpusimError as error:
+        refused = {**refused, "here": last_line(str(error))}
+    return Cell(key, version, parts, unlike, refused, here, there)
+
+
+def disagreeing(interpreter: dict[str, np.ndarray], simulator: dict[str, np.ndarray]) -> tuple[str, ...]:
+    """Outputs in which upstream's interpreter and closed simulator have other values."""
+    both = [n for n in simulator if n in interpreter and interpreter[n].size == simulator[n].size]
+    return tuple(n for n in both if not np.array_equal(interpreter[n].ravel(), simulator[n].ravel(), equal_nan=True))
+
+
+def last_line(text: str) -> str:
+    """The line of a message that says most: the last that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else ""

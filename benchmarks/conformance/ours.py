@@ -1,0 +1,206 @@
+"""tpusim's side of a cell: the modules as text, the constants, every tensor, groups and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from xdsl.ir import SSAValue
+
+from benchmarks.accuracy.measure import DIGITS, SAMPLES, TRAINED, config
+from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.text import Op, read
+from benchmarks.conformance.upstream import Files
+from tests.upstream import networks as small
+from tpusim import chips
+from tpusim.calibration.samples import load_samples
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
+from tpusim.canonicalize import canonicalize
+from tpusim.codegen import generate
+from tpusim.errors import ConfigError
+from tpusim.frontend import import_onnx, zoo
+from tpusim.inference import input_specs, run
+from tpusim.inference.executor import check_inputs, run_block
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.text import print_module
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import lower, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.ops.structure import TopNone, TopWeight
+from tpusim.simulator import Timeline, timeline
+
+NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
+Array = np.ndarray
+Samples = list[dict[str, Array]]
+THEIRS, OWN = "table", "own_table"
+"""Files of the shared table in the folder of upstream's canonical module."""
+
+
+@dataclass
+class Network:
+    """What the cells of one network share on our side."""
+
+    name: str
+    proto: onnx.ModelProto
+    canonical: Model
+    samples: Samples
+    shared: Shared | None = None
+    _calibrated: dict[bool, Model] = field(default_factory=dict[bool, Model])
+
+    @classmethod
+    def prepare(cls, name: str) -> Network:
+        """Build or read the network and canonicalize it."""
+        proto, samples = _source(name)
+        canonical, _ = canonicalize(import_onnx(proto, name=name))
+        specs = input_specs(canonical)
+        if isinstance(samples, str):
+            samples = [dict(s) for s in load_samples(samples, specs)]
+        return cls(name, proto, canonical, samples)
+
+    @property
+    def sample(self) -> dict[str, Array]:
+        """What the networks are run on."""
+        return self.samples[0]
+
+    def top(self) -> list[Op]:
+        """The canonical module's ops."""
+        return read(print_module(self.canonical.module))
+
+    def share_table(self, top: Files) -> str:
+        """The text of the one table of both sides by upstream's names: the one kept beside `top`, else it is measured.
+
+        tpusim calibrates with KL; a tensor that only upstream has gets the range of its float values. The module of
+        ours takes the numbers as they are printed.
+        """
+        if not top.text(THEIRS):
+            own = self._measured()
+            (top.folder / OWN).write_text(table_text(own))
+            (top.folder / THEIRS).write_text(table_text(self._renamed(own, top)))
+        self.shared = Shared(top.text(THEIRS), top.text(OWN), tuple(computing(read(top.text("m.mlir")))))
+        return self.shared.theirs
+
+    def _measured(self) -> dict[str, Entry]:
+        found, _ = calibrate(self.canonical, (dict(s) for s in self.samples), CalibrationConfig("kl"))
+        return {table_name(name): entry for name, entry in found.entries.items()}
+
+    def _renamed(self, own: Mapping[str, Entry], top: Files) -> dict[str, Entry]:
+        """Our entries by upstream's names, and those of tensors that only upstream has."""
+        theirs, values = computing(read(top.text("m.mlir"))), top.arrays("float.npz")
+        named = {their.name: our.name for our, their in pair(computing(self.top()), theirs)}
+        lines = dict[str, Entry]()
+        for op in theirs:
+            known = own.get(table_name(named.get(op.name, "")))
+            if known is not None:
+                lines[op.name] = known
+            elif op.name in values:
+                low, high = float(values[op.name].min()), float(values[op.name].max())
+                lines[op.name] = Entry(max(-low, high), low, high)
+        return lines
+
+    def for_mode(self, *, asymmetric: bool, integers: bool) -> Model:
+        """The module that lowering takes. Raises ConfigError in INT8 before `share_table`."""
+        if not integers:
+            return self.canonical
+        if self.shared is None:
+            raise ConfigError(f"network '{self.name}': the shared table is required in INT8; share_table comes first")
+        if asymmetric not in self._calibrated:
+            table = self.shared.by_our_names(computing(self.top()))
+            self._calibrated[asymmetric] = apply_table(self.canonical, table, asymmetric=asymmetric)
+        return self._calibrated[asymmetric]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A table of both sides. theirs, own: its lines by upstream's and by our names; top: upstream's canonical ops."""
+
+    theirs: str
+    own: str
+    top: Sequence[Op]
+
+    def by_our_names(self, ours: Sequence[Op]) -> CalibrationTable:
+        """Upstream's line where an op of ours is paired, else our own."""
+        table = {**parse_table(self.own).entries}
+        theirs = parse_table(self.theirs).entries
+        for a, b in pair(ours, self.top):
+            if b.name in theirs:
+                table[table_name(a.name)] = theirs[b.name]
+        return CalibrationTable(table)
+
+
+def alone(tpu: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) -> dict[str, Array]:
+    """What each op of a lowered module gives on known tensors (by our names), or on our own where none is known.
+
+    So a difference shows at the op that makes it, and nowhere behind it.
+    """
+    given = dict(zip(tpu.body.args, check_inputs(tpu, sample), strict=True))
+    values, found = dict[SSAValue, Any](given), dict[str, Array]()
+    for op in tpu.ops:
+        if op is tpu.terminator:
+            break
+        run_block([op], values, tpu.weights)
+        if op.results and (name := op_name(op)) and not isinstance(op, TopWeight | TopNone):
+            found[name] = np.asarray(values[op.results[0]])
+            known = theirs.get(name)
+            if known is not None and known.size == found[name].size and known.dtype == found[name].dtype:
+                values[op.results[0]] = known.reshape(found[name].shape)
+    return found
+
+
+def table_text(entries: Mapping[str, Entry]) -> str:
+    """The lines of a table, 7 decimals."""
+    return "".join(f"{n} {e.threshold:.7f} {e.minimum:.7f} {e.maximum:.7f}\n" for n, e in entries.items())
+
+
+def _source(name: str) -> tuple[onnx.ModelProto, Samples | str]:
+    if name in small.NETWORKS:
+        proto = small.build(name)
+        return proto, small.samples(proto)
+    if name == TRAINED:
+        return onnx.load(DIGITS / "digits.onnx"), str(DIGITS / "calibration.npz")
+    return zoo.build(name), SAMPLES
+
+
+@dataclass
+class Compiled:
+    """One cell on our side."""
+
+    tpu: Model
+    sample: dict[str, Array]
+    chip: str
+    _program: Program | None = None
+
+    @classmethod
+    def of(cls, network: Network, chip: str, mode: str) -> Compiled:
+        """Lower. Raises TpusimError where the compiler refuses."""
+        settings = config(chip, mode)
+        module = network.for_mode(asymmetric=settings.asymmetric, integers=settings.mode == "int8")
+        return cls(lower(module, settings)[0], network.sample, chip)
+
+    def ops(self) -> list[Op]:
+        """The lowered module's ops."""
+        return read(print_module(self.tpu.module))
+
+    def tensors(self) -> dict[str, Array]:
+        """Every tensor, integers as they are stored."""
+        return run(self.tpu, self.sample)
+
+    def alone(self, theirs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every tensor, each op on upstream's operands where these are known."""
+        return alone(self.tpu, self.sample, theirs)
+
+    def program(self) -> Program:
+        """The commands."""
+        if self._program is None:
+            grouped = group_layers(reorder_weights(self.tpu), LayerGroupConfig())
+            self._program = generate(assign_addresses(grouped))
+        return self._program
+
+    def timeline(self) -> Timeline:
+        """The commands on the clock."""
+        return timeline(self.program(), chips.load(self.chip))

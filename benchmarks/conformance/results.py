@@ -1,0 +1,116 @@
+"""What was compared, on disk: one record per network, chip and mode, in a JSON file that is always whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.accuracy.results import Key
+from tpusim.ir.files import replacing
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results.json"
+PAGE = FOLDER.parents[1] / "docs" / "conformance.md"
+SHOWN = 6
+"""Differences of a part that are kept by name."""
+
+
+class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tensor or op that differs: what, in what share of its values, by how much at most.
+
+    largest: in integer steps, or of floats in units of the last place. inherited: an operand differs already, so that
+    the reason may lie there. tolerated: floats that are as near as the orders of two sums allow.
+    """
+
+    tensor: str
+    what: str
+    share: float = 0.0
+    largest: float = 0.0
+    inherited: bool = False
+    tolerated: bool = False
+
+    def __str__(self) -> str:
+        amount = f" ({self.share:.3%} of the values, by {self.largest:.4g})" if self.share else ""
+        return f"`{self.tensor}`: {self.what}{amount}"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One part of a cell's comparison; differing: not even within the tolerance of floats.
+
+    The differences are in program order, those not tolerated and not inherited first.
+    """
+
+    compared: int
+    equal: int
+    differing: int = 0
+    differences: tuple[Difference, ...] = ()
+
+    @classmethod
+    def of(cls, compared: int, equal: int, found: list[Difference]) -> Part:
+        """A part that keeps the first few differences."""
+        ordered = sorted(found, key=lambda d: (d.tolerated, d.inherited))
+        return cls(compared, equal, sum(not d.tolerated for d in found), tuple(ordered[:SHOWN]))
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """Cycles and bytes of one side."""
+
+    cycles: int
+    load_bytes: int
+    store_bytes: int
+    commands: int
+    groups: int
+    global_layers: int
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One network on one chip in one mode. refused: why one side has none, by "here" or "there"."""
+
+    key: Key
+    upstream: str
+    parts: dict[str, Part] = {}
+    disagreeing: tuple[str, ...] = ()
+    """Outputs in which upstream's interpreter and its closed simulator disagree."""
+    refused: dict[str, str] = {}
+    here: Clock | None = None
+    there: Clock | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether constants and tensors are, and the outputs where upstream agrees with itself."""
+        parts = [self.parts.get(name) for name in ("lowering", "tensors", "outputs")]
+        return not self.refused and all(part is not None and not part.differences for part in parts)
+
+    @property
+    def near(self) -> bool:
+        """Whether constants are equal, and every op on upstream's operands but for the tolerance of floats."""
+        parts = [self.parts.get(name) for name in ("lowering", "ops")]
+        return not self.refused and all(part is not None and not part.differing for part in parts)
+
+
+class Results(msgspec.Struct, frozen=True):
+    """All cells, sorted."""
+
+    cells: tuple[Cell, ...] = ()
+
+    def get(self, key: Key) -> Cell | None:
+        """The cell, None if it was not compared."""
+        return next((c for c in self.cells if c.key == key), None)
+
+    def with_cell(self, cell: Cell) -> Results:
+        """These results and one more."""
+        others = [c for c in self.cells if c.key != cell.key]
+        return Results(tuple(sorted((*others, cell), key=lambda c: c.key)))
+
+
+def read(path: Path = RESULTS) -> Results:
+    """The results so far; none if there is no file."""
+    return msgspec.json.decode(path.read_bytes(), type=Results) if path.exists() else Results()
+
+
+def write(results: Results, path: Path = RESULTS) -> None:
+    """One line per cell."""
+    lines = ",\n".join(msgspec.json.encode(cell).decode() for cell in results.cells)
+    with replacing(path) as target:
+        target.write_text(f'{{"cells": [\n{lines}\n]}}\n', encoding="utf-8")

@@ -1,0 +1,204 @@
+"""Runs TPU-MLIR from its own environment and keeps what it prints and computes, addressed by what went in.
+
+The environment is a Python 3.10 one with `tpu_mlir` installed; the variable TPUSIM_UPSTREAM names its folder. Nothing
+of it is imported: its command-line tools run in fresh folders, and the files they write are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from tpusim.errors import ConfigError
+
+VARIABLE = "TPUSIM_UPSTREAM"
+CACHE = Path(__file__).parents[2] / "out" / "conformance"
+QUANTIZE = {"int8": "INT8", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+LIMIT_S = 3600
+"""Seconds that one tool may take: ten times what the largest network of the zoo needs."""
+Array = np.ndarray
+
+
+class UpstreamError(ConfigError):
+    """A tool of the outside environment failed on a network."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is kept of one step: a folder of files by fixed names."""
+
+    folder: Path
+
+    def text(self, name: str) -> str:
+        """A text file; empty if the tool wrote none."""
+        path = self.folder / name
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def arrays(self, name: str) -> dict[str, Array]:
+        """An npz file; empty if the tool wrote none."""
+        path = self.folder / name
+        if not path.exists():
+            return {}
+        with np.load(path) as found:
+            return dict(found)
+
+    @property
+    def failure(self) -> str:
+        """Why the tool failed; empty if it did not."""
+        return self.text("failure.txt")
+
+
+class Upstream:
+    """The tools of one environment, with a cache of their results."""
+
+    def __init__(self, environment: Path, cache: Path = CACHE) -> None:
+        self._environment, self._cache = environment, cache
+        self.version = _version(environment)
+
+    @classmethod
+    def find(cls, cache: Path = CACHE) -> Upstream:
+        """The environment that TPUSIM_UPSTREAM names. Raises ConfigError without it."""
+        place = os.environ.get(VARIABLE, "")
+        if not place:
+            raise ConfigError(
+                f"{VARIABLE} is required: the folder of a Python 3.10 environment with tpu_mlir and its command-line "
+                "tools (bin/model_transform.py and others), got nothing; set it, or use the recorded tests/upstream"
+            )
+        if not (Path(place) / "bin" / "model_deploy.py").exists():
+            raise ConfigError(
+                f"{VARIABLE}={place}: an environment with bin/model_deploy.py is required, got none there"
+            )
+        return cls(Path(place), cache)
+
+    def transform(self, model: onnx.ModelProto, sample: Mapping[str, Array]) -> Files:
+        """top.mlir, top_weights.npz, top_origin.mlir, and every float tensor of one sample."""
+        data = model.SerializeToString()
+
+        def work(folder: Path) -> None:
+            (folder / "m.onnx").write_bytes(data)
+            np.savez(folder / "in.npz", **sample)
+            self._run(folder, "model_transform.py", "--model_name", "m", "--model_def", "m.onnx", "--mlir", "m.mlir")
+            self._run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
+                      "--output", "float.npz")  # fmt: skip
+
+        kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz")}
+        return self._cached(("transform", data, _bytes(sample)), work, kept)
+
+    def deploy(
+        self, top: Files, table: str, sample: Mapping[str, Array], chip: str, mode: str, more: Sequence[str] = ()
+    ) -> Files:
+        """The lowered module and its weights, every tensor, the closed simulator's outputs, groups and profile."""
+        number, _, asymmetric = mode.partition("-")
+        suffix = "cvimodel" if chip.startswith("cv18") and chip != "cv186x" else "bmodel"
+
+        def work(folder: Path) -> None:
+            for name in ("m.mlir", "m_top_f32_all_weight.npz"):
+                if (top.folder / name).exists():
+                    shutil.copy(top.folder / name, folder / name)
+            (folder / "table").write_text(table, encoding="utf-8")
+            np.savez(folder / "in.npz", **sample)
+            options = ["--calibration_table", "table"] if number == "int8" else []
+            options += ["--asymmetric"] * bool(asymmetric) + list(more)
+            failed = self._compile(
+                folder, ["--quantize", QUANTIZE[number], *options, "--processor", chip], f"m.{suffix}"
+            )
+            _settle(folder)
+            self._run(folder, "model_runner.py", "--input", "in.npz", "--model", "m_tpu.mlir", "--dump_all_tensors",
+                      "--output", "tensors.npz")  # fmt: skip
+            if failed is not None:
+                raise failed
+            self._run(folder, "model_runner.py", "--input", "in.npz", "--model", f"m.{suffix}", "--output", "chip.npz")
+
+        kept = {n: n for n in ("tensors.npz", "chip.npz", "groups.json", "deploy.log")}
+        kept |= {"m_tpu.mlir": "tpu.mlir", "m_weights.npz": "weights.npz", "m_final.mlir": "final.mlir"}
+        kept |= {"compiler_profile_0.txt": "profile.txt"}
+        what = ("deploy", top.text("m.mlir"), top.folder.name, table, _bytes(sample), chip, mode, " ".join(more))
+        return self._cached(what, work, kept)
+
+    def _compile(self, folder: Path, options: Sequence[str], file: str) -> UpstreamError | None:
+        """Lower and compile; the error of a compilation whose lowered module is there all the same."""
+        try:
+            self._run(folder, "model_deploy.py", "--mlir", "m.mlir", *options, "--model", file, "--debug")
+        except UpstreamError as error:
+            if not list(folder.glob("m_*_tpu.mlir")):
+                raise
+            return error
+        return None
+
+    def _cached(self, what: Sequence[str | bytes], work: Callable[[Path], None], kept: Mapping[str, str]) -> Files:
+        digest = hashlib.sha256(self.version.encode())
+        for part in what:
+            digest.update(part.encode() if isinstance(part, str) else part)
+        target = self._cache / digest.hexdigest()[:24]
+        if not target.exists():
+            self._cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self._cache, prefix="work-") as place:
+                folder = Path(place)
+                done = folder / "kept"
+                done.mkdir()
+                try:
+                    work(folder)
+                except UpstreamError as error:
+                    (done / "failure.txt").write_text(str(error), encoding="utf-8")
+                for name, new in kept.items():
+                    if (folder / name).exists():
+                        shutil.move(folder / name, done / new)
+                with suppress(OSError):  # another run was quicker
+                    done.rename(target)
+        return Files(target)
+
+    def _run(self, folder: Path, tool: str, *arguments: str) -> None:
+        """One tool. Raises UpstreamError with the last lines it printed."""
+        binaries = self._environment / "bin"
+        environment = {**os.environ, "VIRTUAL_ENV": str(self._environment), "PATH": f"{binaries}:{os.environ['PATH']}"}
+        environment.pop("PYTHONPATH", None)
+        command = [str(binaries / "python"), str(binaries / tool), *arguments]
+        done = subprocess.run(  # noqa: S603  the user's own environment
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+            errors="replace",
+        )
+        (folder / f"{tool.removeprefix('model_').removesuffix('.py')}.log").write_text(done.stdout + done.stderr)
+        if done.returncode:
+            last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+            raise UpstreamError(f"{tool} {' '.join(arguments)}: exit {done.returncode}\n{last}")
+
+
+def _settle(folder: Path) -> None:
+    """Give the deploy step's files names that do not depend on chip and mode."""
+    for pattern, name in (("m_*_tpu.mlir", "m_tpu.mlir"), ("m_*_final.mlir", "m_final.mlir")):
+        for path in folder.glob(pattern):
+            path.rename(folder / name)
+    for path in folder.glob("m_*.layer_group_cache.json"):
+        path.rename(folder / "groups.json")
+    for path in folder.glob("m_*_tpu_weights.npz"):
+        shutil.copy(path, folder / "m_weights.npz")
+
+
+def _bytes(arrays: Mapping[str, Array]) -> bytes:
+    return b"".join(
+        n.encode() + str(a.shape).encode() + np.ascontiguousarray(a).tobytes() for n, a in sorted(arrays.items())
+    )
+
+
+def _version(environment: Path) -> str:
+    """The installed version, from the name of its metadata."""
+    found = sorted(environment.glob("lib/python3*/site-packages/tpu_mlir-*.dist-info"))
+    if not found:
+        raise ConfigError(f"{VARIABLE}={environment}: tpu_mlir is required there, got no such package")
+    return found[-1].name.removesuffix(".dist-info")
