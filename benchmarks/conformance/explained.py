@@ -75,7 +75,7 @@ TABLE: tuple[Explained, ...] = (
     Explained("a product with, or sum of, a constant per channel is a depthwise Conv there",
               ("constants/bm168*", "norms/bm168*"), ("*_channel", "batchnormalization*", "scale_relu"), ("*Scale *",)),
 )  # fmt: skip
-"""Only what was traced to its cause with the real tool belongs here: a decision, a quirk of upstream, or a known gap."""
+"""Only what was traced to its cause with the real tool: a decision, a quirk of upstream, or a known gap."""
 
 
 def reason(key: Key, part: str, found: Difference) -> str | None:

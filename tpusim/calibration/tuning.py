@@ -55,7 +55,9 @@ class _Tuner:
     def __init__(self, model: Model, samples: Sequence[Tensors]) -> None:
         graph = Graph(model, "all")
         self._floats = [graph(sample) for sample in samples]
-        weights = {op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)}
+        weights: dict[SSAValue, np.ndarray] = {
+            op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)
+        }
         biases = {v for op in model.ops if op.name in WEIGHTED for v in op.operands[2:3]}
         self._weights = {v: w if v in biases else _rounded_weight(w) for v, w in weights.items()}
 

@@ -283,11 +283,15 @@ class ScaleToConv(WeightPattern):
         filter = self.weight(name + "_filter", scale.reshape(-1, 1, 1, 1), op, rewriter)
         offset = self.weight(name + "_bias", bias, op, rewriter)
         if len(shape) == 4:
-            rewriter.replace(op, _depthwise(op, op.input, filter, offset, name))
+            stands = _depthwise(op, op.input, filter, offset, name)
+            copy_name(stands, op)
+            rewriter.replace(op, stands)
             return
         before = _reshaped(op.input, (*shape[:2], 1, shape[2]), name + "_input_4d")
         conv = _depthwise(op, before.results[0], filter, offset, name + "_4d")
-        rewriter.replace(op, [before, conv, _reshaped(conv.results[0], shape, name)])
+        after = _reshaped(conv.results[0], shape, name)
+        copy_name(after, op)
+        rewriter.replace(op, [before, conv, after])
 
 
 def _depthwise(op: TopScale, x: SSAValue, filter: SSAValue, bias: SSAValue, name: str) -> TopConv:
