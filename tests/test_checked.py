@@ -70,7 +70,7 @@ def test_a_changed_reference_is_found_where_it_was_changed(seed: int, chip: str)
 
         def look(index: int, machine: Any, local: Any = local) -> None:
             if index == local.index:
-                byte = machine.lmem[local.lane * machine.chip.lmem_bytes + local.address]
+                byte = machine.lmem[local.lane * machine.lane_bytes + local.address]
                 assert byte == np.uint8(local.found & 0xFF)
 
         memory.run(feeds, after=look)
@@ -127,8 +127,8 @@ def test_offsets_are_where_memory_reads() -> None:
     def compare(index: int, memory: Any) -> None:
         if index == machine.order[-1]:
             for view in views:
-                at = offsets(view, machine.chip)
-                first = memory.lmem[at]
+                lane, byte = np.divmod(offsets(view, machine.chip), machine.chip.lmem_bytes)
+                first = memory.lmem.reshape(machine.chip.lanes, -1)[lane, byte]
                 read = memory.read(view).view(np.uint8).reshape(*view.shape, -1)[..., 0]
                 np.testing.assert_array_equal(first, read)
 
