@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from op_cases_elementwise import CASES
 from op_row import CHIPS, OpCase, network, node, values
 from plain_names import import_onnx
+from rows import canonical, compiled, imported
+from rows import lowered as row_lowered
 from test_lowering import Row, image, lowered, module, op, propagated, x
-from test_ops import canonical, compiled, imported
-from test_ops import lowered as row_lowered
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.resize import interp_linear
 

@@ -9,7 +9,7 @@ import pytest
 from networks import program_of, randomly_grouped
 from op_row import network, node, values
 from plain_names import import_onnx
-from test_ops import tpu_ops
+from rows import tpu_ops
 
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize

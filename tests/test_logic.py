@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from bench import Bench
 from op_row import network, node
 from plain_names import import_onnx
-from test_machine_commands import Bench, numbers
+from test_machine_commands import numbers
 
 from tpusim import chips
 from tpusim.canonicalize import canonicalize

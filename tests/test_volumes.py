@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 import pytest
+from bench import Bench
 from networks import Network, program_of, randomly_grouped, reordered
 from op_row import network, node, values
 from plain_names import import_onnx
+from rows import calibrated, compiled, lowered, tpu_ops
 from streams import lmem
 from test_layer_group import equal
-from test_machine_commands import Bench
-from test_ops import calibrated, compiled, lowered, tpu_ops
 
 from tpusim import chips
 from tpusim.agreement import compare_local
@@ -291,7 +291,7 @@ def test_work_areas_by_the_formulas() -> None:
 
 
 def _half(case_id: str) -> Model:
-    return lower(calibrated(case_id, None), LoweringConfig("bm1684x", "f16"))[0]
+    return lower(calibrated(case_id), LoweringConfig("bm1684x", "f16"))[0]
 
 
 def _slice(shape: tuple[int, ...]) -> TensorSlice:
