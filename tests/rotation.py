@@ -6,7 +6,7 @@ everywhere: every configuration is met by its share of the rows, and every row b
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from zlib import crc32
 
 import pytest
@@ -29,3 +29,12 @@ def is_first(case: OpCase, number: int) -> bool:
 def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
     """Of an item that the default tests have, or leave to `make slow`."""
     return () if usual else (pytest.mark.slow,)
+
+
+def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
+    """Lines of parameters, of which the default tests have the first of every `share`."""
+    lines = list(table)
+    return [
+        pytest.param(*line, id="-".join(str(value) for value in line), marks=marks(number % share == 0))
+        for number, line in enumerate(lines)
+    ]

@@ -12,6 +12,7 @@ import pytest
 from op_cases import CASES
 from op_row import OpCase, network, node
 from plain_names import import_onnx
+from rotation import marks, turn
 from rows import calibrated, canonical
 
 from tpusim import chips
@@ -142,21 +143,28 @@ def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | 
     return count
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_float_types(case: OpCase) -> None:
-    assert_types_of_16_bit_modes(case)
-    assert_types_of_fallbacks(case)
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [
+        pytest.param(case, names, id=f"{case.id}-{'-'.join(names)}", marks=marks(turn(case, number, 2)))
+        for case in CASES
+        for number, names in enumerate((ALL[:2], ALL[2:]))
+    ],
+)
+def test_float_types(case: OpCase, names: tuple[str, ...]) -> None:
+    assert_types_of_16_bit_modes(case, names)
+    assert_types_of_fallbacks(case, names)
 
 
-def assert_types_of_16_bit_modes(case: OpCase) -> None:
+def assert_types_of_16_bit_modes(case: OpCase, names: tuple[str, ...]) -> None:
     top = canonical(case.id)
-    for chip, mode in product(ALL, ("f16", "bf16")):
+    for chip, mode in product(names, ("f16", "bf16")):
         tpu, _ = lower(top, LoweringConfig(chip, mode))  # type: ignore[arg-type]
         assert assert_types(top, tpu, mode, chip)
 
 
-def assert_types_of_fallbacks(case: OpCase) -> None:
-    for chip, asymmetric in product(ALL, (False, True)):
+def assert_types_of_fallbacks(case: OpCase, names: tuple[str, ...]) -> None:
+    for chip, asymmetric in product(names, (False, True)):
         top = calibrated(case.id, asymmetric=asymmetric)
         tpu, fallbacks = lower(top, LoweringConfig(chip, "int8", asymmetric=asymmetric))
         marked = {f.op for f in fallbacks if MARKED.intersection(f.why.split(" ")) == MARKED}

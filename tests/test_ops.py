@@ -107,7 +107,7 @@ def assert_round_trip(model: Model) -> None:
     assert parsed.is_structurally_equivalent(model.module)
 
 
-@configured(lambda case, number: is_first(case, number) or turn(case, number, 4), CONFIGS[: len(CHIPS)])
+@configured(lambda case, number: is_first(case, number) or turn(case, number, 8), CONFIGS[: len(CHIPS)])
 def test_text_of_modules(case: OpCase, chip: str, mode: str) -> None:
     """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
     for model in (imported(case.id), canonical(case.id), calibrated(case.id)):
@@ -350,7 +350,7 @@ def cuts_a_cell(op: TpuUpsample, sections: Sections) -> bool:
     )
 
 
-@configured(lambda case, number: number == 0 or turn(case, number, 6))
+@configured(lambda case, number: is_first(case, number) or turn(case, number, len(CONFIGS)))
 def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the largest section count along every axis, and pairs: the machine's slices are the flat tensor."""
     assert_slices_equal_the_whole(case, chip, mode, monkeypatch, few_sections)
