@@ -6,6 +6,7 @@ The arithmetic itself is held against Python floats in tests/kernels/test_float_
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from bench import Bench
 from op_cases import BY_ID, CASES
 from op_row import network, node, values
 from plain_names import import_onnx
+from rotation import one_in
 from rows import canonical, top_for
 from slicings import Forced, cuts, every_sections
 from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
@@ -192,8 +194,7 @@ def test_chips_without_tables_do_not_use_them(chip: str) -> None:
 # ------------------------------------------------------------------------------------------------------- op to machine
 
 
-@pytest.mark.parametrize("mode", ["bf16", "int8"])
-@pytest.mark.parametrize("case_id", ROWS)
+@pytest.mark.parametrize(("case_id", "mode"), one_in(3, product(ROWS, ("bf16", "int8"))))
 def test_machine_is_flat_bit_for_bit(case_id: str, mode: str) -> None:
     model, _ = lowered(case_id, mode)
     reordered = reorder_weights(model)
