@@ -51,15 +51,15 @@ NOT_SIMILAR: dict[tuple[str, str], str] = {
 """(row, config) -> why the lowered network is not similar to the float one; agreement with the machine still holds."""
 
 
-THIRD = [
-    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 3)))
+SOME = [
+    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 5)))
     for case in CASES
     for number, label in enumerate(CONFIGS)
 ]
-"""Of the nine every row meets three in the default tests."""
+"""Of the nine every row meets one or two in the default tests."""
 
 
-@pytest.mark.parametrize(("case", "label"), THIRD)
+@pytest.mark.parametrize(("case", "label"), SOME)
 def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
     """And the flat network with the float one."""
     config, feeds = CONFIGS[label], case.feeds()
