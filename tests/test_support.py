@@ -223,7 +223,7 @@ def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["support", "--op", "Conv", "--chip", "bm1684x", "--mode", "int8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(f["status"], f["number"]) for f in found] == [("float", "f32"), ("exact", "int8")]
-    assert found[1]["test"] == "tests/test_ops.py::test_integer_kernels_are_the_oracle[conv-3x3-bm1684x]"
+    assert found[1]["test"] == "tests/test_ops.py::test_lowering_kernels_and_machine[conv-3x3-bm1684x-int8]"
     assert main(["support", "--chip", "bm1684", "--mode", "f16", "--op", "Add", "--json"]) == 0
     assert [f["status"] for f in json.loads(capsys.readouterr().out)] == ["refused"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from bench import Bench
 from networks import Network, program_of, randomly_grouped, reordered
 from op_row import network, node, values
 from plain_names import import_onnx
+from rotation import one_in
 from rows import calibrated, compiled, lowered, tpu_ops
 from streams import lmem
 from test_layer_group import equal
@@ -77,8 +79,7 @@ def assert_flat(divided: Model, feeds: dict[str, Array], flat: dict[str, Array])
         equal(Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors, flat)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
-@pytest.mark.parametrize("shape", [VOLUME, WIDE], ids=str)
+@pytest.mark.parametrize(("shape", "chip"), one_in(3, product((VOLUME, WIDE), ("bm1684x", "bm1688"))))
 def test_volumes_in_random_groups_give_the_bits_of_the_whole(shape: tuple[int, ...], chip: str) -> None:
     """Validity tests e and f of layer_group.md 16 in 3D groups, cut along every axis that may be."""
     axes, kinds = set[str](), set[GroupType]()
