@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help demo test slow zoo fuzz lint types bench support accuracy mutation isa golden groups conformance upstream-data digits clean
 help: ## this list
@@ -26,13 +27,13 @@ demo: $(VENV)/.base ## compile, simulate and verify the digits network that ship
 	  --test-data examples/digits/test.npz --labels examples/digits/labels.npz
 
 test: $(VENV)/.test ## the default tests
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q $(BALANCED)
 
-slow: $(VENV)/.test ## the larger models
-	$(BIN)/python -m pytest -q -m slow -n 2 --dist loadfile
+slow: $(VENV)/.test ## the larger models, and what the default tests leave of rows and configurations
+	$(BIN)/python -m pytest -q -m slow $(BALANCED)
 
 zoo: $(VENV)/.test ## run the classic networks on every chip and its cores, with all checks of the machine on (long)
-	$(BIN)/python -m pytest -q -m zoo -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -m zoo $(BALANCED)
 
 fuzz: $(VENV)/.test ## over 10,000 new damaged program, module, table and array files
 	$(BIN)/python -m pytest -q tests/test_fuzz.py -m slow --hypothesis-profile search

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import jax
 import pytest
 from hypothesis import settings
+from op_row import OpCase
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False)
@@ -29,6 +31,34 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", str(base / "tpusim" / "jax-tests"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the op rows last, and group the tests for `--dist loadgroup --no-loadscope-reorder`.
+
+    One process meets all items of a row, so that it is imported, lowered and compiled once. Rows are small: coming
+    last, they let both processes end together.
+    """
+    items.sort(key=lambda item: row_of(item) is not None)
+    for item in items:
+        row = row_of(item)
+        if row is not None:
+            item.add_marker(pytest.mark.xdist_group(row))
+        elif not (item.get_closest_marker("slow") or item.get_closest_marker("zoo")):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("[")[0]))
+
+
+def row_of(item: pytest.Item) -> str | None:
+    """The op row that a test is about."""
+    call = getattr(item, "callspec", None)
+    case = call.params.get("case") if call is not None else None
+    return case.id if isinstance(case, OpCase) else None
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay until the end; the garbage collector need not look at them again and again."""
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

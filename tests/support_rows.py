@@ -15,8 +15,8 @@ from pathlib import Path
 
 from op_cases import CASES, OpCase
 from op_row import CHIPS
-from test_modes import CONFIGS, calibrated
-from test_ops import canonical, imported, tpu_ops
+from rows import imported, top_for, tpu_ops
+from test_modes import CONFIGS
 
 from tpusim import chips
 from tpusim.errors import ModeWarning, UnsupportedError
@@ -60,14 +60,10 @@ def refusals() -> dict[str, str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", ModeWarning)  # CV18xx takes its one float type instead
                 try:
-                    lower(top_of(CASES[0], settings), settings)
+                    lower(top_for(CASES[0].id, settings), settings)
                 except (UnsupportedError, ModeWarning) as error:
                     found[cell(chip, mode)] = str(error)
     return found
-
-
-def top_of(case: OpCase, settings: LoweringConfig) -> Model:
-    return calibrated(case.id, settings.asymmetric) if settings.mode == "int8" else canonical(case.id)
 
 
 def measure(case: OpCase, refused: Mapping[str, str]) -> dict[str, tuple[str, Found]]:
@@ -81,7 +77,7 @@ def measure(case: OpCase, refused: Mapping[str, str]) -> dict[str, tuple[str, Fo
 
 
 def measure_cell(case: OpCase, settings: LoweringConfig) -> tuple[str, Found]:
-    top = top_of(case, settings)
+    top = top_for(case.id, settings)
     kinds = {op_name(op): op.name for op in top.ops if isinstance(op, TopOp)}
     try:
         tpu, _ = lower(top, settings)
@@ -119,7 +115,7 @@ def collect(measured: Mapping[str, Mapping[str, tuple[str, Found]]], refused: Ma
         chips=chips.available(),
         ops=tuple(OpSupport(op, classes[op].SPEC, tuple(outcomes(by_op[op]))) for op in sorted(by_op)),
         refused=dict(refused),
-        oracles={cell(c, "int8"): f"{OPS}::test_integer_kernels_are_the_oracle[{{row}}-{c}]" for c in CHIPS},
+        oracles={cell(c, "int8"): f"{OPS}::test_lowering_kernels_and_machine[{{row}}-{c}-int8]" for c in CHIPS},
         tests=executing_tests(),
         rewritten=tuple(sorted(seen - set(by_op) - {"top.Input"})),
     )
@@ -127,7 +123,9 @@ def collect(measured: Mapping[str, Mapping[str, tuple[str, Found]]], refused: Ma
 
 def executing_tests() -> dict[str, str]:
     """Cell -> node id of the test that runs a row there, flat and on the machine."""
-    found = {cell(c, m): f"{OPS}::test_machine_equals_flat[{{row}}-{c}-{m}]" for c in CHIPS for m in ("int8", "f32")}
+    found = {
+        cell(c, m): f"{OPS}::test_lowering_kernels_and_machine[{{row}}-{c}-{m}]" for c in CHIPS for m in ("int8", "f32")
+    }
     for label, settings in CONFIGS.items():
         where = cell(settings.chip, mode_of(settings))
         found.setdefault(where, f"tests/test_modes.py::test_machine_agrees_with_flat[{{row}}-{label}]")

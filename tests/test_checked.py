@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from end_to_end import digits_run, tensors
 from msgspec import structs
 from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from rotation import one_in
 
 from tpusim.cli import main
 from tpusim.errors import ConfigError, SimulationError
@@ -34,6 +36,9 @@ def replaced(program: Program, index: int, **fields: Any) -> Program:
     return structs.replace(program, commands=tuple(commands))
 
 
+NETWORKS = tuple(product((0, 1, 2, 3), ("bm1684x", "bm1684")))
+
+
 def checked(program: Program, reference: dict[str, np.ndarray], feeds: Any, **options: Any) -> Checker:
     machine = Simulator(program)
     checker = Checker(program, machine.chip, reference, **options)
@@ -41,8 +46,7 @@ def checked(program: Program, reference: dict[str, np.ndarray], feeds: Any, **op
     return checker
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize(("seed", "chip"), one_in(3, NETWORKS))
 def test_a_right_program_has_no_mismatch(seed: int, chip: str) -> None:
     program, flat, feeds = network(seed, chip)
     checker = checked(program, flat, feeds, collect=True)
@@ -50,8 +54,7 @@ def test_a_right_program_has_no_mismatch(seed: int, chip: str) -> None:
     assert checker.checked >= len(program.locations) + sum(bool(c.tensor) for c in program.commands)
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize(("seed", "chip"), one_in(3, NETWORKS))
 def test_a_changed_reference_is_found_where_it_was_changed(seed: int, chip: str) -> None:
     """One element of the reference is off by one: the message has its index, and the address holds its value."""
     program, flat, feeds = network(seed, chip)
@@ -70,7 +73,7 @@ def test_a_changed_reference_is_found_where_it_was_changed(seed: int, chip: str)
 
         def look(index: int, machine: Any, local: Any = local) -> None:
             if index == local.index:
-                byte = machine.lmem[local.lane * machine.chip.lmem_bytes + local.address]
+                byte = machine.lmem[local.lane * machine.lane_bytes + local.address]
                 assert byte == np.uint8(local.found & 0xFF)
 
         memory.run(feeds, after=look)
@@ -127,8 +130,8 @@ def test_offsets_are_where_memory_reads() -> None:
     def compare(index: int, memory: Any) -> None:
         if index == machine.order[-1]:
             for view in views:
-                at = offsets(view, machine.chip)
-                first = memory.lmem[at]
+                lane, byte = np.divmod(offsets(view, machine.chip), machine.chip.lmem_bytes)
+                first = memory.lmem.reshape(machine.chip.lanes, -1)[lane, byte]
                 read = memory.read(view).view(np.uint8).reshape(*view.shape, -1)[..., 0]
                 np.testing.assert_array_equal(first, read)
 

@@ -13,6 +13,7 @@ import pytest
 from end_to_end import DIGITS
 from msgspec import structs
 from networks import cached_lowered, cached_network, program_of, randomly_grouped
+from rotation import one_in
 from test_layer_group import NETWORKS, equal
 from test_sections import SHAPES, deep, tokens
 
@@ -44,7 +45,8 @@ from tpusim.simulator.overlap import common_byte
 
 Key = tuple[int, int, int]
 ORDERS = [SimulatorOptions("early"), SimulatorOptions("late"), *(SimulatorOptions("random", s) for s in range(2))]
-ON_CORES = pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 2), ("bm1690", 8)])
+CORES = (("bm1688", 2), ("bm1690", 2), ("bm1690", 8))
+ON_CORES = pytest.mark.parametrize(("chip", "cores"), CORES)
 MESSAGES = (SendMessage, WaitMessage)
 
 
@@ -56,8 +58,7 @@ def grouped(key: Key, chip: str, trial: int) -> Model:
 # ---------------------------------------------------------------------------------------------------- values and races
 
 
-@ON_CORES
-@pytest.mark.parametrize("key", NETWORKS, ids=str)
+@pytest.mark.parametrize(("key", "chip", "cores"), one_in(4, [(key, *on) for key in NETWORKS for on in CORES]))
 def test_random_sections_give_the_bits_of_the_whole(key: Key, chip: str, cores: int) -> None:
     """Random networks, random sections, every order; the machine finds no race, no poison, no deadlock."""
     _, flat = cached_lowered(key[0], chip, *key[1:])
@@ -189,7 +190,7 @@ def test_message_numbers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None
         Simulator(program, options=options)
 
 
-@ON_CORES
+@pytest.mark.parametrize(("chip", "cores"), one_in(3, CORES))
 def test_a_dropped_barrier_is_a_race_if_cores_hand_over_data(chip: str, cores: int) -> None:
     """Between two groups there are two barriers, and either is enough; without both, cores race in every order."""
     spec, verdicts = chips.load(chip), []

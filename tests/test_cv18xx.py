@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import BY_ID
 from op_oracles_cv18xx import bf16_bits
+from rows import calibrated, canonical, lowered
 from streams import Builder, gmem, lmem
 from test_lowering import WINDOW, Row, module, x
-from test_ops import calibrated, canonical, lowered
 from tpusim_kernels import cv18xx
 from tpusim_kernels.prim import requant
 from tpusim_kernels.prim.multiplier import cv18xx_qdm

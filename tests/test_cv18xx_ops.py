@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from op_cases import CASES, OpCase
 from op_oracles_cv18xx import CV18XX
-from test_ops import Forced, cuts, lowered, operands_of, tpu_ops, under_test
+from rotation import marks, turn
+from rows import lowered, operands_of, tpu_ops, under_test
+from slicings import Forced, cuts
 
 from tpusim import chips
 from tpusim.agreement import compare_local
@@ -59,7 +61,7 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
     return found["n"], found["h"]
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.axes], ids=lambda c: c.id)
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(turn(c, 0, 2))) for c in CASES if c.axes])
 def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run of ops as one group cut along n, h and both: the machine gives the flat tensors."""
     tpu, _ = lowered(case.id, "cv183x", "int8")

@@ -7,14 +7,14 @@ from itertools import product
 import numpy as np
 import onnx
 import pytest
+from bench import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 from op_cases import BY_ID
 from op_row import network, node, values
 from plain_names import import_onnx
+from rows import calibrated, canonical, compiled, flat, lowered, tpu_ops
 from streams import gmem, lmem
-from test_machine_commands import Bench
-from test_ops import calibrated, canonical, compiled, flat, lowered, tpu_ops
 
 from tpusim import chips
 from tpusim.errors import CommandError, UnsupportedError
@@ -151,7 +151,7 @@ def test_filters_are_unsigned_without_negative_weights_and_bias(case_id: str, dt
 
 def test_coefficients_of_a_deconv_by_the_formulas() -> None:
     """Scales, filter, bias with zero point, and requant of every channel (numerics.md 5.1, 7.1, 7.2)."""
-    top = calibrated("deconv-grouped", None)
+    top = calibrated("deconv-grouped")
     model, _ = lower(top, LoweringConfig("bm1684x", "int8"))
     deconv, requant = (next(o for o in tpu_ops(model) if o.name == n) for n in ("tpu.Deconv", "tpu.RequantIntAxis"))
     source = next(op for op in top.ops if op.name == "top.Deconv")
@@ -174,7 +174,7 @@ def test_coefficients_of_a_deconv_by_the_formulas() -> None:
 def test_requant_tables_are_packed_by_chip(chip: str, words: int) -> None:
     """(m, -r, z), or m and -r with z in the high half (numerics.md 6); inference reads them back."""
     config = LoweringConfig(chip, "int8", asymmetric=True)
-    model, _ = lower(calibrated("deconv-4x4-s2", None), config)
+    model, _ = lower(calibrated("deconv-4x4-s2"), config)
     before = next(op for op in tpu_ops(model) if op.name == "tpu.RequantIntAxis")
     reordered = reorder_weights(model)
     after = next(op for op in tpu_ops(reordered) if op.name == "tpu.RequantIntAxis")
@@ -341,7 +341,7 @@ def test_extreme_bytes_and_a_zero_point_agree_everywhere() -> None:
     """Asymmetric, inputs at both ends of the range: machine and flat inference, bit for bit."""
     for case_id in ("deconv-uneven", "deconv-depthwise", "conv3d-dilated", "deconv3d", "deconv3d-uneven"):
         config = LoweringConfig("bm1684x", "int8", asymmetric=True)
-        model, _ = lower(calibrated(case_id, None), config)
+        model, _ = lower(calibrated(case_id), config)
         feeds = {k: np.sign(v).astype(np.float32) for k, v in BY_ID[case_id].feeds(3).items()}
         expected = run(model, feeds)
         program = compiled(group_layers(reorder_weights(model), LayerGroupConfig()))

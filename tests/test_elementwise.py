@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from op_cases_elementwise import CASES
 from op_row import CHIPS, OpCase, network, node, values
 from plain_names import import_onnx
+from rotation import marks, turn
+from rows import canonical, compiled, imported
+from rows import lowered as row_lowered
 from test_lowering import Row, image, lowered, module, op, propagated, x
-from test_ops import canonical, compiled, imported
-from test_ops import lowered as row_lowered
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.resize import interp_linear
 
@@ -169,8 +170,14 @@ def test_extremes_of_raw_bytes(tensors: Any, relu: bool) -> None:
 INTEGER_ROWS = [c for c in CASES if not c.fallback and c.result != "tpu.Conv2D"]
 
 
-@ON_CHIPS
-@pytest.mark.parametrize("case", INTEGER_ROWS, ids=lambda c: c.id)
+@pytest.mark.parametrize(
+    ("case", "chip"),
+    [
+        pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(turn(case, number, 4)))
+        for case in INTEGER_ROWS
+        for number, chip in enumerate(CHIPS)
+    ],
+)
 def test_machine_equals_flat_where_bytes_saturate(case: OpCase, chip: str) -> None:
     """Inputs three times as large as calibrated reach -128, 127 and 255; in groups, and every op global."""
     tpu, _ = row_lowered(case.id, chip, "int8")

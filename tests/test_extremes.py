@@ -11,11 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from op_cases import BY_ID, CASES, OpCase
-from test_modes import calibrated
-from test_ops import canonical, table
+from rows import calibrated, top_for
 
 from tpusim.agreement import compare_local
-from tpusim.calibration.stage import apply_table
 from tpusim.codegen import generate
 from tpusim.inference import Graph, run
 from tpusim.ir.module import Model
@@ -59,7 +57,7 @@ def loud(case: OpCase) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("case", rows())
 def test_saturated_integers_agree(case: OpCase, label: str) -> None:
     config, feeds = CONFIGS[label], loud(case)
-    tpu, _ = lower(calibrated(case.id, config.asymmetric), config)
+    tpu, _ = lower(top_for(case.id, config), config)
     flat = run(tpu, feeds)
     reordered = reorder_weights(tpu)
     for grouping, dma in (("1", "late"), ("off", "early")):
@@ -78,8 +76,7 @@ EVERY_FAMILY = {**CONFIGS, "bm1688": LoweringConfig("bm1688", "int8")}
 
 def typed(case_id: str, config: LoweringConfig, batch: int | None = None) -> Model:
     """The lowered row for a batch of its own; the thresholds are those of the row."""
-    top = apply_table(canonical(case_id, batch), table(case_id), asymmetric=config.asymmetric)
-    return lower(top, config)[0]
+    return lower(top_for(case_id, config, batch), config)[0]
 
 
 @pytest.mark.parametrize("label", EVERY_FAMILY)
@@ -125,7 +122,7 @@ def test_whole_graph_equals_op_by_op(case_id: str, label: str) -> None:
 def test_the_inputs_saturate() -> None:
     """Both ends of a byte are reached behind the casts."""
     case = next(c for c in CASES if c.id == "conv-3x3")
-    tpu, _ = lower(calibrated(case.id, False), CONFIGS["bm1684x"])
+    tpu, _ = lower(calibrated(case.id), CONFIGS["bm1684x"])
     flat = run(tpu, loud(case))
     quantised = [flat[n] for n in flat if flat[n].dtype == np.int8]
     assert any({-128, 127} <= set(np.unique(t).tolist()) for t in quantised)

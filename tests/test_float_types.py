@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 from op_cases import CASES
 from op_row import OpCase, network, node
 from plain_names import import_onnx
-from test_ops import canonical, table
+from rotation import marks, turn
+from rows import calibrated, canonical
 
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
@@ -114,11 +115,6 @@ def test_the_chip_files_name_ops_that_exist() -> None:
     assert len(set(named)) == len(named)
 
 
-@cache
-def calibrated(case_id: str, asymmetric: bool) -> Model:
-    return apply_table(canonical(case_id), table(case_id), asymmetric=asymmetric)
-
-
 def kinds(op: TopOp) -> tuple[bool, bool]:
     """(a convolution whose filter or bias is computed, a product whose left operand is constant)."""
     constant = [isinstance(v.owner, TopWeight | TopNone) for v in op.operands]
@@ -147,25 +143,34 @@ def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | 
     return count
 
 
-@pytest.mark.parametrize("mode", ["f16", "bf16"])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_16_bit_modes(case: OpCase, mode: str) -> None:
-    for chip in ALL:
-        top = canonical(case.id)
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [
+        pytest.param(case, names, id=f"{case.id}-{'-'.join(names)}", marks=marks(turn(case, number, 2)))
+        for case in CASES
+        for number, names in enumerate((ALL[:2], ALL[2:]))
+    ],
+)
+def test_float_types(case: OpCase, names: tuple[str, ...]) -> None:
+    assert_types_of_16_bit_modes(case, names)
+    assert_types_of_fallbacks(case, names)
+
+
+def assert_types_of_16_bit_modes(case: OpCase, names: tuple[str, ...]) -> None:
+    top = canonical(case.id)
+    for chip, mode in product(names, ("f16", "bf16")):
         tpu, _ = lower(top, LoweringConfig(chip, mode))  # type: ignore[arg-type]
         assert assert_types(top, tpu, mode, chip)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_fallbacks_of_int8(case: OpCase) -> None:
-    for asymmetric in (False, True):
-        for chip in ALL:
-            top = calibrated(case.id, asymmetric)
-            tpu, fallbacks = lower(top, LoweringConfig(chip, "int8", asymmetric=asymmetric))
-            marked = {f.op for f in fallbacks if MARKED.intersection(f.why.split(" ")) == MARKED}
-            assert_types(top, tpu, "int8", chip, {f.op for f in fallbacks} - marked)
-            floats = float_elements(tpu)
-            assert all(floats[name] == "f16" for name in marked)
+def assert_types_of_fallbacks(case: OpCase, names: tuple[str, ...]) -> None:
+    for chip, asymmetric in product(names, (False, True)):
+        top = calibrated(case.id, asymmetric=asymmetric)
+        tpu, fallbacks = lower(top, LoweringConfig(chip, "int8", asymmetric=asymmetric))
+        marked = {f.op for f in fallbacks if MARKED.intersection(f.why.split(" ")) == MARKED}
+        assert_types(top, tpu, "int8", chip, {f.op for f in fallbacks} - marked)
+        floats = float_elements(tpu)
+        assert all(floats[name] == "f16" for name in marked)
 
 
 MARKED = frozenset({"threshold", "below"})

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from test_ops import calibrated
+from rows import calibrated
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.text import parse_module, print_module

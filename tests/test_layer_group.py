@@ -24,6 +24,7 @@ from networks import (
     randomly_grouped,
     reordered,
 )
+from rotation import one_in
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition
@@ -624,8 +625,7 @@ def test_placement_fails_for_what_cannot_fit() -> None:
 # ------------------------------------------------------------------------------------------- 10.2, 12: sections, groups
 
 
-@pytest.mark.parametrize("lmem", [2**16, 2**14, 2**13])
-@ON_CHIPS
+@pytest.mark.parametrize(("chip", "lmem"), one_in(2, product(CHIPS, (2**16, 2**14, 2**13))))
 def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> None:
     """Quick search: what is planned fits, and runs on a machine of that size with the flat result."""
     model, flat = wide_network(chip)
@@ -798,8 +798,7 @@ def equal(found: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
     assert all(flat[n].dtype == np.float32 for n in missing) and len(missing) <= 1
 
 
-@ON_CHIPS
-@pytest.mark.parametrize("key", NETWORKS, ids=str)
+@pytest.mark.parametrize(("key", "chip"), one_in(3, product(NETWORKS, CHIPS)))
 def test_random_sections_give_the_bits_of_the_whole(key: tuple[int, int, int], chip: str) -> None:
     """Validity tests e and f, under both DMA timings."""
     model, flat = cached_lowered(key[0], chip, *key[1:])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from bench import Bench
 from op_row import network, node
 from plain_names import import_onnx
-from test_machine_commands import Bench, numbers
+from rotation import one_in
+from test_machine_commands import numbers
 
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
@@ -236,8 +239,7 @@ def test_illegal_comparisons_and_selections_are_refused() -> None:
 # ------------------------------------------------------------------------------------------------------- whole networks
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1684", "bm1688"])
-@pytest.mark.parametrize("mode", ["int8", "f32"])
+@pytest.mark.parametrize(("mode", "chip"), one_in(2, product(("int8", "f32"), ("bm1684x", "bm1684", "bm1688"))))
 def test_a_network_of_bool_and_index_outputs_is_verified(chip: str, mode: str, tmp_path: Path) -> None:
     """Outputs of type bool and int64 are compared with ONNX Runtime's, and the machine with flat inference."""
     nodes = [

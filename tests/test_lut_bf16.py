@@ -6,17 +6,19 @@ The arithmetic itself is held against Python floats in tests/kernels/test_float_
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from bench import Bench
 from op_cases import BY_ID, CASES
 from op_row import network, node, values
 from plain_names import import_onnx
-from test_machine_commands import Bench
-from test_modes import top_for
-from test_ops import Forced, canonical, cuts, sections_to_try
+from rotation import one_in
+from rows import canonical, top_for
+from slicings import Forced, cuts, every_sections
 from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
 from tpusim_kernels.prim.floattable import TablePair, activation_table, log_table, power_table
 from xdsl.dialects.builtin import bf16, f32
@@ -68,7 +70,7 @@ FLOAT_ROWS = ["hardsigmoid", "hardswish", "erf", "sin", "cos", "sign", "floor", 
 @cache
 def lowered(case_id: str, mode: str, chip: str = CHIP) -> tuple[Model, tuple[str, ...]]:
     config = LoweringConfig(chip, mode)  # type: ignore[arg-type]
-    tpu, fallbacks = lower(top_for(BY_ID[case_id], config), config)
+    tpu, fallbacks = lower(top_for(case_id, config), config)
     return tpu, tuple(f.why for f in fallbacks)
 
 
@@ -176,7 +178,7 @@ def test_a_marked_op_of_an_integer_network_uses_tables() -> None:
     """BF16 among integers: casts on both sides, tables between, integers and floats exact."""
     config = LoweringConfig(CHIP, "int8", qtable="y:BF16")
     case = BY_ID["sigmoid"]
-    tpu, _ = lower(top_for(case, config), config)
+    tpu, _ = lower(top_for(case.id, config), config)
     assert the(tpu, "tpu.LutBF16")
     assert_machine_is_flat(tpu, group_layers(reorder_weights(tpu), LayerGroupConfig()), case.feeds())
 
@@ -192,8 +194,7 @@ def test_chips_without_tables_do_not_use_them(chip: str) -> None:
 # ------------------------------------------------------------------------------------------------------- op to machine
 
 
-@pytest.mark.parametrize("mode", ["bf16", "int8"])
-@pytest.mark.parametrize("case_id", ROWS)
+@pytest.mark.parametrize(("case_id", "mode"), one_in(3, product(ROWS, ("bf16", "int8"))))
 def test_machine_is_flat_bit_for_bit(case_id: str, mode: str) -> None:
     model, _ = lowered(case_id, mode)
     reordered = reorder_weights(model)
@@ -235,7 +236,7 @@ def test_stitched_slices_are_the_whole(case_id: str, monkeypatch: pytest.MonkeyP
     reordered = reorder_weights(model)
     axes, limit, kind = cuts(the(reordered, "tpu.LutBF16"), chips.load(CHIP))
     assert axes == "".join(a for a in BY_ID[case_id].axes if a in "nh")  # CV18xx cuts no others (layer_group.md 4)
-    for sections in sections_to_try(limit, "bf16"):
+    for sections in every_sections(limit):
         monkeypatch.setitem(STRATEGIES, "forced", Forced(sections, kind))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
         assert "tpu.Group" in {op.name for op in grouped.ops}

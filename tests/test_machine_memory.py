@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from streams import NEURON, gmem, lmem
+from streams import NEURON, Builder, gmem, lmem
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import blocks, contiguous_runs
+from tpusim.isa.commands import Arith
 from tpusim.isa.layout import align, ceil_div, extent, gmem_bytes, lmem_bytes
 from tpusim.isa.region import View, itemsize, numpy_dtype
-from tpusim.simulator.memory import Machine, Region
+from tpusim.simulator.memory import LANE_UNIT, Machine, Region, lane_reach
 
 REGIONS = (Region("coefficients", 0, 0, writable=False), Region("neurons", NEURON, 1 << 18, writable=True))
 CHIPS = [structs.replace(chips.load(name), lmem_bytes=1 << 15) for name in chips.available()]
@@ -199,3 +200,31 @@ def test_a_write_must_fit_its_view() -> None:
     machine = small(CHIPS[0])
     with pytest.raises(SimulationError, match=r"takes i8 of shape \(1, 1, 1, 2\), got int16"):
         machine.write(lmem(0, (1, 1, 1, 2)), np.zeros((1, 1, 1, 2), np.int16))
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=lambda c: c.name)
+def test_a_memory_that_keeps_part_of_every_lane_is_the_whole_one(chip: ChipSpec) -> None:
+    """Views inside the part hold the same values; a look beyond it finds zeros and loses nothing."""
+    part, whole = (Machine(chip, REGIONS, np.zeros(0, np.uint8), n) for n in (4096, None))
+    assert (part.lmem.size, whole.lmem.size) == (chip.lanes * 4096, chip.lanes * chip.lmem_bytes)
+    views = [lmem(0, (2, chip.lanes + 3, 5, 7), "i8"), lmem(4096 - 128, (1, chip.lanes, 4, 8), "f32")]
+    for view in views:
+        array = np.random.default_rng(view.address).integers(1, 99, view.shape).astype(numpy_dtype(view.dtype))
+        part.write(view, array)
+        whole.write(view, array)
+    far = lmem(4096 - 64, (1, chip.lanes, 4, 8), "f32")
+    for view in (*views, far, *views):
+        np.testing.assert_array_equal(part.read(view), whole.read(view))
+    part.write(far, np.ones(far.shape, np.float32))
+    assert (part.read(far) == 1).all()
+    with pytest.raises(SimulationError, match="a lane of"):
+        part.read(lmem(chip.lmem_bytes - 64, (1, 1, 4, 8), "f32"))
+
+
+def test_the_reach_of_a_program_is_that_of_its_views() -> None:
+    builder = Builder("bm1684x")
+    assert lane_reach(builder.program(), builder.chip) == 0
+    output = lmem(1024, (1, 2, 3, 5), "i8")
+    builder.add(Arith, kind="copy", a=lmem(128, output.shape, "i8"), output=output)
+    last = extent(output, builder.chip).stop
+    assert last <= lane_reach(builder.program(), builder.chip) < last + LANE_UNIT

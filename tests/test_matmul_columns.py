@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from networks import program_of, randomly_grouped
 from op_row import network, node, values
 from plain_names import import_onnx
+from rows import calibrated, tpu_ops
 from streams import lmem
-from test_ops import calibrated, tpu_ops
 from tpusim_kernels.prim.multiplier import best_fit, common_shift
 from xdsl.ir import Operation
 
@@ -155,7 +155,7 @@ def test_other_chips_refuse_it(chip: str) -> None:
 
 
 def test_several_matrices_keep_one_scale() -> None:
-    model, _ = lower(calibrated("matmul-batch-of-weights", None), LoweringConfig(matmul_perchannel=True))
+    model, _ = lower(calibrated("matmul-batch-of-weights"), LoweringConfig(matmul_perchannel=True))
     assert "fuse_rq" not in product_of(model).attributes
 
 

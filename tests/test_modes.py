@@ -6,22 +6,19 @@ own inputs (tpusim.agreement.compare_local).
 
 from __future__ import annotations
 
-from functools import cache
-
 import ml_dtypes
 import numpy as np
 import pytest
 from op_cases import BY_ID, CASES, OpCase
-from test_ops import canonical, table
+from rotation import marks, turn
+from rows import calibrated, canonical, top_for, top_tensors
 
 from tpusim import chips
 from tpusim.agreement import compare_local
-from tpusim.calibration.stage import apply_table
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
-from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, storage_dtype, uniform_of
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
@@ -54,23 +51,22 @@ NOT_SIMILAR: dict[tuple[str, str], str] = {
 """(row, config) -> why the lowered network is not similar to the float one; agreement with the machine still holds."""
 
 
-@cache
-def calibrated(case_id: str, asymmetric: bool) -> Model:
-    return apply_table(canonical(case_id), table(case_id), asymmetric=asymmetric)
+SOME = [
+    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 5)))
+    for case in CASES
+    for number, label in enumerate(CONFIGS)
+]
+"""Of the nine every row meets one or two in the default tests."""
 
 
-def top_for(case: OpCase, config: LoweringConfig) -> Model:
-    return calibrated(case.id, config.asymmetric) if config.mode == "int8" else canonical(case.id)
-
-
-@pytest.mark.parametrize("label", CONFIGS)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+@pytest.mark.parametrize(("case", "label"), SOME)
 def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
-    config = CONFIGS[label]
-    tpu, _ = lower(top_for(case, config), config)
-    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
-    feeds = case.feeds()
+    """And the flat network with the float one."""
+    config, feeds = CONFIGS[label], case.feeds()
+    tpu, _ = lower(top_for(case.id, config), config)
     flat = run(tpu, feeds)
+    assert_similar(case, label, dequantised(tpu, flat))
+    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
     for dma in ("early", "late"):
         machine = Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors
         found = compare_local(tpu, feeds, machine, flat)
@@ -79,15 +75,8 @@ def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
         assert all(t.bit_exact for t in integers)
 
 
-@pytest.mark.parametrize("label", CONFIGS)
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_lowered_network_is_similar(case: OpCase, label: str) -> None:
-    config = CONFIGS[label]
-    top = top_for(case, config)
-    tpu, _ = lower(top, config)
-    feeds = case.feeds()
-    real = dequantised(tpu, run(tpu, feeds))
-    found = compare(real, run(canonical(case.id), feeds), tpu_vs_top(config.mode))
+def assert_similar(case: OpCase, label: str, real: dict[str, np.ndarray]) -> None:
+    found = compare(real, top_tensors(case.id), tpu_vs_top(CONFIGS[label].mode))
     similar = found.passed or (case.id, label) in NOT_SIMILAR
     assert similar, [(t.name, t.verdict, t.cosine, t.euclidean) for t in found.failures]
 
@@ -123,11 +112,11 @@ def test_modes_of_a_table_that_are_not_offered_are_refused(mode: str) -> None:
 
 def test_zero_points_are_refused_where_no_rule_is_known() -> None:
     with pytest.raises(UnsupportedError, match="asymmetric quantisation on bm1684 is not supported"):
-        lower(calibrated("conv-3x3", False), LoweringConfig("bm1684", "int8", asymmetric=True))
+        lower(calibrated("conv-3x3"), LoweringConfig("bm1684", "int8", asymmetric=True))
 
 
 def test_asymmetric_types_carry_zero_points() -> None:
-    tpu, _ = lower(calibrated("conv-3x3", True), LoweringConfig("bm1684x", "int8", asymmetric=True))
+    tpu, _ = lower(calibrated("conv-3x3", asymmetric=True), LoweringConfig("bm1684x", "int8", asymmetric=True))
     zeros = [u.zero_point.value.data for op in tpu.ops if isinstance(op, TpuOp) if (u := uniform_of(op.results[0]))]
     assert any(zeros)
 
@@ -150,14 +139,14 @@ def test_table_forms_are_the_same(tmp_path) -> None:  # noqa: ANN001
 
 def test_unknown_name_in_table_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no op is called nowhere"):
-        lower(calibrated("conv-3x3", False), LoweringConfig("bm1684x", "int8", qtable="nowhere:F16"))
+        lower(calibrated("conv-3x3"), LoweringConfig("bm1684x", "int8", qtable="nowhere:F16"))
 
 
 @pytest.mark.parametrize("mode", ["F16", "BF16", "F32"])
 def test_mixed_precision_runs_in_local_memory(mode: str) -> None:
     """A float op between integer ops: casts on both sides, all in the machine, integers exact."""
     case = BY_ID["add-2"] if "add-2" in BY_ID else next(c for c in CASES if c.result == "tpu.Add")
-    top = calibrated(case.id, False)
+    top = calibrated(case.id)
     name = next(op_name(op) for op in top.ops if op.name == "top.Add")
     tpu, _ = lower(top, LoweringConfig("bm1684x", "int8", qtable=f"{name}:{mode}"))
     program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))

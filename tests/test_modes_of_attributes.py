@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_modes import calibrated
+from rows import calibrated
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.modes import requant_mode
@@ -27,14 +27,14 @@ ROWS = [
 
 @pytest.mark.parametrize(("row", "chip", "mode", "written"), ROWS)
 def test_modes_are_written_as_upstream_writes_them(row: str, chip: str, mode: str, written: str) -> None:
-    tpu, _ = lower(calibrated(row, False), LoweringConfig(chip, mode))  # type: ignore[arg-type]
+    tpu, _ = lower(calibrated(row), LoweringConfig(chip, mode))  # type: ignore[arg-type]
     text = print_module(tpu.module)
     assert written in text
     assert print_module(parse_module(text, context())) == text
 
 
 def test_an_unknown_mode_is_an_error_that_lists_the_modes() -> None:
-    tpu, _ = lower(calibrated("conv-3x3", False), LoweringConfig("bm1684x", "int8"))
+    tpu, _ = lower(calibrated("conv-3x3"), LoweringConfig("bm1684x", "int8"))
     text = print_module(tpu.module).replace("rq_mode MultiplierShift", "rq_mode Shift")
     with pytest.raises(ImportModelError, match="MultiplierShift"):
         parse_module(text, context())

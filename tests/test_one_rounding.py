@@ -18,7 +18,7 @@ from bench import Bench
 from hypothesis import given
 from integer_oracles import SEEDS, bounded
 from op_cases import CASES, OpCase
-from test_ops import canonical
+from rows import canonical
 from tpusim_kernels.activation import activation_float
 from tpusim_kernels.prim.smallfloat import narrowed, sticky_f32
 

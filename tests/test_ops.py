@@ -1,28 +1,38 @@
 """Every row of op_cases.py on every stage, chip and mode.
 
-Text, shapes, float, lowering, integers by an oracle, batches, whole-graph jit, and slices on the machine.
+Text, shapes, float, lowering, integers by an oracle, batches, whole-graph jit, and slices on the machine. One item per
+row and configuration; some configurations take turns by rows (rotation.py), and `make slow` has the others.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
-from plain_names import import_onnx
-from xdsl.dialects.builtin import NoneType, i32
-from xdsl.ir import Operation, SSAValue
+from rotation import is_first, marks, turn
+from rows import (
+    calibrated,
+    canonical,
+    compiled,
+    flat,
+    imported,
+    lowered,
+    operands_of,
+    tail,
+    top_tensors,
+    tpu_ops,
+    under_test,
+)
+from slicings import Forced, cuts, few_sections, sections_between
+from xdsl.dialects.builtin import i32
 
 from tpusim import chips
 from tpusim.agreement import FLOAT_BOUND_ULPS
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.calibration.table import CalibrationTable
-from tpusim.canonicalize import canonicalize
-from tpusim.chips import ChipSpec
-from tpusim.codegen import generate
 from tpusim.frontend import OnnxReference
 from tpusim.inference import Graph, dequantised, replay, run
 from tpusim.ir.attrs import op_name
@@ -31,85 +41,39 @@ from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.graph import Memo, subgraph
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.search import STRATEGIES, Decided
-from tpusim.layer_group.sections import Sections, even_windows, possible_sections
-from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.layer_group.search import STRATEGIES
+from tpusim.layer_group.sections import Sections, even_windows
+from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import ONNX_OPS, Top, Tpu, context
-from tpusim.ops.base import GroupType, TopOp, TpuOp
-from tpusim.ops.logical import AXES
+from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.resize import TpuUpsample
-from tpusim.ops.structure import TopWeight, TpuGroup
+from tpusim.ops.structure import TpuGroup
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Tolerance, compare
 
 Array = np.ndarray
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
-IN_MODES = pytest.mark.parametrize("mode", MODES)
+CONFIGS = tuple((chip, mode) for mode in MODES for chip in CHIPS)
+
+
+def configured(usual: Callable[[OpCase, int], bool], configs: Sequence[tuple[str, str]] = CONFIGS) -> Any:
+    """Every row on every chip in every mode; the default tests have the `usual` ones, asked by their number."""
+    return pytest.mark.parametrize(
+        ("case", "chip", "mode"),
+        [
+            pytest.param(case, chip, mode, id=f"{case.id}-{chip}-{mode}", marks=marks(usual(case, number)))
+            for case in CASES
+            for number, (chip, mode) in enumerate(configs)
+        ],
+    )
+
 
 INT8_TOLERANCE = Tolerance(0.95, 0.70)
 """TPU against TOP in op tests (interface.md 6.3)."""
 F32_TOLERANCE = Tolerance(0.9999, 0.9999)
 """Upstream asks 0.9, 0.9; the same formulas in the same precision must do better."""
-
-
-# -------------------------------------------------------------------------------------------- the stages, once per case
-
-
-@cache
-def imported(case_id: str, batch: int | None = None) -> Model:
-    return import_onnx(BY_ID[case_id].model(batch), name=case_id.replace("-", "_"))
-
-
-@cache
-def canonical(case_id: str, batch: int | None = None) -> Model:
-    return canonicalize(imported(case_id, batch))[0]
-
-
-@cache
-def table(case_id: str) -> CalibrationTable:
-    samples = [BY_ID[case_id].feeds(seed) for seed in (0, 1)]
-    return calibrate(canonical(case_id), samples, CalibrationConfig(method="max"))[0]
-
-
-@cache
-def calibrated(case_id: str, batch: int | None = None) -> Model:
-    return apply_table(canonical(case_id, batch), table(case_id))
-
-
-@cache
-def lowered(case_id: str, chip: str, mode: str, batch: int | None = None) -> tuple[Model, tuple[str, ...]]:
-    """(tpu module, reasons of the float fallbacks)."""
-    top = calibrated(case_id, batch) if mode == "int8" else canonical(case_id, batch)
-    model, fallbacks = lower(top, LoweringConfig(chip=chip, mode=mode))  # type: ignore[arg-type]
-    return model, tuple(f.why for f in fallbacks)
-
-
-@cache
-def flat(case_id: str, chip: str, mode: str) -> dict[str, Array]:
-    return run(lowered(case_id, chip, mode)[0], BY_ID[case_id].feeds())
-
-
-@cache
-def top_tensors(case_id: str) -> dict[str, Array]:
-    return run(canonical(case_id), BY_ID[case_id].feeds())
-
-
-def compiled(grouped: Model) -> Program:
-    return generate(assign_addresses(grouped))
-
-
-def tpu_ops(model: Model) -> list[TpuOp]:
-    return [op for op in model.body.walk() if isinstance(op, TpuOp)]
-
-
-def under_test(case: OpCase, model: Model) -> TpuOp:
-    """The last op of the class the row is about."""
-    return [op for op in tpu_ops(model) if op.name in case.result.split("|")][-1]
 
 
 # ----------------------------------------------------------------------------------------------------------- the census
@@ -143,23 +107,21 @@ def assert_round_trip(model: Model) -> None:
     assert parsed.is_structurally_equivalent(model.module)
 
 
-@EVERY
-def test_text_of_top_modules(case: OpCase) -> None:
+@configured(lambda case, number: is_first(case, number) or turn(case, number, 8), CONFIGS[: len(CHIPS)])
+def test_text_of_modules(case: OpCase, chip: str, mode: str) -> None:
+    """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
     for model in (imported(case.id), canonical(case.id), calibrated(case.id)):
         assert_round_trip(model)
+    for model in tpu_modules(case, chip, mode):
+        assert_round_trip(model)
+    assert_round_trip(tpu_modules(case, chip, "f32")[-1])
 
 
-@ON_CHIPS
-@EVERY
-def test_text_of_tpu_modules(case: OpCase, chip: str) -> None:
-    """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
-    for mode in MODES:
-        tpu, _ = lowered(case.id, chip, mode)
-        reordered = reorder_weights(tpu)
-        grouped = group_layers(reordered, LayerGroupConfig())
-        final = assign_addresses(grouped)
-        for model in (tpu, reordered, grouped, final) if mode == "int8" else (final,):
-            assert_round_trip(model)
+def tpu_modules(case: OpCase, chip: str, mode: str) -> tuple[Model, ...]:
+    tpu, _ = lowered(case.id, chip, mode)
+    reordered = reorder_weights(tpu)
+    grouped = group_layers(reordered, LayerGroupConfig())
+    return tpu, reordered, grouped, assign_addresses(grouped)
 
 
 def onnx_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -175,7 +137,12 @@ UNKNOWN_TO_ONNX = {"groupnorm": "onnx.shape_inference infers nothing for GroupNo
 
 
 @EVERY
-def test_shapes_are_those_of_onnx(case: OpCase) -> None:
+def test_shapes_and_floats_are_those_of_onnx(case: OpCase) -> None:
+    assert_shapes_are_those_of_onnx(case)
+    assert_top_inference_is_onnx_runtime(case)
+
+
+def assert_shapes_are_those_of_onnx(case: OpCase) -> None:
     expected = onnx_shapes(case.model())
     for model in (imported(case.id), canonical(case.id), *(lowered(case.id, c, "int8")[0] for c in CHIPS)):
         found = {op_name(op): shape_of(op.results[0]) for op in model.ops if isinstance(op, TopOp | TpuOp)}
@@ -184,11 +151,7 @@ def test_shapes_are_those_of_onnx(case: OpCase) -> None:
         assert {name: found[name] for name in common} == {name: expected[name] for name in common}
 
 
-# ------------------------------------------------------------------------------------------------------------ top float
-
-
-@EVERY
-def test_top_inference_is_onnx_runtime(case: OpCase) -> None:
+def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
     expected = OnnxReference(case.model(), threads=1).run(case.feeds())
     found = run(imported(case.id), case.feeds())
     names = expected.keys() & found.keys()
@@ -202,9 +165,20 @@ def test_top_inference_is_onnx_runtime(case: OpCase) -> None:
 # ------------------------------------------------------------------------------------------------------------- lowering
 
 
-@ON_CHIPS
-@EVERY
-def test_int8_lowering_or_the_declared_reason(case: OpCase, chip: str) -> None:
+@configured(lambda case, number: CONFIGS[number][1] == "int8" or turn(case, number, 2))
+def test_lowering_kernels_and_machine(case: OpCase, chip: str, mode: str) -> None:
+    """The lowered row against the float one, its integers against the oracle, its commands against its kernels."""
+    if mode == "int8":
+        assert_integer_form_or_the_declared_reason(case, chip)
+        assert_integers_are_within_a_step_of_top(case, chip)
+        assert_integer_kernels_are_the_oracle(case, chip)
+    else:
+        assert_float_form(case, chip)
+    assert_tpu_is_similar_to_top(case, chip, mode)
+    assert_machine_equals_flat(case, chip, mode)
+
+
+def assert_integer_form_or_the_declared_reason(case: OpCase, chip: str) -> None:
     tpu, why_float = lowered(case.id, chip, "int8")
     op = under_test(case, tpu)
     if chip not in case.fallback:
@@ -215,9 +189,7 @@ def test_int8_lowering_or_the_declared_reason(case: OpCase, chip: str) -> None:
         assert uniform_of(op.results[0]) is None  # a float, or an index as int32
 
 
-@ON_CHIPS
-@EVERY
-def test_f32_lowering(case: OpCase, chip: str) -> None:
+def assert_float_form(case: OpCase, chip: str) -> None:
     tpu, why_float = lowered(case.id, chip, "f32")
     assert why_float == ()
     assert under_test(case, tpu).name in case.result.split("|")
@@ -225,10 +197,7 @@ def test_f32_lowering(case: OpCase, chip: str) -> None:
     assert all(element_of(op.operands[0]) == i32 for op in tpu_ops(tpu) if op.name == "tpu.Cast")
 
 
-@IN_MODES
-@ON_CHIPS
-@EVERY
-def test_tpu_is_similar_to_top(case: OpCase, chip: str, mode: str) -> None:
+def assert_tpu_is_similar_to_top(case: OpCase, chip: str, mode: str) -> None:
     tpu, _ = lowered(case.id, chip, mode)
     real = dequantised(tpu, flat(case.id, chip, mode))
     tolerance = INT8_TOLERANCE if mode == "int8" else F32_TOLERANCE
@@ -237,9 +206,7 @@ def test_tpu_is_similar_to_top(case: OpCase, chip: str, mode: str) -> None:
     assert found.compared
 
 
-@ON_CHIPS
-@EVERY
-def test_integers_are_within_a_step_of_top(case: OpCase, chip: str) -> None:
+def assert_integers_are_within_a_step_of_top(case: OpCase, chip: str) -> None:
     """Stricter than upstream's similarity: a wrong scale or multiplier shows."""
     tpu, _ = lowered(case.id, chip, "int8")
     real, top = dequantised(tpu, flat(case.id, chip, "int8")), top_tensors(case.id)
@@ -250,7 +217,7 @@ def test_integers_are_within_a_step_of_top(case: OpCase, chip: str) -> None:
             assert error <= case.steps.get(chip, STEPS), name
 
 
-@ON_CHIPS
+@pytest.mark.parametrize("chip", CHIPS)
 def test_only_bm1684_clamps_a_scale_to_16_bits(chip: str) -> None:
     op = under_test(BY_ID["bn-wide"], lowered("bn-wide", chip, "int8")[0])
     assert ("clamp16" in op.attributes) == (chip == "bm1684")
@@ -259,38 +226,7 @@ def test_only_bm1684_clamps_a_scale_to_16_bits(chip: str) -> None:
 # ------------------------------------------------------------------------------------------------ integers by an oracle
 
 
-def constant(value: SSAValue, model: Model) -> Array | None:
-    return model.weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
-
-
-def whole_range(value: SSAValue, seed: int) -> Array:
-    """Values over all that the storage can hold (floats: a little more than a quantised tensor can)."""
-    shape, dtype, rng = shape_of(value), storage_dtype(element_of(value)), np.random.default_rng(seed)
-    if dtype.kind not in "iu":
-        return rng.uniform(-3, 3, shape).astype(dtype)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, int(info.max) + 1, shape).astype(dtype)
-
-
-def operands_of(op: TpuOp, model: Model, tensors: dict[str, Array] | None) -> list[Array | None]:
-    """Operands from the flat run, or over the whole range of their types."""
-    found: list[Array | None] = []
-    for i, value in enumerate(op.operands):
-        if isinstance(value.type, NoneType):
-            found.append(None)
-            continue
-        fixed = constant(value, model)
-        if fixed is None:
-            owner = value.owner
-            assert isinstance(owner, Operation)
-            fixed = whole_range(value, i) if tensors is None else tensors[op_name(owner)]
-        found.append(fixed)
-    return found
-
-
-@ON_CHIPS
-@EVERY
-def test_integer_kernels_are_the_oracle(case: OpCase, chip: str) -> None:
+def assert_integer_kernels_are_the_oracle(case: OpCase, chip: str) -> None:
     tpu, _ = lowered(case.id, chip, "int8")
     tensors = flat(case.id, chip, "int8")
     for op in tpu_ops(tpu):
@@ -308,13 +244,22 @@ def test_integer_kernels_are_the_oracle(case: OpCase, chip: str) -> None:
 OTHER_ON_BM1684 = ("conv-3x3", "conv-depthwise", "gemm-fc", "add", "relu", "bn-alone", "avgpool-3x3-inside", "mul")
 """Rows with integer kernels that differ from BM1684X (shift only, 8-bit relu, 16-bit clamp); the other rows compile to
 the same code on both, so once is enough."""
-ONCE = [(c, chip) for chip in CHIPS for c in CASES if chip == "bm1684x" or c.id in OTHER_ON_BM1684]
-ON_BATCHES = [(c, chip) for c, chip in ONCE if c.batched]
-EVERY_CODE = pytest.mark.parametrize(("case", "chip"), ONCE, ids=[f"{c.id}-{chip}" for c, chip in ONCE])
+ONCE = [
+    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(is_first(case, number) or turn(case, number, 4)))
+    for number, chip in enumerate(CHIPS)
+    for case in CASES
+    if chip == "bm1684x" or case.id in OTHER_ON_BM1684
+]
 
 
-@pytest.mark.parametrize(("case", "chip"), ON_BATCHES, ids=[f"{c.id}-{chip}" for c, chip in ON_BATCHES])
-def test_integers_do_not_depend_on_the_batch(case: OpCase, chip: str) -> None:
+@pytest.mark.parametrize(("case", "chip"), ONCE)
+def test_batch_and_whole_graph(case: OpCase, chip: str) -> None:
+    assert_whole_graph_equals_op_by_op(case, chip)
+    if case.batched:
+        assert_integers_do_not_depend_on_the_batch(case, chip)
+
+
+def assert_integers_do_not_depend_on_the_batch(case: OpCase, chip: str) -> None:
     together, feeds = flat(case.id, chip, "int8"), case.feeds()
     single, _ = lowered(case.id, chip, "int8", batch=1)
     for i in (0, len(together["y"]) - 1):
@@ -326,8 +271,7 @@ def test_integers_do_not_depend_on_the_batch(case: OpCase, chip: str) -> None:
                 np.testing.assert_array_equal(found, expected, err_msg=name)
 
 
-@EVERY_CODE
-def test_whole_graph_equals_op_by_op(case: OpCase, chip: str) -> None:
+def assert_whole_graph_equals_op_by_op(case: OpCase, chip: str) -> None:
     """Integers bit for bit, behind float ops too: kernels are fenced (tpusim_kernels.base); floats to 1e-5."""
     tpu, _ = lowered(case.id, chip, "int8")
     together, apart = Graph(tpu, "all")(case.feeds()), flat(case.id, chip, "int8")
@@ -342,71 +286,6 @@ def test_whole_graph_equals_op_by_op(case: OpCase, chip: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ slices on the machine
-
-
-def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections, GroupType]:
-    """(axes along which the op's result can be cut at all, largest section counts, group type with the most axes)."""
-    if not is_local(op, chip) or not kinds_of(op, chip) or (op.in_place() and at_edge(op, chip)):
-        return "", Sections(), GroupType.NORMAL
-    found = [(possible_sections(subgraph([op], kind), chip), kind) for kind in kinds_of(op, chip)]
-    batches = {"n"} if shape_of(op.results[0])[0] > 1 and op.can_slice("n") else set()
-    axes = "".join(a for a in AXES if a in batches or any(limit.count(a) > 1 for limit, _ in found))
-    limit, kind = max(found, key=lambda f: sum(f[0].count(axis) > 1 for axis in AXES))
-    return axes, limit, kind
-
-
-def is_local(op: object, chip: ChipSpec) -> bool:
-    return isinstance(op, TpuOp) and op.why_global(chip) is None
-
-
-def at_edge(op: TpuOp, chip: ChipSpec) -> bool:
-    """Whether no local op stands before the op, or none after it: a view there costs nothing in global memory."""
-    return not is_local(op.operands[0].owner, chip) or not any(is_local(u.operation, chip) for u in op.results[0].uses)
-
-
-def kinds_of(op: TpuOp, chip: ChipSpec) -> list[GroupType]:
-    """Types of group the op may be in, alone or with others."""
-    able = [k for k in GroupType if k is GroupType.NORMAL or chip.has_group_types or op.wants_3d()]
-    return [k for k in able if op.why_not_in(k, chip) is None]
-
-
-FEW = 3
-"""Section counts along c, d and w that are tried: one by one up to this, then the largest."""
-
-
-def sections_to_try(limit: Sections, mode: str) -> list[Sections]:
-    """INT8: every count along n and h alone, some along the others, and pairs; f32, whose layouts are a subset: few."""
-    counts = {axis: list(range(2, limit.count(axis) + 1)) for axis in AXES}
-    for axis in ("c", "d", "w"):
-        counts[axis] = sorted({*counts[axis][: FEW - 1], *counts[axis][-1:]})
-    if mode == "f32":
-        counts = {axis: sorted({*found[:1], *found[-1:]}) for axis, found in counts.items()}
-        counts["n"] = counts["n"][-1:]
-    found = [Sections(**{axis: count}) for axis in AXES for count in counts[axis]]
-    if limit.n > 1 and limit.h > 1:
-        found += [Sections(2, h=limit.h), Sections(limit.n, h=2)]
-    others = {axis: min(limit.count(axis), 2) for axis in AXES}
-    return found + [Sections(**others)] * (sum(count > 1 for count in others.values()) > 1)
-
-
-class Forced:
-    """A grouping strategy: the run as one group with these sections, else each op alone with as many as it allows."""
-
-    def __init__(self, sections: Sections, kind: GroupType) -> None:
-        self.sections, self.kind = sections, kind
-
-    def __call__(self, ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
-        del cores, memo
-        able = all(op.why_not_in(self.kind, chip) is None for op in ops)
-        whole = plan(ops, chip, self.sections, self.kind) if able else "not all ops are of this group type"
-        return [whole] if isinstance(whole, GroupPlan) else [self._alone(op, chip) for op in ops]
-
-    def _alone(self, op: TpuOp, chip: ChipSpec) -> Decided:
-        kind = self.kind if op.why_not_in(self.kind, chip) is None else GroupType.NORMAL
-        limit = possible_sections(subgraph([op], kind), chip)
-        counts = {axis: min(self.sections.count(axis), limit.count(axis)) for axis in AXES}
-        found = plan([op], chip, Sections(**counts), kind)
-        return found if isinstance(found, GroupPlan) else (op, found)
 
 
 UNREAD = {"deconv-pads-beyond-kernel": {"xy_si8"}}
@@ -431,13 +310,6 @@ def assert_machine_is_flat(case: OpCase, chip: str, mode: str, program: Program)
         assert_equal_or_within_bound(name, previous[name], own.get(name, reference[name]))
 
 
-def tail(model: Model) -> str:
-    """The name of the returned tensor."""
-    owner = model.results[0].owner
-    assert isinstance(owner, Operation)
-    return op_name(owner)
-
-
 def assert_equal_or_within_bound(name: str, found: Array, expected: Array) -> None:
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
@@ -448,10 +320,7 @@ def assert_equal_or_within_bound(name: str, found: Array, expected: Array) -> No
     np.testing.assert_allclose(found, expected, rtol=0, atol=FLOAT_BOUND_ULPS * unit, err_msg=name)
 
 
-@IN_MODES
-@ON_CHIPS
-@EVERY
-def test_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
+def assert_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
     """As the compiler groups by itself, and with every op alone; making the machine checks every command."""
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
     for opt in ("1", "off") if mode == "int8" else ("1",):
@@ -481,17 +350,33 @@ def cuts_a_cell(op: TpuUpsample, sections: Sections) -> bool:
     )
 
 
-@IN_MODES
-@ON_CHIPS
-@EVERY
+@configured(lambda case, number: is_first(case, number) or turn(case, number, 8))
 def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every legal section count along n and h, some along the other axes: the machine's slices are the flat tensor."""
+    """The first and the largest section count along every axis, and pairs: the machine's slices are the flat tensor."""
+    assert_slices_equal_the_whole(case, chip, mode, monkeypatch, few_sections)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
+@EVERY
+def test_every_section_count(case: OpCase, chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """INT8, the counts between: every legal one along n and h, some along the other axes."""
+    assert_slices_equal_the_whole(case, chip, "int8", monkeypatch, sections_between)
+
+
+def assert_slices_equal_the_whole(
+    case: OpCase,
+    chip: str,
+    mode: str,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: Callable[[Sections], list[Sections]],
+) -> None:
     spec = chips.load(chip)
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
     op = under_test(case, reordered)
     axes, limit, kind = cuts(op, spec)
     assert axes == case.cut_axes(chip, mode)
-    for sections in sections_to_try(limit, mode):
+    for sections in choice(limit):
         monkeypatch.setitem(STRATEGIES, "forced", Forced(sections, kind))
         grouped = group_layers(reordered, LayerGroupConfig("forced"))  # type: ignore[arg-type]
         found = sections_of(case, grouped)

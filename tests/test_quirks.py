@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from op_row import network, node
 from plain_names import import_onnx
+from rows import canonical, table
 from test_logic import ranged
-from test_ops import canonical, table
 
 from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize

@@ -18,6 +18,7 @@ from networks import (
     randomly_grouped,
     reordered,
 )
+from rotation import one_in
 from test_layer_group import (
     I8,
     NETWORKS,
@@ -392,8 +393,7 @@ def test_a_result_that_nothing_uses_is_an_output() -> None:
         assert_equal_to_flat(work, feeds, flat)
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("shape", "chip"), one_in(3, product(SHAPES, ("bm1684x", "bm1688"))))
 def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip: str) -> None:
     """Tests e and f for SMALL_C and MM groups."""
     spec, kind = chips.load(chip), SMALL_C if len(shape) > 3 else MM
@@ -414,8 +414,7 @@ def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip
         assert_equal_to_flat(work, feeds, flat)
 
 
-@THREE
-@pytest.mark.parametrize("key", NETWORKS[:3], ids=str)
+@pytest.mark.parametrize(("key", "chip"), one_in(4, product(NETWORKS[:3], ("bm1684x", "bm1688", "bm1684"))))
 def test_image_networks_give_the_bits_of_the_whole(key: tuple[int, int, int], chip: str) -> None:
     """Tests e and f over all axes and types that chains, branches, residual sums and concatenations have."""
     model, flat = cached_lowered(key[0], chip, *key[1:])

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 from networks import CHIPS, cached_lowered, program_of, randomly_grouped
 from op_cases import CASES
+from rows import lowered
 from streams import Builder, lmem, neuron
 from test_isa import LEGAL, make
 from test_isa import program as hand_built
-from test_ops import lowered
 
 from tpusim.errors import ImportModelError
 from tpusim.isa import archive, functions

@@ -14,8 +14,8 @@ import support_rows
 from end_to_end import DIGITS
 from op_cases import BY_ID, CASES
 from plain_names import import_onnx
+from rows import calibrated, canonical, lowered, under_test
 from support_rows import PAGE, ROOT, collect, measure, refusals
-from test_ops import calibrated, canonical, lowered, under_test
 
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
@@ -117,9 +117,9 @@ def test_page_is_the_table() -> None:
 
 
 def test_tests_that_prove_exist() -> None:
-    """Node ids of the lines, against what pytest collects."""
+    """Node ids of the lines, against what pytest collects for the default and the slow tests."""
     files = ["tests/test_ops.py", "tests/test_modes.py"]
-    words = ["-q", "-p", "no:cacheprovider", "--collect-only", *files]
+    words = ["-q", "-p", "no:cacheprovider", "--collect-only", "-m", "", *files]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], capture_output=True, text=True, cwd=ROOT, check=True
     )
@@ -223,7 +223,7 @@ def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["support", "--op", "Conv", "--chip", "bm1684x", "--mode", "int8", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(f["status"], f["number"]) for f in found] == [("float", "f32"), ("exact", "int8")]
-    assert found[1]["test"] == "tests/test_ops.py::test_integer_kernels_are_the_oracle[conv-3x3-bm1684x]"
+    assert found[1]["test"] == "tests/test_ops.py::test_lowering_kernels_and_machine[conv-3x3-bm1684x-int8]"
     assert main(["support", "--chip", "bm1684", "--mode", "f16", "--op", "Add", "--json"]) == 0
     assert [f["status"] for f in json.loads(capsys.readouterr().out)] == ["refused"]
 

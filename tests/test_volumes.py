@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
+from bench import Bench
 from networks import Network, program_of, randomly_grouped, reordered
 from op_row import network, node, values
 from plain_names import import_onnx
+from rotation import one_in
+from rows import calibrated, compiled, lowered, tpu_ops
 from streams import lmem
 from test_layer_group import equal
-from test_machine_commands import Bench
-from test_ops import calibrated, compiled, lowered, tpu_ops
 
 from tpusim import chips
 from tpusim.agreement import compare_local
@@ -77,8 +79,7 @@ def assert_flat(divided: Model, feeds: dict[str, Array], flat: dict[str, Array])
         equal(Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors, flat)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
-@pytest.mark.parametrize("shape", [VOLUME, WIDE], ids=str)
+@pytest.mark.parametrize(("shape", "chip"), one_in(3, product((VOLUME, WIDE), ("bm1684x", "bm1688"))))
 def test_volumes_in_random_groups_give_the_bits_of_the_whole(shape: tuple[int, ...], chip: str) -> None:
     """Validity tests e and f of layer_group.md 16 in 3D groups, cut along every axis that may be."""
     axes, kinds = set[str](), set[GroupType]()
@@ -291,7 +292,7 @@ def test_work_areas_by_the_formulas() -> None:
 
 
 def _half(case_id: str) -> Model:
-    return lower(calibrated(case_id, None), LoweringConfig("bm1684x", "f16"))[0]
+    return lower(calibrated(case_id), LoweringConfig("bm1684x", "f16"))[0]
 
 
 def _slice(shape: tuple[int, ...]) -> TensorSlice:

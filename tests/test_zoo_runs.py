@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,7 +63,12 @@ def assert_sound(found: Artefacts) -> None:
     assert found.comparisons["top_vs_onnx"].compared > 10
 
 
-@pytest.mark.parametrize("name", BOTH_CHIPS)
+def together(names: Iterable[str]) -> list[object]:
+    """One process runs a network on every chip, with one set of thresholds."""
+    return [pytest.param(name, id=name, marks=pytest.mark.xdist_group(f"zoo-{name}")) for name in names]
+
+
+@pytest.mark.parametrize("name", together(BOTH_CHIPS))
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
 def test_int8(folder: Path, name: str, chip: str):
     found, _ = verified(config(folder, name, chip))
@@ -88,7 +94,7 @@ def assert_groups_pay_off(found: Artefacts) -> None:
     assert together.cycles < alone.cycles
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "resnet50"])
+@pytest.mark.parametrize("name", together(["squeezenet", "resnet50"]))
 def test_f32(folder: Path, name: str):
     """Nothing is lost in lowering: the tpu module computes what the top module computes, bit for bit."""
     settings = replace(

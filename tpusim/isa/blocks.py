@@ -60,9 +60,9 @@ def _split(count: int, width: int, first: int = 0) -> list[_Part]:
     return parts
 
 
-def _laned(view: View, chip: ChipSpec) -> list[Block]:
+def _laned(view: View, chip: ChipSpec, lane_bytes: int) -> list[Block]:
     unit, size = element_bytes(view), itemsize(view.dtype)
-    pitch = chip.lmem_bytes if view.memory == "lmem" else view.lane_pitch
+    pitch = lane_bytes if view.memory == "lmem" else view.lane_pitch
     n, c, h, w = view.shape
     word_stride, row_stride, h_stride, w_stride = (stride * unit for stride in lmem_strides(view, chip))
     return [
@@ -99,11 +99,14 @@ def _unlaned(view: View) -> list[Block]:
     ]
 
 
-def blocks(view: View, chip: ChipSpec) -> list[Block]:
-    """The boxes of `view`; offsets are absolute in GMEM, and lane * lane bytes + address in LMEM. Empty: no box."""
+def blocks(view: View, chip: ChipSpec, lane_bytes: int | None = None) -> list[Block]:
+    """The boxes of `view`; offsets are absolute in GMEM, and lane * lane bytes + address in LMEM. Empty: no box.
+
+    lane_bytes: of a memory that keeps only the first bytes of every lane; the chip's by default.
+    """
     if 0 in view.shape:
         return []
-    return _laned(view, chip) if view.laned else _unlaned(view)
+    return _laned(view, chip, chip.lmem_bytes if lane_bytes is None else lane_bytes) if view.laned else _unlaned(view)
 
 
 def offsets(view: View, chip: ChipSpec) -> np.ndarray:

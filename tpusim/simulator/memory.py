@@ -14,7 +14,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, Index, blocks
-from tpusim.isa.layout import Extent, extent
+from tpusim.isa.layout import Extent, align, extent
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.simulator.integer import narrowed
@@ -51,6 +51,17 @@ def regions_of(program: Program) -> tuple[Region, ...]:
     )
 
 
+LANE_UNIT = 64
+"""Lanes are kept in multiples of this many bytes, so that elements of every type are aligned."""
+
+
+def lane_reach(program: Program, chip: ChipSpec) -> int:
+    """How many bytes of every lane the views of a program reach; its views lie inside local memory (`check_bounds`)."""
+    views = {view for command in program.commands for view in (*command.reads(), *command.writes())}
+    views.update(found.view for found in (*program.tensors, *program.locations))
+    return align(max((extent(view, chip).stop for view in views if view.memory == "lmem"), default=0), LANE_UNIT)
+
+
 def span_text(reach: Extent) -> str:
     """Lanes and bytes of an extent, for messages."""
     if reach.memory == "gmem":
@@ -68,18 +79,26 @@ def bytes_text(view: View, box: Block, hit: np.ndarray, chip: ChipSpec) -> str:
 
 
 class Memory:
-    """Byte buffers addressed by views. `who` names the command in errors."""
+    """Byte buffers addressed by views. `who` names the command in errors.
 
-    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...]):
+    lane_bytes: how many bytes of every lane are kept, by default all. A program uses few, and zeroing the rest takes
+    longer than to run a small one.
+    """
+
+    cell: type[np.generic] = np.uint8
+    """What is kept per byte."""
+
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], lane_bytes: int | None = None):
         self.chip = chip
         self.regions = regions
-        self.lmem = np.zeros(chip.lanes * chip.lmem_bytes, np.uint8)
-        self.gmem = {region.name: np.zeros(region.nbytes, np.uint8) for region in regions}
+        self.lane_bytes = chip.lmem_bytes if lane_bytes is None else lane_bytes
+        self.lmem = np.zeros(chip.lanes * self.lane_bytes, self.cell)
+        self.gmem = {region.name: np.zeros(region.nbytes, self.cell) for region in regions}
 
     def beside(self) -> Self:
         """The memory of another core: local memory of its own, global memory in common (DC-06)."""
         other = copy(self)
-        other.lmem = np.zeros(self.lmem.shape, np.uint8)
+        other.lmem = np.zeros(self.lmem.shape, self.cell)
         return other
 
     def of_cores(self, cores: Iterable[int]) -> dict[int, Self]:
@@ -106,7 +125,7 @@ class Memory:
         """Windows onto the bytes of `view`, typed as the view, or as bytes in a last axis of their own."""
         buffer, base = self._buffer(view, who)
         found: list[Cells] = []
-        for block in blocks(view, self.chip):
+        for block in blocks(view, self.chip, self.lane_bytes):
             shape, strides, dtype = block.shape, block.strides, numpy_dtype(view.dtype)
             if as_bytes:
                 shape, strides, dtype = (*shape, dtype.itemsize), (*strides, 1), np.dtype(np.uint8)
@@ -157,8 +176,14 @@ class Memory:
 class Machine(Memory):
     """The memories with values: what commands read and write."""
 
-    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], coefficients: np.ndarray):
-        super().__init__(chip, regions)
+    def __init__(
+        self,
+        chip: ChipSpec,
+        regions: tuple[Region, ...],
+        coefficients: np.ndarray,
+        lane_bytes: int | None = None,
+    ):
+        super().__init__(chip, regions, lane_bytes)
         self.gmem["coefficients"] = np.ascontiguousarray(coefficients, np.uint8)
         self._found: dict[View, list[Cells]] = {}
 
@@ -171,8 +196,18 @@ class Machine(Memory):
     def _cells(self, view: View) -> list[Cells]:
         found = self._found.get(view)
         if found is None:
+            if view.memory == "lmem":
+                self._lengthen(extent(view, self.chip).stop)
             found = self._found[view] = self.cells(view)
         return found
+
+    def _lengthen(self, reach: int) -> None:
+        """Keep whole lanes from now on if a look goes beyond the bytes that are kept; nothing has written there."""
+        if self.lane_bytes < reach <= self.chip.lmem_bytes:
+            lanes = np.zeros((self.chip.lanes, self.chip.lmem_bytes), self.cell)
+            lanes[:, : self.lane_bytes] = self.lmem.reshape(self.chip.lanes, self.lane_bytes)
+            self.lmem, self.lane_bytes = lanes.reshape(-1), self.chip.lmem_bytes
+            self._found.clear()
 
     def read(self, view: View) -> np.ndarray:
         """The tensor of `view`: a new contiguous array of the view's shape and dtype."""
@@ -205,8 +240,8 @@ class Machine(Memory):
 class Shadow(Memory):
     """One mark per byte: whether something has written it since the start. Coefficients are initialised."""
 
-    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...]):
-        super().__init__(chip, regions)
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], lane_bytes: int | None = None):
+        super().__init__(chip, regions, lane_bytes)
         for region in regions:
             if not region.writable:
                 self.gmem[region.name][:] = 1

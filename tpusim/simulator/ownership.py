@@ -18,7 +18,7 @@ from tpusim.isa.commands import AnyCommand, slice_owner
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Program, TensorEntry
-from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, span_text
+from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, lane_reach, span_text
 from tpusim.simulator.stored import StoredTensors
 
 
@@ -43,16 +43,15 @@ def _distinct(window: np.ndarray) -> list[int]:
 class _Numbers(Memory):
     """One number per byte: the index of its last writer in a list, 0 for nobody."""
 
-    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...]):
-        super().__init__(chip, regions)
-        self.lmem = np.zeros(chip.lanes * chip.lmem_bytes, np.int32)
-        self.gmem = {region.name: np.zeros(region.nbytes, np.int32) for region in regions}
+    cell = np.int32
+
+    def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], lane_bytes: int):
+        super().__init__(chip, regions, lane_bytes)
         self._found: dict[View, list[np.ndarray]] = {}
 
     def beside(self) -> Self:
         """The memory of another core."""
         other = super().beside()
-        other.lmem = np.zeros(self.lmem.shape, self.lmem.dtype)
         other._found = {}
         return other
 
@@ -80,7 +79,7 @@ class _Numbers(Memory):
                     pitch,
                 ),
             )
-            for block in blocks(view, self.chip)
+            for block in blocks(view, self.chip, self.lane_bytes)
         ]
 
 
@@ -100,7 +99,8 @@ class Ownership:
         self._program = program
         self._chip = chip
         self._read_only = [region for region in regions if not region.writable]
-        self._cores = _Numbers(chip, regions).of_cores({0, *(command.core for command in program.commands)})
+        numbers = _Numbers(chip, regions, lane_reach(program, chip))
+        self._cores = numbers.of_cores({0, *(command.core for command in program.commands)})
         self._numbers = self._cores[0]
         """Of the core whose command is looked at."""
         self._writers = [_NOBODY]

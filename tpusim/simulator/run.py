@@ -19,7 +19,7 @@ from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move, SendMessag
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator import gdma, tiu
-from tpusim.simulator.memory import Machine, Shadow, regions_of
+from tpusim.simulator.memory import Machine, Memory, Shadow, lane_reach, regions_of
 from tpusim.simulator.ownership import Ownership, Restore, check_restores
 from tpusim.simulator.races import check_races
 from tpusim.simulator.sanitizer import check_bounds, check_cores, check_poison
@@ -90,10 +90,12 @@ class Simulator:
             )
         check_cores(program.commands, self.chip)
         regions = regions_of(program)
-        self._memory = Machine(self.chip, regions, program.coefficients)
-        check_bounds(program.commands, self._memory)
-        check_tables(program, self._memory)
-        check_sizes(program, self._memory)
+        everything = Memory(self.chip, regions)
+        check_bounds(program.commands, everything)
+        check_tables(program, everything)
+        check_sizes(program, everything)
+        lane_bytes = lane_reach(program, self.chip)
+        self._memory = Machine(self.chip, regions, program.coefficients, lane_bytes)
         queues = Queues(program.commands)
         self.order = order(queues, self.options.dma, self.options.seed)
         self._cores = self._memory.of_cores(queues.cores)
@@ -102,7 +104,7 @@ class Simulator:
             for command in program.commands:
                 check(command, self.chip)
             check_races(queues, self.order, self._memory)
-            check_poison(program, self.order, Shadow(self.chip, regions).of_cores(queues.cores))
+            check_poison(program, self.order, Shadow(self.chip, regions, lane_bytes).of_cores(queues.cores))
             ownership = Ownership(program, self.chip, regions)
             ownership.check(self.order)
             self._restores = ownership.restores

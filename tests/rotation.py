@@ -1,0 +1,40 @@
+"""Which configurations of a row belong to the default tests; `make slow` has the others.
+
+Every row meets its first configurations in every run. Secondary ones take turns by a hash of the row's name, the same
+everywhere: every configuration is met by its share of the rows, and every row by its share of the configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from zlib import crc32
+
+import pytest
+from op_cases import CASES, OpCase
+
+_FIRST = {case.result: case.id for case in reversed(CASES)}
+"""What the op under test becomes -> its first row."""
+
+
+def turn(case: OpCase, number: int, share: int) -> bool:
+    """Whether it is the row's turn to meet configuration `number`; of `share` that follow each other it meets one."""
+    return (crc32(case.id.encode()) + number) % share == 0
+
+
+def is_first(case: OpCase, number: int) -> bool:
+    """Whether this is the first configuration of the first row of an op, so that no op is without."""
+    return number == 0 and _FIRST[case.result] == case.id
+
+
+def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
+    """Of an item that the default tests have, or leave to `make slow`."""
+    return () if usual else (pytest.mark.slow,)
+
+
+def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
+    """Lines of parameters, of which the default tests have the first of every `share`."""
+    lines = list(table)
+    return [
+        pytest.param(*line, id="-".join(str(value) for value in line), marks=marks(number % share == 0))
+        for number, line in enumerate(lines)
+    ]
