@@ -170,7 +170,7 @@ def test_integer_scale(chip: str, relu: str | None, shape: tuple[int, ...]) -> N
         assert any(isinstance(op, TpuConv2D) and op.groups == shape[1] for op in tpu.ops)
         return
     op = op_called(tpu, "y")
-    q = flat[next(n for n in flat if n.startswith("x_"))].astype(object)
+    q = flat[next(n for n in flat if n.startswith("xy_"))].astype(object)
     m, b, r = (tpu.weights[f"y_{k}"].astype(object) for k in ("int8", "bias_int16", "rshift"))
     m, b, r = (v.reshape(1, -1, *[1] * (len(shape) - 2)) for v in (m, b, r))
     signed = uniform_of(op.results[0]).signed  # type: ignore[union-attr]
