@@ -34,8 +34,10 @@ def floats(*shape: int) -> np.ndarray:
 
 WEIGHTS = {
     "w": floats(C, C, 3, 3), "b": floats(C), "g": floats(C), "be": floats(C), "m": floats(C),
-    "v": np.abs(floats(C)) + np.float32(0.1), "c": floats(C, 1, 1), "c4": floats(1, C, 1, 1), "s": floats(1, 1, 1),
-    "cw": floats(C, 8), "mm": floats(C, 6), "mb": floats(6), "g6": floats(6), "v6": np.abs(floats(6)) + np.float32(0.1),
+    "v": np.abs(floats(C)) + np.float32(0.1), "c": floats(C, 1, 1), "c4": floats(1, C, 1, 1), "c2": floats(C, 1),
+    "c3": floats(C, 1, 1, 1), "s": floats(1, 1, 1), "s1": floats(1, 1), "cw": floats(C, 8), "mm": floats(C, 6),
+    "m3": floats(2, C, 6), "mb": floats(6), "mb1": floats(1, 1, 6), "three": floats(3), "plane": floats(3, 6),
+    "column": floats(1, 3, 1), "wide": floats(2, 1, 1, 6), "g6": floats(6), "v6": np.abs(floats(6)) + np.float32(0.1),
     "six": np.array(6, np.float32), "zero": np.array(0, np.float32),
 }  # fmt: skip
 
@@ -147,11 +149,17 @@ def test_per_channel_constants(op: str, operands: str) -> None:
 @pytest.mark.parametrize("op", ["Mul", "Add"])
 @pytest.mark.parametrize(
     ("operands", "shape"),
-    [("x mb", (2, C, 6, 6)), ("x x", (2, C, 6, 8)), ("x c4", (2, 1, 6, 8)), ("x b", (2, C)),
-     ("x c", (2, 1, C, 5))],
+    [("x mb", (2, C, 6, 6)), ("x x", (2, C, 6, 8)), ("x c4", (2, 1, 6, 8)), ("x b", (1, C)), ("x b", (1, 6, C)),
+     ("x c", (2, 1, C, 5)), ("x c4", (1, C, 1, 1))],
 )  # fmt: skip
 def test_other_constants_stay(op: str, operands: str, shape: tuple[int, ...]) -> None:
     simplified(imported(node(op, operands, "y"), x=shape), {}, op)
+
+
+@pytest.mark.parametrize(("shape", "offset"), [((2, C), "b"), ((2, C, 6), "c2"), ((1, C, 2, 3, 4), "c3")])
+def test_an_offset_per_channel_is_a_scale_in_every_rank(shape: tuple[int, ...], offset: str) -> None:
+    simplified(imported(node("Add", f"{offset} x", "y"), x=shape), {"AddToScale": 1}, "Scale")
+    simplified(imported(node("Mul", f"{offset} x", "y"), x=shape), {}, "Mul")
 
 
 @pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "Min"])
@@ -199,6 +207,47 @@ def test_batch_norm_goes_into_the_matrix_product(transposed: int) -> None:
     )  # fmt: skip
     fired = {"TopBatchNormToScale": 1, "TopScaleMergeToMatMul": 1, "TopFuseRelu": 1}
     simplified(model, fired, "MatMul")
+
+
+# ------------------------------------------------------------------------------------------------------- matrix product
+
+
+@pytest.mark.parametrize(("row", "shape"), [("mb", (2, 3, C)), ("mb1", (2, 3, C)), ("mb", (2, C))])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_row_behind_a_matrix_product_is_its_bias(row: str, shape: tuple[int, ...], swapped: bool) -> None:
+    """PyTorch's linear layer on a sequence; the Relu behind the sum ends up in the product."""
+    operands = f"{row} a" if swapped else f"a {row}"
+    model = imported(node("MatMul", "x mm", "a"), node("Add", operands, "d"), node("Relu", "d", "y"), x=shape)
+    fired = canonicalize(model)[1]
+    result = simplified(model, fired, "MatMul")
+    assert fired["MatMulWithBias"] == 1
+    assert relu_of(ops(result)[0])
+    assert any(np.array_equal(w, WEIGHTS[row].reshape(-1)) for w in result.weights.values())
+
+
+def test_the_product_of_two_computed_matrices_takes_a_row() -> None:
+    nodes = [node("Transpose", "x", "t", perm=[1, 0]), node("MatMul", "x t", "a"), node("Add", "a three", "y")]
+    simplified(imported(*nodes, x=(3, C)), {"MatMulWithBias": 1}, "Permute MatMul")
+    nodes[0] = node("Transpose", "x", "t", perm=[0, 2, 1])
+    simplified(imported(*nodes, x=(2, 3, C)), {}, "Permute MatMul Add")
+
+
+@pytest.mark.parametrize(
+    ("addend", "kinds", "fired"),
+    [("plane", "MatMul Add", {}), ("s1", "MatMul AddConst", {"AddToAddConst": 1}),
+     ("column", "MatMul Scale", {"AddToScale": 1}), ("wide", "MatMul Add", {})],
+)  # fmt: skip
+def test_what_is_no_row_is_added_behind_the_product(addend: str, kinds: str, fired: dict[str, int]) -> None:
+    simplified(imported(node("MatMul", "x mm", "a"), node("Add", f"a {addend}", "y"), x=(1, 3, C)), fired, kinds)
+
+
+def test_a_product_with_relu_another_user_or_many_matrices_takes_no_row() -> None:
+    nodes = [node("MatMul", "x mm", "a"), node("Relu", "a", "r"), node("Add", "r mb", "y")]
+    simplified(imported(*nodes, x=(1, 3, C)), {"TopFuseRelu": 1}, "MatMul Add")
+    nodes = [node("MatMul", "x mm", "a"), node("Add", "a mb", "d"), node("Mul", "a d", "y")]
+    simplified(imported(*nodes, x=(1, 3, C)), {}, "MatMul Add Mul")
+    nodes = [node("MatMul", "x m3", "a"), node("Add", "a mb", "y")]
+    simplified(imported(*nodes, x=(2, 3, C)), {}, "MatMul Add")
 
 
 # ----------------------------------------------------------------------------------------------------------------- relu

@@ -19,10 +19,12 @@ from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
 from tpusim.ops.base import (
     Array,
@@ -44,6 +46,7 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
+from tpusim.ops.matmul.fusion import MatMulWithBias
 from tpusim.ops.matmul.tpu import TpuMatMul, product_shape
 from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
@@ -112,6 +115,11 @@ class TopMatMul(TopOp):
     def flops(self) -> int:
         """Out * (2*K + bias + relu) (DN-27)."""
         return prod(shape_of(self.output)) * (2 * self.inner + (not is_none(self.bias)) + relu_of(self))
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A constant row that is added behind it."""
+        return (MatMulWithBias(weights, cls),)
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""

@@ -200,6 +200,9 @@ class WeightPattern(RewritePattern):
 class MulToScale(WeightPattern):
     """Mul of a 4-D tensor and a per-channel weight -> Scale."""
 
+    RANKS: ClassVar[range] = range(4, 5)
+    """Ranks of tensors that have channels."""
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Use scale = the weight, bias = 0."""
         found = self._per_channel(op, "top.Mul")
@@ -215,13 +218,16 @@ class MulToScale(WeightPattern):
             constant = constant_of(other, self.weights)
             if constant is not None and constant_of(x, self.weights) is None:
                 shape = shape_of(x)
-                fits = shape == shape_of(op.results[0]) and is_per_channel(constant.shape, shape)
+                channels = len(shape) in self.RANKS and is_per_channel(constant.shape, shape)
+                fits = channels and shape == shape_of(op.results[0])
                 return (x, constant.reshape(-1).astype(np.float32)) if fits else None
         return None
 
 
 class AddToScale(MulToScale):
-    """Add of a 4-D tensor and a per-channel weight -> Scale."""
+    """Add of a tensor and a per-channel weight -> Scale."""
+
+    RANKS: ClassVar[range] = range(2, 6)
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Use scale = 1, bias = the weight."""
@@ -232,9 +238,9 @@ class AddToScale(MulToScale):
 
 
 def is_per_channel(weight: Shape, tensor: Shape) -> bool:
-    """Whether a weight broadcasts to a 4-D tensor along axis 1 only and has one element per channel."""
-    aligned = (1,) * (4 - len(weight)) + tuple(weight)
-    return len(tensor) == 4 and aligned == (1, tensor[1], 1, 1)
+    """Whether a weight broadcasts to a larger tensor along all axes but axis 1, of which it has every element."""
+    aligned = (1,) * (len(tensor) - len(weight)) + tuple(weight)
+    return len(tensor) > 1 and aligned != tensor and aligned == (1, tensor[1], *[1] * (len(tensor) - 2))
 
 
 class TopMultiScaleMergeToOne(WeightPattern):
