@@ -305,6 +305,46 @@ def test_relu_stays_behind_a_concat_of_what_has_none() -> None:
     simplified(model, {}, "Conv Concat Relu")
 
 
+# ------------------------------------------------------------------------------------------------ common subexpressions
+
+ONCE = {"CommonSubexpression": 1}
+HALF = {"kernel_shape": [2, 2], "strides": [2, 2]}
+
+
+def test_equal_nodes_are_one_before_anything_is_fused() -> None:
+    """The Add has two users then, so its Relu stays (the real front end, too)."""
+    nodes = [node("Add", "x c", "a"), node("Relu", "a", "r"), node("Identity", "x", "i"), node("Add", "i e", "d")]
+    WEIGHTS["e"] = WEIGHTS["c"].copy()
+    model = imported(*nodes, node("Exp", "d", "k"), node("Mul", "r k", "y"))
+    simplified(model, {"AddToScale": 1}, "Scale Relu Exp Mul")
+    assert canonicalize(imported(*nodes, node("Mul", "r d", "y"), outputs="y d"))[1]["AddToScale"] == 2
+
+
+def test_unequal_nodes_stay() -> None:
+    nodes = [node("Sub", "x t", "a"), node("Sub", "t x", "d"), node("Add", "a d", "y")]
+    simplified(imported(node("Exp", "x", "t"), *nodes), {}, "Exp Sub Sub Add")
+    nodes = [node("LeakyRelu", "x", "a", alpha=0.1), node("LeakyRelu", "x", "d", alpha=0.2), node("Add", "a d", "y")]
+    simplified(imported(*nodes), {}, "LeakyRelu LeakyRelu Add")
+    nodes = [conv("x w b", "a"), conv("x w b", "d"), node("Mul", "a d", "y")]
+    simplified(imported(*nodes), {}, "Conv Conv Mul")
+
+
+def test_equal_ops_are_one_after_the_patterns() -> None:
+    """Nodes with attributes, and what stands behind merged nodes; the first keeps its name."""
+    pools = [node("MaxPool", "x", "a", **HALF), node("Relu", "a", "p"), node("MaxPool", "x", "d", **HALF)]
+    model = imported(*pools, node("Relu", "d", "q"), node("Exp", "q", "r"), node("Mul", "p r", "y"))
+    result = simplified(model, {"TopFuseRelu": 2, **ONCE}, "MaxPool Exp Mul")
+    assert op_name(ops(result)[0]) == "p"
+    simplified(imported(*pools, node("Mul", "p d", "y")), {"TopFuseRelu": 1}, "MaxPool MaxPool Mul")
+
+
+def test_a_returned_tensor_keeps_its_name() -> None:
+    nodes = [node("LeakyRelu", "x", name, alpha=0.1) for name in "ad"]
+    for outputs, kinds, fired in (("y a", "LeakyRelu Mul", ONCE), ("y d", "LeakyRelu Mul", ONCE),
+                                  ("y a d", "LeakyRelu LeakyRelu Mul", {})):  # fmt: skip
+        simplified(imported(*nodes, node("Mul", "a d", "y"), outputs=outputs), fired, kinds)
+
+
 # ------------------------------------------------------------------------------------------------------ driver and pass
 
 

@@ -1,11 +1,12 @@
 """The canonicalisation driver, as a function of a Model and as an xDSL pass."""
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
@@ -40,6 +41,7 @@ def canonicalize(model: Model) -> tuple[Model, dict[str, int]]:
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
     firings = apply_patterns(work.module, work.weights)
+    merge_identical(work.module, firings)
     weights = remove_unused(work.module, work.weights)
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
@@ -56,6 +58,39 @@ def apply_patterns(module: ModuleOp, weights: WeightStore) -> dict[str, int]:
     ]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
     return {name: count for name, count in sorted(firings.items()) if count}
+
+
+def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
+    """Let one op stand for all that have its kind, operands and attributes; counted as `CommonSubexpression`.
+
+    The patterns do not run again behind it, as upstream. Ops with weights stay: each has its own copy of them there. Of
+    two that the function returns each keeps its name; if only the later is returned, the one that is left takes that.
+    """
+    for function in module.ops:
+        seen: dict[Hashable, Operation] = {}
+        for op in list(function.body.block.ops) if isinstance(function, FuncOp) else ():
+            kept = seen.setdefault(_identity(op), op) if _mergeable(op) else op
+            if kept is op or (_is_returned(op) and _is_returned(kept)):
+                continue
+            if _is_returned(op):
+                kept.location = op.location
+            for old, new in zip(op.results, kept.results, strict=True):
+                old.replace_all_uses_with(new)
+            firings["CommonSubexpression"] = firings.get("CommonSubexpression", 0) + 1
+
+
+def _mergeable(op: Operation) -> bool:
+    computes = isinstance(op, TopOp) and not isinstance(op, TopInput | TopWeight)
+    return computes and not any(isinstance(v.owner, TopWeight) for v in op.operands)
+
+
+def _identity(op: Operation) -> Hashable:
+    """What two ops that compute the same have in common."""
+    return op.name, tuple(op.operands), tuple(sorted(op.attributes.items(), key=lambda item: item[0]))
+
+
+def _is_returned(op: Operation) -> bool:
+    return any(isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses)
 
 
 def remove_unused(module: ModuleOp, weights: WeightStore) -> WeightStore:
@@ -89,7 +124,7 @@ class CanonicalizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Rewrite the module in place; a ModelContext gets the new weights."""
         weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
-        apply_patterns(op, weights)
+        merge_identical(op, apply_patterns(op, weights))
         remaining = remove_unused(op, weights)
         if isinstance(ctx, ModelContext):
             ctx.weights = remaining

@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
+from tpusim.frontend.duplicates import Duplicates
 from tpusim.frontend.folding import evaluate, foldable
 from tpusim.frontend.naming import Name, Naming
 from tpusim.frontend.onnx_file import (
@@ -71,8 +72,9 @@ class Importer:
     """One import; implements the ImportContext that `from_onnx` sees.
 
     An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another one
-    (`_aliases`: outputs of Identity and Dropout; `_dropped` are those behind a Dropout). A tensor whose node could not
-    be imported gets a stand-in value of the inferred shape where there is one, so that the nodes behind it are checked.
+    (`_aliases`: outputs of Identity and Dropout, `_dropped` are those behind a Dropout; `_duplicates`: of nodes that
+    repeat an earlier one). A tensor whose node could not be imported gets a stand-in value of the inferred shape where
+    there is one, so that the nodes behind it are checked.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Importer:
         self._weights = WeightStore()
         self._aliases: dict[str, str] = {}
         self._dropped: set[str] = set()
+        self._duplicates = Duplicates(frozenset(o.name for o in proto.graph.output))
         self._initializers = {t.name: t for t in proto.graph.initializer}
         self._constants: dict[str, np.ndarray] = {}
         self._values: dict[str, SSAValue] = {}
@@ -177,7 +180,8 @@ class Importer:
     # ------------------------------------------------------------------------------------------------------ the walk
 
     def _resolve(self, name: str) -> str:
-        return self._aliases.get(name, name)
+        source = self._aliases.get(name, name)
+        return self._duplicates.merged.get(source, source)
 
     def _is_constant(self, name: str) -> bool:
         return not name or self.constant(name) is not None
@@ -188,7 +192,7 @@ class Importer:
     def read(self, node: onnx.NodeProto) -> None:
         """Fold, alias or build one node; what cannot be imported is noted."""
         try:
-            if not (self._alias(node) or self._fold(node)):
+            if not (self._alias(node) or self._fold(node) or self._merge(node)):
                 self._build(node)
         except (TpusimError, ValueError) as error:
             self._problem(node, str(error))
@@ -197,11 +201,11 @@ class Importer:
         """Identity, Dropout in inference, and a Cast of float32 to float32: the output is the input."""
         if node.domain not in DEFAULT_DOMAINS or not node.input:
             return False
-        source = self._resolve(node.input[0])
+        source = self._aliases.get(node.input[0], node.input[0])
         if node.op_type == "Dropout":
             self._require_inference(node)
         elif node.op_type == "Cast":
-            if source not in self._values or _attributes(node).get("to") != TensorProto.FLOAT:
+            if self._resolve(source) not in self._values or _attributes(node).get("to") != TensorProto.FLOAT:
                 return False
         elif node.op_type != "Identity":
             return False
@@ -227,6 +231,10 @@ class Importer:
         feeds = {name: array for name in node.input if name and (array := self.constant(name)) is not None}
         self._constants |= evaluate(node, self._proto.opset_import, feeds)
         return True
+
+    def _merge(self, node: onnx.NodeProto) -> bool:
+        """A node that repeats an earlier one: the outputs are that one's."""
+        return self._duplicates.merge(node, self.constant, (self._aliases.get(name, name) for name in node.input))
 
     def _is_tensor(self, name: str) -> bool:
         return self._resolve(name) in self._values and is_tensor(self._values[self._resolve(name)])

@@ -8,7 +8,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import op_name, set_op_name
+from tpusim.ir.attrs import op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
@@ -37,7 +37,7 @@ class MatMulWithBias(RewritePattern):
             if isinstance(matmul, Operation) and self._takes_bias(matmul) and self._is_row(row, op):
                 matmul.operands[2] = self._bias(row, op, matmul, rewriter)
                 matmul.attributes |= relu_attributes(relu_of(op), relu_limit_of(op))
-                set_op_name(matmul, op_name(op))
+                matmul.location = op.location
                 rewriter.replace(op, [], [product])
                 rewriter.notify_op_modified(matmul)
                 return

@@ -1,0 +1,45 @@
+"""Nodes that compute what an earlier node has computed: one of them is enough.
+
+The real front end merges them before it reads the graph, which shows in what can be fused: a Relu is not fused behind
+an Add that two nodes read.
+"""
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+
+@dataclass
+class Duplicates:
+    """The nodes without attributes seen so far, and the outputs that stand for those of later equal ones.
+
+    Equal nodes have one op type and the same inputs: constants of one content, or tensors of one name. Names are those
+    of the graph, so that equal nodes behind equal nodes stay apart here (canonicalisation merges them after its
+    patterns, as upstream), and so do nodes whose result the graph returns: each has a name to keep.
+    """
+
+    returned: frozenset[str]
+    merged: dict[str, str] = field(default_factory=dict[str, str])
+    _seen: dict[Hashable, tuple[str, ...]] = field(default_factory=dict[Hashable, tuple[str, ...]])
+
+    def merge(self, node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None], inputs: Iterable[str]) -> bool:
+        """Whether an earlier node gives this one's outputs; inputs: its input names without Identity nodes."""
+        if node.attribute or not self.returned.isdisjoint(node.output):
+            return False
+        key = (node.domain, node.op_type, len(node.output), *(_content(name, constant) for name in inputs))
+        kept = self._seen.setdefault(key, tuple(node.output))
+        if kept == tuple(node.output):
+            return False
+        self.merged |= dict(zip(node.output, kept, strict=True))
+        return True
+
+
+def _content(name: str, constant: Callable[[str], np.ndarray | None]) -> Hashable:
+    """The name of a computed tensor, or what a constant consists of."""
+    array = constant(name) if name else None
+    if array is None:
+        return name
+    return array.dtype.str, array.shape, hashlib.blake2b(np.ascontiguousarray(array).tobytes()).digest()
