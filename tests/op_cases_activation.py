@@ -161,9 +161,14 @@ def reductions() -> list[OpCase]:
         return OpCase(name, build, {"x": (BATCH, *chw)}, "tpu.Reduce", SUMS, axes=cut, fallback=NO_INTEGERS,
                       ranges={"x": (-1.0, 3.0)})  # fmt: skip
 
+    def pooled(name: str, op: str, chw: Shape, tolerance: Tolerance = SUMS, **attributes: Any) -> OpCase:
+        """Mean and maximum of an image are pools with one window."""
+        build = network([node(op, "x", **attributes)])
+        return OpCase(name, build, {"x": (BATCH, *chw)}, "tpu.Pool2D", tolerance, axes="n", ranges={"x": (0.0, 3.0)})
+
     return [
-        case("reduce-mean", "ReduceMean", axes=[2, 3]),
-        case("reduce-mean-18", "ReduceMean", "x a", 18, keepdims=0),
+        case("reduce-mean", "ReduceMean", axes=[1, 2, 3]),
+        case("reduce-min-18", "ReduceMin", "x a", 18, keepdims=0),
         case("reduce-sum", "ReduceSum", "x a"),
         case("reduce-max", "ReduceMax", axes=[1]),
         case("reduce-min", "ReduceMin", axes=[3], keepdims=0),
@@ -175,6 +180,9 @@ def reductions() -> list[OpCase]:
         case("reduce-columns", "ReduceMax", chw=WIDE, cut="nch", axes=[3]),
         case("reduce-columns-away", "ReduceMean", chw=WIDE, cut="nch", axes=[3], keepdims=0),
         case("reduce-vectors", "ReduceMean", chw=(70, 6), cut="nc", axes=[2]),
+        pooled("reduce-mean-image", "ReduceMean", WIDE, axes=[2, 3], keepdims=0),
+        pooled("reduce-max-image", "ReduceMax", TINY, EXACT, axes=[-1, -2]),
+        pooled("reduce-max-image-away", "ReduceMax", WIDE, EXACT, axes=[2, 3], keepdims=0),
     ]
 
 

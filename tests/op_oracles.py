@@ -115,7 +115,7 @@ def mul(op: Any, operands: Sequence[Array]) -> Array:
 def windows(op: Any, x: Array) -> Iterator[tuple[tuple[int, int], Array]]:
     """(output place, values inside the image) of every window."""
     (kh, kw), (sh, sw), (top, left, _, _) = ints(op.kernel_shape), ints(op.strides), ints(op.pads)
-    _, _, oh, ow = shape_of(op.output)
+    _, _, oh, ow = (*shape_of(op.output), 1, 1)[:4]  # (n, c) without keepdims
     for i in range(oh):
         for j in range(ow):
             y, z = i * sh - top, j * sw - left
@@ -125,7 +125,7 @@ def windows(op: Any, x: Array) -> Iterator[tuple[tuple[int, int], Array]]:
 def pool(op: Any, operands: Sequence[Array]) -> Array:
     """9.6: maximum; or round-half-away(average*kh*kw), then RSR(v*m, r)."""
     x = operands[0].astype(np.int64)
-    y = np.zeros(shape_of(op.output), np.int64)
+    y = np.zeros((*shape_of(op.output), 1, 1)[:4], np.int64)
     size = prod(ints(op.kernel_shape))
     for (i, j), inside in windows(op, x):
         if op.pool_mode.data == "Max":
@@ -136,6 +136,7 @@ def pool(op: Any, operands: Sequence[Array]) -> Array:
         y[:, :, i, j] = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))
     if op.pool_mode.data == "Avg":
         y = half_up(y * number(op, "multiplier"), number(op, "rshift"))
+    y = y.reshape(shape_of(op.output))
     return saturated(np.maximum(y, 0) if flagged(op) else y, op)
 
 

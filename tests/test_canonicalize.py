@@ -20,6 +20,7 @@ from tpusim.ir.attrs import flag, op_name
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import print_module
 from tpusim.ops import context
+from tpusim.ops.base import TopOp
 from tpusim.ops.families import relu_limit_of, relu_of
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
@@ -162,7 +163,23 @@ def test_an_offset_per_channel_is_a_scale_in_every_rank(shape: tuple[int, ...], 
     simplified(imported(node("Mul", f"{offset} x", "y"), x=shape), {}, "Mul")
 
 
-@pytest.mark.parametrize("op", ["Mul", "Add", "Sub", "Max", "Min"])
+@pytest.mark.parametrize(("operands", "kind", "number"), [("x s", "AddConst", -1.0), ("s x", "SubConst", 1.0)])
+def test_a_difference_with_a_number(operands: str, kind: str, number: float) -> None:
+    """As upstream reads it: x - c is x + (-c)."""
+    result = simplified(imported(node("Sub", operands, "y")), {"SubToSubConst": 1}, kind)
+    (op,) = ops(result)
+    assert isinstance(op, TopOp)
+    assert op.scalar_operand() == number * WEIGHTS["s"].item()
+
+
+def test_a_number_over_a_tensor_is_a_reciprocal() -> None:
+    model = imported(node("Exp", "x", "e"), node("Div", "s e", "r"), node("Relu", "r", "y"))
+    simplified(model, {"DivToReciprocal": 1}, "Exp Reciprocal Relu")
+    simplified(imported(node("Exp", "x", "e"), node("Div", "c e", "y")), {}, "Exp Div")
+    simplified(imported(node("Div", "s x", "y"), x=(1, 1)), {}, "Div")
+
+
+@pytest.mark.parametrize("op", ["Mul", "Add", "Max", "Min"])
 @pytest.mark.parametrize("operands", ["x s", "s x"])
 def test_scalar_constants(op: str, operands: str) -> None:
     simplified(imported(node(op, operands, "y")), {f"{op}To{op}Const": 1}, f"{op}Const")
@@ -303,6 +320,27 @@ def test_names_of_moved_relus_are_new() -> None:
 def test_relu_stays_behind_a_concat_of_what_has_none() -> None:
     model = imported(conv("x w", "a"), node("Concat", "a x", "k", axis=1), node("Relu", "k", "y"))
     simplified(model, {}, "Conv Concat Relu")
+
+
+# ----------------------------------------------------------------------------------------------------------- reductions
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize(("op", "kind"), [("ReduceMean", "AvgPool"), ("ReduceMax", "MaxPool")])
+def test_a_reduction_of_an_image_is_a_pool(op: str, kind: str, keepdims: int) -> None:
+    model = imported(node(op, "x", "a", axes=[-1, -2], keepdims=keepdims), node("Relu", "a", "y"))
+    simplified(model, {"ReduceToRPoolPattern": 1, "TopFuseRelu": 1}, kind)
+
+
+def test_other_reductions_stay() -> None:
+    for axes, shape in (([3], (2, C, 6, 8)), ([1, 2, 3], (2, C, 6, 8)), ([2, 3], (2, 2, C, 6, 8)), ([1, 2], (2, C, 6))):
+        simplified(imported(node("ReduceMean", "x", "y", axes=axes), x=shape), {}, "Reduce")
+    simplified(imported(node("ReduceMin", "x", "y", axes=[2, 3])), {}, "Reduce")
+
+
+def test_a_mean_is_the_global_pool_beside_it() -> None:
+    nodes = [node("ReduceMean", "x", "a", axes=[2, 3]), node("GlobalAveragePool", "x", "d"), node("Mul", "a d", "y")]
+    simplified(imported(*nodes), {"ReduceToRPoolPattern": 1, "CommonSubexpression": 1}, "AvgPool Mul")
 
 
 # ------------------------------------------------------------------------------------------------ common subexpressions

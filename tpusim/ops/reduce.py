@@ -11,10 +11,12 @@ from tpusim_kernels.reduce import reduce_float
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, ints, ints_attr, op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import ceil_div
@@ -35,6 +37,8 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.families import value_dtype
 from tpusim.ops.logical import WHOLE, WITH_MM
+from tpusim.ops.pool import TopAvgPool, TopMaxPool
+from tpusim.ops.pool.top import window_over
 from tpusim.ops.small_multiplier import ratio
 
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")
@@ -117,6 +121,12 @@ class TopReduce(TopOp):
         """One per element read (DN-27)."""
         return prod(shape_of(self.input))
 
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Mean and maximum of an image are pools."""
+        del weights
+        return (ReduceToRPoolPattern(),)
+
     def range_rule(self, chip: ChipSpec) -> RangeRule:
         """The largest and the smallest keep the range on a chip that reduces integers (numerics.md 3.3 step 9)."""
         return RangeRule(forward=chip.requant == "qdm" and self.mode.data in ("ReduceMax", "ReduceMin"))
@@ -151,6 +161,24 @@ class TopReduce(TopOp):
         operands = [ctx.operand(self.input, "int8", self)]
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuReduce, operands, attributes, element, shape_of(self.output), op_name(self))
+
+
+class ReduceToRPoolPattern(RewritePattern):
+    """Mean or maximum over height and width of (n, c, h, w) -> the pool of one window over the image."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Without keepdims the pool gives (n, c)."""
+        if not isinstance(op, TopReduce):
+            return
+        shape, pool = shape_of(op.input), {"ReduceMean": TopAvgPool, "ReduceMax": TopMaxPool}.get(op.mode.data)
+        if pool is None or len(shape) != 4 or ints(op.axes) != (2, 3):
+            return
+        attributes = window_over(shape[2:], average=pool is TopAvgPool)
+        if not op.keepdims.value.data:
+            attributes["keepdims"] = flag(False)
+        new = pool.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)
+        new.location = op.location
+        rewriter.replace(op, new)
 
 
 def _onnx_axes(ctx: ImportContext, node: OnnxNode) -> list[int]:

@@ -1,12 +1,12 @@
-"""Patterns that put SiLU and GELU together from their parts."""
+"""Patterns that put SiLU and GELU together from their parts, and read a quotient as a reciprocal."""
 
 import math
 from dataclasses import dataclass
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, text
+from tpusim.ir.attrs import copy_name, float_attr, text
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import OpT
@@ -16,11 +16,9 @@ TOLERANCE = 1e-4
 """How far a constant of an exported network may be from the exact one."""
 
 
-def _replace(op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, **attributes: str) -> None:
+def _replace(op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, **attributes: Attribute) -> None:
     """Put cls(x) in an op's place under its name."""
-    new = cls.create(
-        operands=[x], result_types=[op.results[0].type], attributes={k: text(v) for k, v in attributes.items()}
-    )
+    new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
     copy_name(new, op)
     rewriter.replace(op, new)
 
@@ -53,6 +51,24 @@ class MulToSiLU(RewritePattern):
 
 
 @dataclass
+class DivToReciprocal(RewritePattern):
+    """Div of a scalar weight, without relu -> Reciprocal with that numerator."""
+
+    weights: WeightStore
+    reciprocal: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The divisor must have the result's shape."""
+        if op.name != "top.Div" or relu_of(op):
+            return
+        numerator, x = constant_of(op.operands[0], self.weights), op.operands[1]
+        if numerator is None or numerator.size != 1 or constant_of(x, self.weights) is not None:
+            return
+        if shape_of(x) == shape_of(op.results[0]):
+            _replace(op, self.reciprocal, x, rewriter, const_val=float_attr(float(numerator.reshape(-1)[0])))
+
+
+@dataclass
 class MergeGelu(RewritePattern):
     """The exact GELU in parts -> GELU: a product of x, 1 + Erf(x/sqrt 2) and 1/2 in any order.
 
@@ -72,7 +88,7 @@ class MergeGelu(RewritePattern):
         half, (first, second) = parts
         for x, gate in ((first, second), (second, first)):
             if abs(half - 0.5) < TOLERANCE and self._is_gate(gate, x) and shape_of(x) == shape_of(op.results[0]):
-                _replace(op, self.gelu, x, rewriter, approx_mode="normal")
+                _replace(op, self.gelu, x, rewriter, approx_mode=text("normal"))
                 return
 
     def _scaled(self, value: SSAValue) -> tuple[SSAValue, float] | None:

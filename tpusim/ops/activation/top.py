@@ -14,7 +14,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.activation.fusion import MergeGelu, MulToSiLU
+from tpusim.ops.activation.fusion import DivToReciprocal, MergeGelu, MulToSiLU
 from tpusim.ops.activation.lut_bf16 import lower_by_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.base import (
@@ -358,6 +358,11 @@ class TopReciprocal(Activation):
         """1/x."""
         del node
         return {"const_val": float_attr(1.0)}
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A quotient with a scalar numerator."""
+        return (DivToReciprocal(weights, cls),)
 
     @property
     def coeffs(self) -> tuple[float, ...]:

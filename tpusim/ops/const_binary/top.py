@@ -254,6 +254,11 @@ class ToConst(RewritePattern):
     FROM: ClassVar[str]
     TO: ClassVar[type[ConstTop]]
 
+    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
+        """(class, constant) of the new op; reverse: whether the weight comes first."""
+        del reverse
+        return self.TO, number
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The tensor must have the result's shape, the weight one element."""
         if op.name != self.FROM or len(op.operands) != 2:
@@ -267,9 +272,10 @@ class ToConst(RewritePattern):
                 return
 
     def _replace(self, op: Operation, x: SSAValue, number: float, reverse: bool, rewriter: PatternRewriter) -> None:
+        cls, number = self.form(number, reverse)
         attributes = {"const_val": float_attr(number), **relu_attributes(relu_of(op), relu_limit_of(op))}
-        attributes |= self.TO.order(reverse)
-        new = self.TO.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
+        attributes |= cls.order(reverse)
+        new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
         copy_name(new, op)
         rewriter.replace(op, new)
 
@@ -289,10 +295,14 @@ class AddToAddConst(ToConst):
 
 
 class SubToSubConst(ToConst):
-    """Sub with a scalar weight -> SubConst, reversed if the weight is the minuend."""
+    """Sub from a scalar weight -> SubConst, reversed; Sub of one -> AddConst of the negative number, as upstream."""
 
     FROM: ClassVar[str] = "top.Sub"
     TO: ClassVar[type[ConstTop]] = TopSubConst
+
+    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
+        """AddConst for x - c."""
+        return (TopSubConst, number) if reverse else (TopAddConst, -number)
 
 
 class MaxToMaxConst(ToConst):

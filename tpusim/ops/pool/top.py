@@ -34,7 +34,7 @@ from tpusim.ops.families import (
     relu_limit_of,
     relu_of,
 )
-from tpusim.ops.pool.tpu import TpuPool2D, pool_geometry, pool_shape
+from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
 from tpusim.ops.rescale import lower_same_scale, requantised
 from tpusim.ops.small_multiplier import ratio
@@ -52,20 +52,9 @@ def _import(cls: type[TopOp], ctx: ImportContext, node: OnnxNode, *, average: bo
         raise node.refuse(f"an input (n, c, ...) with one to three window axes is required, got {shape}")
     image = (*shape, 1) if len(shape) == 3 else shape
     if node.op_type.startswith("Global"):
-        axes = len(image) - 2
-        attributes: dict[str, Attribute] = {
-            "kernel_shape": ints_attr(image[2:]), "strides": ints_attr((1,) * axes), "pads": ints_attr((0, 0) * axes)
-        }  # fmt: skip
+        attributes = window_over(image[2:], average=average)
     else:
-        attributes = onnx_window(node, shape[2:])
-        if any(d != 1 for d in ints(attributes.pop("dilations"))):
-            raise node.refuse("dilations of 1 are required")
-    if average:
-        counted = bool(node.take("count_include_pad", 0))
-        if counted and node.take("ceil_mode", 0):
-            raise node.refuse("count_include_pad with ceil_mode is not supported; set one of them to 0")
-        attributes["count_include_pad"] = flag(counted)
-    attributes |= relu_attributes()
+        attributes = _onnx_attributes(node, shape[2:], average=average)
     if len(shape) != 3:
         return ctx.build(cls, [x], attributes, name)
     x = ctx.build(TopReshape, [x], {"shape": ints_attr(image)}, f"{name}_input")
@@ -73,14 +62,41 @@ def _import(cls: type[TopOp], ctx: ImportContext, node: OnnxNode, *, average: bo
     return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
 
 
+def window_over(image: Shape, *, average: bool) -> dict[str, Attribute]:
+    """The attributes of one window over a whole image or volume."""
+    axes = len(image)
+    counted: dict[str, Attribute] = {"count_include_pad": flag(False)} if average else {}
+    return {
+        "kernel_shape": ints_attr(image), "strides": ints_attr((1,) * axes), "pads": ints_attr((0, 0) * axes),
+        **counted, **relu_attributes(),
+    }  # fmt: skip
+
+
+def _onnx_attributes(node: OnnxNode, image: Shape, *, average: bool) -> dict[str, Attribute]:
+    """The attributes of a pool with windows."""
+    attributes = onnx_window(node, image)
+    if any(d != 1 for d in ints(attributes.pop("dilations"))):
+        raise node.refuse("dilations of 1 are required")
+    if average:
+        counted = bool(node.take("count_include_pad", 0))
+        if counted and node.take("ceil_mode", 0):
+            raise node.refuse("count_include_pad with ceil_mode is not supported; set one of them to 0")
+        attributes["count_include_pad"] = flag(counted)
+    return attributes | relu_attributes()
+
+
 class PoolTop(TopOp):
-    """A reduction of every window of an image (n, c, h, w) or a volume (n, c, d, h, w)."""
+    """A reduction of every window of an image (n, c, h, w) or a volume (n, c, d, h, w).
+
+    keepdims false: the one window of each channel gives (n, c).
+    """
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
     kernel_shape = attr_def(ArrayAttr)
     strides = attr_def(ArrayAttr)
     pads = attr_def(ArrayAttr)
+    keepdims = opt_attr_def(BoolAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
 
@@ -100,8 +116,8 @@ class PoolTop(TopOp):
         return TpuPool3D if len(ints(self.kernel_shape)) == 3 else TpuPool2D
 
     def infer(self) -> tuple[Shape, ...]:
-        """(n, c, oh, ow) or (n, c, od, oh, ow)."""
-        return (pool_shape(shape_of(self.input), **self.geometry),)
+        """(n, c, oh, ow) or (n, c, od, oh, ow), or (n, c)."""
+        return (kept_shape(self, pool_shape(shape_of(self.input), **self.geometry)),)
 
     def flops(self) -> int:
         """One per output and kernel element (DN-27)."""
@@ -110,7 +126,7 @@ class PoolTop(TopOp):
     def tpu_attributes(self, mode: str, limit: float = -1.0) -> dict[str, Attribute]:
         """The attributes of the tpu op."""
         found: dict[str, Attribute] = {"pool_mode": pool_mode(mode), **relu_attributes(relu_of(self), limit)}
-        keep = ("kernel_shape", "strides", "pads", "count_include_pad")
+        keep = ("kernel_shape", "strides", "pads", "count_include_pad", "keepdims")
         return found | {key: self.attributes[key] for key in keep if key in self.attributes}
 
 
@@ -132,7 +148,8 @@ class TopMaxPool(PoolTop):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 maximum, relu."""
-        return (limited(kernels.maxpool2d(operands[0], **self.geometry, do_relu=relu_of(self)), self),)
+        y = kernels.maxpool2d(operands[0], **self.geometry, do_relu=relu_of(self))
+        return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pool2D or tpu.Pool3D on the stored bytes: input and output share one scale."""
@@ -179,7 +196,7 @@ class TopAvgPool(PoolTop):
         """f32 average, relu."""
         counted = is_set(self.count_include_pad)
         y = kernels.avgpool2d_float(operands[0], **self.geometry, count_include_pad=counted, do_relu=relu_of(self))
-        return (limited(y, self),)
+        return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Integers with an 8-bit multiplier and shift for s_in/(s_out*kernel), or a real scale (3-D), else in float."""
@@ -224,7 +241,8 @@ class TopAvgPool(PoolTop):
         With zero points an uneven window is averaged in float.
         """
         if ctx.asymmetric:
-            g, size, found = self.geometry, shape_of(self.input)[2:], shape_of(self.output)[2:]
+            g, size = self.geometry, shape_of(self.input)[2:]
+            found = pool_shape(shape_of(self.input), **g)[2:]
             for i, kernel in enumerate(g["kernel"]):
                 if (found[i] - 1) * g["strides"][i] + kernel < size[i] + g["pads"][i] + g["pads"][len(size) + i]:
                     return "an uneven window with zero points is averaged in float (numerics.md 9.6)"

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from tpusim_kernels import pool as kernels
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, TensorType
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, Operation
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
@@ -44,6 +44,19 @@ def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads
     return x[0], x[1], *found
 
 
+def kept_shape(op: Operation, shape: Shape) -> Shape:
+    """The result's shape where the pool, or the part of it at hand, gives `shape`: (n, c) for keepdims = false.
+
+    Raises ValueError if axes would be lost that are longer than 1.
+    """
+    keepdims = op.attributes.get("keepdims")
+    if keepdims is None or is_set(keepdims):  # type: ignore[arg-type]
+        return shape
+    if set(shape[2:]) != {1}:
+        raise ValueError(f"one window is required for keepdims = false, got {shape[2:]} of them")
+    return shape[:2]
+
+
 def pool_geometry(kernel: Attribute, strides: Attribute, pads: Attribute) -> dict[str, Any]:
     """kernel, strides, pads as the kernels take them."""
     return {"kernel": ints(kernel), "strides": ints(strides), "pads": ints(pads)}
@@ -64,6 +77,7 @@ class PoolTpu(TpuOp):
     strides = attr_def(ArrayAttr)
     pads = attr_def(ArrayAttr)
     count_include_pad = opt_attr_def(BoolAttr)
+    keepdims = opt_attr_def(BoolAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
     multiplier = opt_attr_def(IntegerAttr)
@@ -98,33 +112,36 @@ class PoolTpu(TpuOp):
         return isa.Requant(m, r, mode="f32" if self.half_up else "shift")
 
     def infer(self) -> tuple[Shape, ...]:
-        """(n, c, oh, ow) or (n, c, od, oh, ow)."""
-        return (pool_shape(shape_of(self.input), **self.geometry),)
+        """(n, c, oh, ow) or (n, c, od, oh, ow), or (n, c)."""
+        return (kept_shape(self, pool_shape(shape_of(self.input), **self.geometry)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The pooled windows, without the axes of a single one for keepdims = false."""
+        y = self._pooled(operands[0])
+        return (y.reshape(kept_shape(self, y.shape)),)
+
+    def _pooled(self, x: Array) -> Array:
         """Max of the stored values; Avg: sum*kernel/count rounded half away, then the requant (numerics.md 9.6).
 
         Padding of a maximum never wins (DN-17).
         """
-        x, relu = operands[0], relu_of(self)
+        relu = relu_of(self)
         if self.pool_mode.data == "Max":
-            return (limited(kernels.maxpool2d(x, **self.geometry, do_relu=relu), self),)
+            return limited(kernels.maxpool2d(x, **self.geometry, do_relu=relu), self)
         counted = is_set(self.count_include_pad)
         if self.scale is not None and self.offset is not None:
-            y = kernels.avgpool2d_asym(
+            return kernels.avgpool2d_asym(
                 x, self.scale.value.data, self.offset.value.data, zero_point(self.input), zero_point(self.output),
                 **self.geometry, count_include_pad=counted, do_relu=relu, out_dtype=value_dtype(self.output),
             )  # fmt: skip
-            return (y,)
         if self.scaling is None:
             y = kernels.avgpool2d_float(x, **self.geometry, count_include_pad=counted, do_relu=relu)
-            return (limited(y, self),)
+            return limited(y, self)
         dtype = value_dtype(self.output)
-        y = kernels.avgpool2d_int(
+        return kernels.avgpool2d_int(
             x, *self.scaling, **self.geometry, count_include_pad=counted, do_relu=relu, out_dtype=dtype,
             first_round="half_up" if self.half_up else "half_away",
         )  # fmt: skip
-        return (y,)
 
     def emit_pool(self, ctx: EmitContext, x: View, pads: tuple[int, ...]) -> None:
         """PorD over `x`, and a minimum for a float limit."""
