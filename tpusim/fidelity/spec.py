@@ -52,7 +52,7 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-16": "a float Scale is rounded once, at the output",
     "DN-17": "padding never wins a maximum",
     "DN-18": "the sign of 0 is 0",
-    "DN-19": "table entries: infinity saturates, not-a-number is 0",
+    "DN-19": "table entries beyond 64 bits, infinite or no number are the smallest byte",
     "DN-20": "a Softmax axis of more elements than half a bank's bytes runs in F32",
     "DN-21": "F16 LayerNorm is rounded once, at the output",
     "DN-22": "CV18xx: Interp of INT8 runs in BF16",

@@ -92,7 +92,8 @@ def function_values(function: Callable[[F64], F64], source: Bytes) -> F64:
 def lookup_table(mode: str, coeffs: tuple[float, ...], source: Bytes, target: Bytes) -> NDArray[np.integer]:
     """(256,) int8 or uint8: the entry of byte b is sat(round-half-away(f((q - z_in)*s_in)/s_out + z_out)).
 
-    All in double, f by `table_values`. Where f is infinite the entry saturates, where it is no number it is 0 (DN-19).
+    All in double, f by `table_values`. An entry beyond 64 bits, infinite or no number is the smallest byte: upstream
+    converts to a 64-bit integer first, which on x86 gives the smallest one (seen in its tables; DN-19).
     """
     return _stored(table_values(mode, coeffs, source), target)
 
@@ -104,8 +105,9 @@ def byte_table(function: Callable[[F64], F64], source: Bytes, target: Bytes) -> 
 
 def _stored(values: F64, target: Bytes) -> NDArray[np.integer]:
     with np.errstate(all="ignore"):
-        y = values / target.scale + target.zero_point
-    return saturate_np(round_half_away(y), "int8" if target.signed else "uint8")
+        y = round_half_away(values / target.scale + target.zero_point)
+        fits = np.abs(y) < 2.0**63
+    return saturate_np(np.where(fits, y, -(2.0**63)), "int8" if target.signed else "uint8")
 
 
 def reciprocal_table(numerator: float, largest: float, source: Bytes, target: Bytes) -> NDArray[np.integer]:
