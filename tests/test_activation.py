@@ -176,6 +176,8 @@ def test_table_is_the_function_in_python(mode: str, scales: int) -> None:
         except (ValueError, ZeroDivisionError, OverflowError):
             continue  # infinite or no number: the next test
         entry, near = exact_entry(value, target)
+        if abs(value / target.scale) >= 2**63:
+            entry = np.iinfo(table.dtype).min  # DN-19: beyond 64 bits
         assert abs(int(table[byte]) - entry) <= near, (byte, x)
         checked += 1
     assert checked > (120 if mode in ("SQRT", "RSQRT", "LN", "LOG2") else 250)

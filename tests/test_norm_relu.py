@@ -21,7 +21,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.errors import UnsupportedError
 from tpusim.inference import run
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
 from tpusim.layer_group import LayerGroupConfig, group_layers
@@ -193,6 +193,34 @@ def test_float_scale(relu: str | None, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(flat["y"], run(model, {"x": x})["y"], rtol=1e-5, atol=1e-5)
     if relu == "limit":
         assert flat["y"].max() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "constant", "ranges", "filter", "bias", "multipliers", "rshifts"),
+    [
+        ("Mul", (1, 4, 6, 8), [2.040919065475464, -2.5556650161743164, 0.4180988371372223, -0.5677695870399475],
+         (2.1893456, 5.6171107), [127, -127, 127, -127], [0] * 4, [840685, 2105433, 1377769, 935491], [27, 28, 30, 29]),
+        ("Add", (1, 4, 10), [-0.4526492953300476, -0.21559716761112213, -2.019986152648926, -0.2319323718547821],
+         (2.1300058, 3.5587091), [1] * 4, [-27, -13, -120, -14], [5020861] * 4, [23] * 4),
+    ],
+)  # fmt: skip
+def test_a_scale_is_the_convolution_that_tpu_mlir_makes_of_it(
+    op: str, shape: tuple[int, ...], constant: list[float], ranges: tuple[float, float], filter: list[int],
+    bias: list[int], multipliers: list[int], rshifts: list[int],
+) -> None:  # fmt: skip
+    """Integers that model_deploy.py of TPU-MLIR 1.30.2 wrote for bm1684x."""
+    weights = {"w": np.array(constant, np.float32).reshape(4, *[1] * (len(shape) - 2))}
+    top, _ = canonicalize(imported([node(op, "x w", "y")], shape, weights))
+    table = CalibrationTable({n: Entry(th, -th, th) for n, th in zip("xy", ranges, strict=True)})
+    tpu, fallbacks = lower(apply_table(top, table), LoweringConfig(chip="bm1684x"))
+    assert not fallbacks
+    (conv,) = [op for op in tpu.ops if op.name == "tpu.Conv2D"]
+    stored = [tpu.weights[op_name(v.owner)].reshape(-1).tolist() for v in conv.operands[1:]]  # type: ignore[arg-type]
+    assert stored == [filter, bias]
+    assert (ints(conv.attributes["multiplier"]), ints(conv.attributes["rshift"])) == (
+        tuple(multipliers),
+        tuple(rshifts),
+    )
 
 
 def test_batch_norm_is_not_lowered() -> None:
