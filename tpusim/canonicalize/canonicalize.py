@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import copy_name, op_name
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
@@ -73,7 +73,7 @@ def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
             if kept is op or (_is_returned(op) and _is_returned(kept)):
                 continue
             if _is_returned(op):
-                kept.location = op.location
+                copy_name(kept, op)
             for old, new in zip(op.results, kept.results, strict=True):
                 old.replace_all_uses_with(new)
             firings["CommonSubexpression"] = firings.get("CommonSubexpression", 0) + 1

@@ -14,7 +14,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, ints, ints_attr, op_name, text
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, ints, ints_attr, op_name, text
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -177,7 +177,7 @@ class ReduceToRPoolPattern(RewritePattern):
         if not op.keepdims.value.data:
             attributes["keepdims"] = flag(False)
         new = pool.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)
-        new.location = op.location
+        copy_name(new, op)
         rewriter.replace(op, new)
 
 
