@@ -58,7 +58,7 @@ class _Tuner:
         weights: dict[SSAValue, np.ndarray] = {
             op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)
         }
-        biases = {v for op in model.ops if op.name in WEIGHTED for v in op.operands[2:3]}
+        biases = {op.operands[op.BIAS] for op in model.ops if isinstance(op, TopOp) and op.BIAS is not None}
         self._weights = {v: w if v in biases else _rounded_weight(w) for v, w in weights.items()}
 
     def best(self, op: TopOp, threshold: float, absmax: float) -> float:
@@ -92,10 +92,6 @@ class _Tuner:
         if isinstance(owner, TopOp):
             return _rounded(floats[op_name(owner)], threshold)
         return self._weights.get(value)
-
-
-WEIGHTED = ("top.Conv", "top.MatMul")
-"""Ops whose third operand is a bias, which keeps its precision."""
 
 
 def _rounded(values: np.ndarray, threshold: float) -> np.ndarray:
