@@ -223,6 +223,9 @@ class TopInterp(TopOp):
             if ctx.chip.requant == "qdm":
                 ctx.decision(self, "DN-22")
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
+        if not self.geometry[2]:  # upstream steps by the sizes, whatever scales the model gives
+            sizes = zip(("scale_h", "scale_w"), shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
+            attributes |= {k: float_attr(float(np.float32(i) / np.float32(o))) for k, i, o in sizes}
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
