@@ -185,12 +185,13 @@ def add_cases() -> list[OpCase]:
         element_wise("add-constant", [node("Add", "x w")], {"x": x}, add, constants={"w": values((1, 1, 6, 5))}),
         element_wise("add-scalar", [node("Add", "x w")], {"x": x}, "tpu.AddConst",
                      constants={"w": np.array(0.7, np.float32)}),
-        element_wise("add-constant-channels", [node("Add", "x w")], {"x": x}, "tpu.Scale",
+        element_wise("add-constant-channels", [node("Add", "x w")], {"x": x}, "tpu.Scale|tpu.Conv2D",
                      constants={"w": values((1, 5, 1, 1))}),
         element_wise("add-unbalanced", [node("Add", "x z")], two, add, ranges={"z": (-90.0, 90.0)},
                      fallback={c: "more than 64" for c in CHIPS}),
         element_wise("sum-three", [node("Sum", "x z v")], three, add, ranges=far),
-        element_wise("sum-three-relu", [node("Sum", "x z v", "a"), node("Relu", "a")], three, add, ranges=far),
+        element_wise("sum-three-relu", [node("Sum", "x z v", "a"), node("Relu", "a")], three, add, ranges=far,
+                     steps={"bm1684x": 1.3, "bm1684": 1.3}),  # the sum of two is rounded as well
         element_wise("sum-one", [node("Sum", "x", "a"), node("Add", "a x")], {"x": x}, add),
     ]  # fmt: skip
 
@@ -208,7 +209,7 @@ def mul_cases() -> list[OpCase]:
         element_wise("mul-constant", [node("Mul", "x w")], {"x": x}, mul, constants={"w": values((6, 5))}),
         element_wise("mul-scalar", [node("Mul", "x w")], {"x": x}, "tpu.MulShift|tpu.MulConst",
                      constants={"w": np.array(0.3, np.float32)}),
-        element_wise("mul-constant-channels", [node("Mul", "x w")], {"x": x}, "tpu.Scale",
+        element_wise("mul-constant-channels", [node("Mul", "x w")], {"x": x}, "tpu.Scale|tpu.Conv2D",
                      constants={"w": values((5, 1, 1))}),
     ]  # fmt: skip
 

@@ -63,7 +63,7 @@ def binary_cases() -> list[OpCase]:
                      ranges={"x": (-0.1, 0.2), "v": (-2.0, 0.5)}),
         element_wise("max-relu", [node("Max", "x z", "a"), node("Relu", "a")], TWO, "tpu.Max", tolerance=EXACT),
         element_wise("max-requant", [node("Mul", "x z", "a"), node("Max", "a x", "b"), node("Add", "b x")], TWO,
-                     "tpu.Max"),
+                     "tpu.Max", steps={"bm1684x": 1.2, "bm1684": 1.2}),  # bytes of two scales are compared as they are
         element_wise("min", [node("Min", "x z")], TWO, "tpu.Min", tolerance=EXACT, ranges={"z": (-0.5, 0.2)}),
         element_wise("min-wide", [node("Min", "x z")], {"x": image(WIDE), "z": image(WIDE)}, "tpu.Min",
                      tolerance=EXACT),
@@ -169,7 +169,7 @@ def movement_cases() -> list[OpCase]:
                coordinate_transformation_mode="asymmetric"),
         resize("resize-nearest", [1, 1, 1.5, 0.5], "tpu.Gather", fallback=floats, axes="", nearest_mode="floor",
                coordinate_transformation_mode="asymmetric"),
-        resize("resize-linear", [1, 1, 2, 1.5], "tpu.Interp", fallback=floats, axes="", mode="linear",
+        resize("resize-linear", [1, 1, 2, 1.6], "tpu.Interp", fallback=floats, axes="", mode="linear",
                tolerance=INTERPOLATED),
         resize("resize-corners", [1, 1, 2, 3], "tpu.Interp", fallback=floats, axes="", mode="linear",
                coordinate_transformation_mode="align_corners", tolerance=INTERPOLATED),

@@ -170,12 +170,14 @@ def relu(op: Any, operands: Sequence[Array]) -> Array:
 
 
 def cast(op: Any, operands: Sequence[Array]) -> Array:
-    """8.1: sat(round-half-away(x*f32(1/s)) + z), and f32(s)*(q - z)."""
+    """8.1: sat(round-half-away(F(x*F(1/s))) + z) for an operand of type F, and f32(s)*(q - z)."""
     (x,), source, target = operands, uniform_of(op.input), uniform_of(op.output)
     if target is None:
         assert source is not None
         return np.float32(source.scale.data) * (x.astype(np.int64) - zero(op.input)).astype(np.float32)
-    product = (x * np.float32(1.0 / target.scale.data)).astype(np.float64)
+    kind = storage_dtype(element_of(op.input))
+    inverse = np.float32(1.0 / target.scale.data).astype(kind).astype(np.float32)
+    product = (x.astype(np.float32) * inverse).astype(kind).astype(np.float64)
     rounded = np.sign(product) * np.floor(np.abs(product) + 0.5)
     return saturated(rounded.astype(np.int64) + zero(op.output), op)
 

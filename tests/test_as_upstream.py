@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import pytest
 from op_row import network, node
+from plain_names import import_onnx
 from test_logic import Range, ranged
 from xdsl.ir import Operation
 
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
-from tpusim.frontend import import_onnx
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
@@ -169,5 +169,30 @@ def test_the_input_of_cv18xx_is_quantised_by_a_reciprocal_in_f32() -> None:
     top = network_of([node("Conv", "x w")], {"w": filter})
     tpu = tpu_of(top, {"x": (-1.0920263, 1.0920263), "y": (-0.6, 0.6)}, "cv183x")
     values = np.float32([-1.0705296993255615, -1.0533324480056763, -1.0447337627410889, -1.0275365114212036])
-    found = run(tpu, {"x": np.repeat(values, 9).reshape(1, 4, 3, 3)})["x_y_int8"]
+    tensors = run(tpu, {"x": np.repeat(values, 9).reshape(1, 4, 3, 3)})
+    found = tensors[op_name(named(tpu.ops, "tpu.Cast"))]
     assert np.asarray(found).reshape(-1)[::9].tolist() == [-125, -123, -122, -120]
+
+
+def test_the_sign_of_a_pool_is_narrowed_to_f32() -> None:
+    """From -0.1 in f64 the scale is 0.005325586588235."""
+    top = network_of([node("AveragePool", "x", kernel_shape=[2, 2], strides=[2, 2])], inputs={"x": (1, 4, 4, 4)})
+    tpu = tpu_of(top, {"x": (-1.0, 1.0), "y": (0.0, 1.2345678)}, asymmetric=True)
+    assert scale_of(tpu, "y") == (1.2345678 - float(np.float32(-1.2345678 * 0.1))) / 255
+
+
+def test_max_compares_bytes_of_several_scales_as_they_are() -> None:
+    """On BM chips; the closed simulators agree."""
+    shapes = {"x": (1, 4, 3, 3), "z": (1, 4, 3, 3)}
+    top = network_of([node("Max", "x z", "m"), node("Mul", "x z", "w"), node("Add", "m w")], inputs=shapes)
+    ranges = {"x": (-1.0, 1.0), "z": (-2.0, 2.1234567), "m": (-2.0, 2.1), "w": (-2.0, 2.1), "y": (-4.0, 4.0)}
+    tpu = tpu_of(top, ranges)
+    x = {"x": np.full(shapes["x"], 0.5, np.float32), "z": np.full(shapes["z"], 0.75, np.float32)}
+    found = run(tpu, x)
+    assert np.asarray(found["m"]).max() == 64  # 0.5 in steps of 1/127, above 45 steps of 2.12/127
+
+
+def test_sum_is_a_chain_of_two_operand_additions() -> None:
+    shapes = dict.fromkeys("xzv", (1, 4, 3, 3))
+    top = network_of([node("Sum", "x z v")], inputs=shapes)
+    assert [op_name(op) for op in top.ops if op.name == "top.Add"] == ["y_1_Sum", "y"]

@@ -123,3 +123,15 @@ def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_every_quirk_states_what_it_does() -> None:
     assert all("; off: " in text for text in QUIRKS.values())
+
+
+def test_resize_steps_of_sizes(caplog: pytest.LogCaptureFixture) -> None:
+    """10 rows of 7 at a scale of 1.5: the seventh output place is not where the model says."""
+    scales = {"s": np.float32([1, 1, 1.5, 1.5])}
+    top = canonicalize(import_onnx(network([node("Resize", "x - s", mode="linear")], scales)({"x": (1, 2, 7, 7)})))[0]
+    with caplog.at_level(logging.WARNING):
+        theirs = lower(top, LoweringConfig("bm1684x", "f32"))[0]
+    assert "resize_steps_of_sizes" in caplog.text
+    ours = lower(top, LoweringConfig("bm1684x", "f32", quirks_off=("resize_steps_of_sizes",)))[0]
+    steps = [named(m, "tpu.Interp").attributes["scale_h"].value.data for m in (theirs, ours)]  # type: ignore[attr-defined]
+    assert steps == [float(np.float32(7) / np.float32(10)), float(np.float32(1 / 1.5))]

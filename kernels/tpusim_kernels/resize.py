@@ -11,14 +11,14 @@ from tpusim_kernels.base import Array, f32, kernel, pin
 def linear_source(size_in: int, size_out: int, scale: float, *, align_corners: bool) -> tuple[np.ndarray, np.ndarray]:
     """(index, distance f32) of the left neighbour of every output place along one axis (numerics 11.4).
 
-    scale: input elements per output element. The source is o*scale if align_corners, else (o + 0.5)*scale - 0.5,
-    clamped to [0, size_in - 1], in double.
+    scale: input elements per output element, narrowed to f32. The source is o*scale if align_corners, else
+    (o + 0.5)*scale - 0.5, clamped to [0, size_in - 1], every step in f32.
     """
-    places = np.arange(size_out, dtype=np.float64)
-    source = places * scale if align_corners else (places + 0.5) * scale - 0.5
-    source = np.clip(source, 0.0, size_in - 1.0)
+    places, step, half = np.arange(size_out, dtype=np.float32), np.float32(scale), np.float32(0.5)
+    source = places * step if align_corners else (places + half) * step - half
+    source = np.clip(source, np.float32(0), np.float32(size_in - 1))
     index = np.floor(source).astype(np.int32)
-    return index, (source - index).astype(np.float32)
+    return index, source - index.astype(np.float32)
 
 
 def _along(x: Array, index: np.ndarray, distance: np.ndarray, axis: int) -> Array:

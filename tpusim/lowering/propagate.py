@@ -6,6 +6,7 @@ Inside one step ops are visited in program order and whole passes repeat until n
 from collections.abc import Callable, Collection, Iterable
 from math import prod
 
+import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
@@ -129,12 +130,17 @@ class Propagation:
         if not op.RANGE.sign:
             return False
         if known[0][0] < 0 <= out[0]:
-            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
-        if out[0] < 0 <= known[0][0] and self.assign(op.results[0], (0.0, out[1])):
-            for user in self._layout_users(op.results[0]):
-                self.assign(user.results[0], (0.0, out[1]))
-            return True
-        return False
+            return self.assign_signed(op, (_narrow_tenth(out[1]), out[1]))
+        return out[0] < 0 <= known[0][0] and self.assign_signed(op, (0.0, out[1]))
+
+    def assign_signed(self, op: TopOp, found: Range) -> bool:
+        """A range of another sign for the result; layout ops, pools and Abs right behind it take it too."""
+        if not self.assign(op.results[0], found):
+            return False
+        for user in (use.operation for use in op.results[0].uses):
+            if isinstance(user, TopOp) and (user.RANGE.forward_first or user.RANGE.sign):
+                self.assign(user.results[0], found)
+        return True
 
     def _falls_below_zero(self, op: TopOp) -> bool:
         """SubConst, and AddConst of a negative number (step 2)."""
@@ -171,7 +177,7 @@ class Propagation:
             return False
         signed = [f[0] < 0 for f in factors if f is not None]
         if all(signed) and out[0] >= 0:
-            return self.assign(op.results[0], (-0.1 * out[1], out[1]))
+            return self.assign(op.results[0], (_narrow_tenth(out[1]), out[1]))
         if not any(signed) and out[0] < 0:
             self._require_positive(op, out)
             return self.assign(op.results[0], (0.0, out[1]))
@@ -264,6 +270,11 @@ class Propagation:
         mine = [v for v in branches if v in self.ranges and self._given.setdefault(v, op) is op]
         changed = [self.assign(v, out) for v in mine]
         return any(changed)
+
+
+def _narrow_tenth(high: float) -> float:
+    """-0.1*high in double, narrowed to f32, where upstream holds it in a `float` (pools, Abs, Mul)."""
+    return float(np.float32(-high * 0.1))
 
 
 def symmetric(found: Range) -> Range:

@@ -9,6 +9,7 @@ QUIRKS: dict[str, str] = {
     "matmul_transposed_zp_index": "the zero-point term sums a transposed weight as if it were K x N; off: its columns",
     "deconv_scale_recomputed": "the requant scale of Deconv ignores given weight scales; off: it uses them",
     "avgpool_full_kernel": "integer averages that leave padding out are scaled by kh*kw; off: they run in float",
+    "resize_steps_of_sizes": "linear Resize steps by input over output size; off: by the scales that the model gives",
     "where_const_no_round_mode": "constants of Where are rounded half away from zero; off: half up, as requants",
 }
 """What each does, and what happens with it switched off."""

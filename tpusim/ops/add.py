@@ -55,11 +55,12 @@ class TopAdd(NaryTop):
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Add and Sum; one operand is the identity."""
-        values = [ctx.value(name) for name in node.inputs]
-        if len(values) == 1:
-            return values[0]
-        return ctx.build(cls, values, relu_attributes(), node.outputs[0])
+        """Add, and Sum as a chain of Adds; one operand is the identity."""
+        total, *others = [ctx.value(name) for name in node.inputs]
+        for i, value in enumerate(others, 1):
+            name = node.outputs[0] if i == len(others) else f"{node.outputs[0]}_{i}_{node.op_type}"
+            total = ctx.build(cls, [total, value], relu_attributes(), name)
+        return total
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 sum from left to right, relu."""

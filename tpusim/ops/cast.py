@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 from tpusim_kernels import cast as kernels
 from tpusim_kernels.cv18xx import quantize_bf16
-from tpusim_kernels.prim.smallfloat import truncate_bf16
+from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx, truncate_bf16
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
@@ -26,8 +26,8 @@ class TpuCast(UnaryTpu):
     Indices (i32) -> float: the number itself. From and to f16 and bf16 every step is rounded to that type: reciprocal
     and product, scale, integer and product (numerics.md 8.1). Float to float rounds once.
 
-    On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))) and f32 -> bf16 a truncation. What stands at the ends of
-    the network runs on the CPU there: f32 -> int8 ("quant") and int8 -> f32 have the form of the other chips.
+    On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float BF16(BF16(s) * q) and f32 -> bf16 a
+    truncation. The network's input is quantised on the CPU there ("quant"): in f32, with f32(1)/f32(s) for 1/s.
     """
 
     name = "tpu.Cast"
@@ -47,7 +47,8 @@ class TpuCast(UnaryTpu):
             return (kernels.dequantize(operands[0], np.float32(1), 0),)
         if source is not None and target is None:
             step, zero = self._step(source), source.zero_point.value.data
-            return (kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name),)
+            y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
+            return (to_bf16_cv18xx(y) if has_bf16_unit(self) else y,)
         return (truncate_bf16(operands[0]),) if self._truncates else (operands[0],)
 
     @property
@@ -62,8 +63,8 @@ class TpuCast(UnaryTpu):
         return types == [np.float32, ml_dtypes.bfloat16] and has_bf16_unit(self)
 
     def _step(self, source: UniformType) -> np.float32:
-        """The scale that multiplies integers: rounded to a 16-bit result type first (numerics.md 8.1)."""
-        kind = storage_dtype(element_of(self.output))
+        """The scale that multiplies integers: rounded to a 16-bit result type first (8.1), on CV18xx always to BF16."""
+        kind = ml_dtypes.bfloat16 if has_bf16_unit(self) else storage_dtype(element_of(self.output))
         return np.float32(np.float32(source.scale.data).astype(kind))
 
     def _reciprocal(self, target: UniformType) -> np.float32:
@@ -89,7 +90,8 @@ class TpuCast(UnaryTpu):
         elif source is None and _is_index(self.input):
             ctx.emit(isa.Dequantize, scale=1.0, **views)
         elif source is not None and target is None:
-            ctx.emit(isa.Dequantize, scale=float(self._step(source)), zero_point=source.zero_point.value.data, **views)
+            fields = {"scale": float(self._step(source)), "zero_point": source.zero_point.value.data}
+            ctx.emit(isa.Dequantize, bf16=has_bf16_unit(self), **fields, **views)
         else:
             kind = "truncate" if self._truncates else "copy"
             ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"])

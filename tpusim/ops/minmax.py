@@ -87,7 +87,8 @@ class ExtremeTop(NaryTop):
     def _integers(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible.
 
-        Propagation (3.3 step 4) makes the scales equal; where it could not, an operand is requantised first.
+        Propagation (3.3 step 4) makes the scales equal; where it could not, upstream compares the bytes as they are.
+        Decision: bytes of the other sign than the output's are requantised first.
         """
         out = ctx.quant(self.output)
         if out is None:
@@ -106,7 +107,9 @@ class ExtremeTop(NaryTop):
             if quant is None:
                 return f"operand '{value_name(value)}' is not calibrated"
             source = ctx.operand(value, "int8", self)
-            operand = requantised(ctx, self, source, quant, self.output, f"{op_name(self)}_requant{i}")
+            operand = source
+            if quant.dtype != out.dtype:
+                operand = requantised(ctx, self, source, quant, self.output, f"{op_name(self)}_requant{i}")
             if operand is None:
                 return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
             found.append(operand)

@@ -223,7 +223,16 @@ class TopInterp(TopOp):
             if ctx.chip.requant == "qdm":
                 ctx.decision(self, "DN-22")
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
+        if not self.geometry[2]:
+            steps = self._steps(ctx)
+            attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+
+    def _steps(self, ctx: LoweringContext) -> list[float]:
+        """Input per output element in f32: upstream's are of the sizes, whatever scales the model gives."""
+        sizes = zip(shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
+        theirs = np.array([np.float32(before) / np.float32(after) for before, after in sizes])
+        return ctx.quirked(self, "resize_steps_of_sizes", theirs, np.array(self.geometry[1], np.float32)).tolist()
 
 
 def _geometry(op: "TopInterp | TpuInterp") -> tuple[tuple[int, int], tuple[float, float], bool]:

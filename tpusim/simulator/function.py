@@ -160,14 +160,14 @@ def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
 
 
 def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
-    """Rows, then columns; the last element has no right neighbour."""
-    (image,) = operands
-    for axis, scale in ((2, function.scale_h), (3, function.scale_w)):
-        last, places = image.shape[axis] - 1, np.arange(output.shape[axis])
-        source = places * scale if function.align_corners else (places + 0.5) * scale - 0.5
-        source = np.minimum(np.maximum(source, 0.0), float(last))
+    """Rows, then columns; coordinates in f32; the last element has no right neighbour."""
+    (image,), half = operands, np.float32(0.5)
+    for axis, scale in ((2, np.float32(function.scale_h)), (3, np.float32(function.scale_w))):
+        last, places = image.shape[axis] - 1, np.arange(output.shape[axis], dtype=np.float32)
+        source = places * scale if function.align_corners else (places + half) * scale - half
+        source = np.minimum(np.maximum(source, np.float32(0)), np.float32(last))
         left = source.astype(np.int64)
-        d = (source - left).astype(np.float32).reshape([-1 if i == axis else 1 for i in range(4)])
+        d = (source - left.astype(np.float32)).reshape([-1 if i == axis else 1 for i in range(4)])
         a, b = image.take(left, axis), image.take(np.minimum(left + 1, last), axis)
         image = a + d * (b - a)
     return image

@@ -211,7 +211,8 @@ def dequantize(command: Dequantize, memory: Machine) -> None:
     values = (memory.load(command.input).astype(np.int64) - command.zero_point).astype(np.float32)
     if command.output.dtype in ("f16", "bf16"):
         values = narrowed(values, command.output.dtype).astype(np.float32)
-    memory.store(command.output, values * np.float32(command.scale))
+    product = values * np.float32(command.scale)
+    memory.store(command.output, finite_bf16(product).astype(np.float32) if command.bf16 else product)
 
 
 def channel_scale(command: ChannelScale, memory: Machine) -> None:
