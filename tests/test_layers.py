@@ -49,8 +49,11 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.verify": set(),
     "tpusim.fidelity": OPS,
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
+    "tpusim.store": IR,
+    "tpusim.artefacts": BELOW_PIPELINE,
+    "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
-    "tpusim.pipeline": BELOW_PIPELINE,
+    "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
     "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore"},
 }
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""

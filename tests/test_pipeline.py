@@ -29,7 +29,7 @@ import tpusim
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
-from tpusim.errors import CalibrationError, ConfigError, TpusimError
+from tpusim.errors import ConfigError, TpusimError
 from tpusim.inference import float_upstream
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
@@ -117,8 +117,8 @@ def test_files(artefacts: Path):
     expected = {*MODULES} - {"3_calibrated.mlir"} | int8_only
     expected |= {"weights.npz", "canonical_weights.npz", "tpu_weights.npz", "chip_weights.npz", "inputs.npz"}
     expected |= {f"{level}_outputs.npz" for level in ("onnx", "top", "tpu", "local")}
-    expected |= {"7_model.tpusim", "trace.json", "report.json", "report.html"}
-    assert {path.name for path in artefacts.iterdir()} == expected
+    expected |= {"7_model.tpusim", "trace.json", "accuracy.json", "report.json", "report.html"}
+    assert {path.name for path in artefacts.iterdir()} == expected | {"manifest.json"}
     assert expected == set(ARTEFACTS) - ({"3_calibrated.mlir", "cali_table"} - int8_only)
 
 
@@ -133,14 +133,80 @@ def used(tmp_path: Path, int8: Path) -> Path:
     return folder
 
 
-OTHERS = {"notes.txt", "5_grouped_weights.npz", "pictures"}
+OTHERS = {"notes.txt", "5_grouped_weights.npz", "pictures", "manifest.json"}
 
 
-def test_a_run_that_fails_leaves_nothing_of_the_run_before(used: Path):
-    with pytest.raises(CalibrationError):
-        run(config(used, data="no-samples.npz"))
-    made = {"1_top.mlir", "weights.npz", "2_canonical.mlir", "canonical_weights.npz"}
-    assert {path.name for path in used.iterdir()} == OTHERS | made
+def failing(a: Artefacts) -> None:
+    raise ConfigError("this stage fails")
+
+
+def test_a_run_that_fails_leaves_the_run_before_and_what_it_finished(used: Path, monkeypatch: pytest.MonkeyPatch):
+    before = hashes(used)
+    monkeypatch.setitem(STAGES, "lower", failing)
+    with pytest.raises(ConfigError) as caught:
+        run(config(used, data="random:2"))
+    assert f"finished up to 'calibrate', see {used / 'unfinished'}" in caught.value.__notes__[0]
+    finished = {f"unfinished/{name}" for name in ("manifest.json", "cali_table", "inputs.npz")}
+    finished |= {f"unfinished/{name}" for name in ("weights.npz", "canonical_weights.npz", *MODULES[:3])}
+    after = hashes(used)
+    assert set(after) - set(before) == finished and {name: after[name] for name in before} == before
+
+
+def test_resume_runs_what_is_not_complete(tmp_path: Path, int8: Path, monkeypatch: pytest.MonkeyPatch):
+    """With the same options nothing runs twice, and the result is that of a run in one go."""
+    with monkeypatch.context() as patch, pytest.raises(ConfigError):
+        patch.setitem(STAGES, "infer", failing)
+        run(config(tmp_path))
+    ran: list[str] = []
+    for name, stage in STAGES.items():
+        monkeypatch.setitem(STAGES, name, lambda a, name=name, stage=stage: (ran.append(name), stage(a))[1])
+    found = run(config(tmp_path, resume=True))
+    assert ran == ["infer", "simulate", "verify"] and [name for name, _ in found.stages] == list(STAGES)
+    assert found.report is not None and found.report.passed and not (tmp_path / "unfinished").exists()
+    assert_equal(tensors(tmp_path / "local_outputs.npz"), tensors(int8 / "local_outputs.npz"))
+    ran.clear()
+    assert run(config(tmp_path, resume=True)).report is not None
+    assert ran == ["verify"]
+    ran.clear()
+    run(config(tmp_path, resume=True, lowering=LoweringConfig("bm1688"), to="lower"))
+    assert ran == ["lower"]
+
+
+def test_from_a_stage_goes_on_with_what_a_person_edited(used: Path):
+    source = (used / "4_tpu.mlir").read_text()
+    line = next(s for s in source.splitlines() if "tpu.Conv2D" in s)
+    first = line.split("multiplier = [")[1].split(" ")[0]
+    edited = source.replace(line, line.replace(f"multiplier = [{first} ", f"multiplier = [{int(first) // 2} ", 1))
+    (used / "4_tpu.mlir").write_text(edited)
+    before = tensors(used / "chip_weights.npz")
+    run(config(used, start="group", to="codegen"))
+    assert (used / "4_tpu.mlir").read_text() == edited
+    after = tensors(used / "chip_weights.npz")
+    assert any(not np.array_equal(after[name], before[name]) for name in before)
+    with pytest.raises(ConfigError, match="--from group: 'calibrate' must be complete in .* with the same options"):
+        run(config(used, start="group", data="random:2"))
+    with pytest.raises(ConfigError, match="--from verify: a stage up to --to lower"):
+        run(config(used, start="verify", to="lower"))
+
+
+def test_interrupted_ends_in_one_line(used: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def interrupted(a: Artefacts) -> None:
+        raise KeyboardInterrupt
+
+    before = hashes(used)
+    monkeypatch.setitem(STAGES, "lower", interrupted)
+    assert main(["run", str(DIGITS / "digits.onnx"), "--data", "random:1", "--out", str(used)]) == 130
+    err = capsys.readouterr().err
+    assert err.startswith("tpusim: interrupted; finished up to 'calibrate', see ") and err.count("\n") == 1
+    assert {name: found for name, found in hashes(used).items() if not name.startswith("unfinished")} == before
+
+
+def test_somebodys_files_are_never_replaced(used: Path):
+    (used / "inputs.npz").write_bytes(b"mine")
+    before = hashes(used)
+    with pytest.raises(ConfigError, match="inputs.npz was changed since a run wrote it and would be lost"):
+        run(config(used))
+    assert hashes(used) == before
 
 
 def test_a_run_to_a_stage_leaves_no_later_ones_of_the_run_before(used: Path):
@@ -164,6 +230,9 @@ def test_a_run_keeps_what_it_reads(used: Path, data: str):
     "wrong",
     [
         {"model": Path("no.onnx")},
+        {"data": "no-samples.npz"},
+        {"labels": Path("no-labels.npz")},
+        {"start": "nowhere"},
         {"table": Path("no-table"), "lowering": LoweringConfig(mode="f32")},
         {"to": "lowerr"},
         {"lowering": LoweringConfig("bm1")},
@@ -175,7 +244,7 @@ def test_a_run_refused_at_once_removes_nothing(used: Path, wrong: dict[str, Any]
     before = hashes(used)
     with pytest.raises(TpusimError):
         run(config(used, **wrong))
-    assert hashes(used) == before
+    assert hashes(used) == before and not (used / "unfinished").exists()
 
 
 def test_report_has_exactly_the_documented_keys(artefacts: Path):

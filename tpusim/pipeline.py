@@ -1,25 +1,25 @@
 """The pipeline: STAGES is the table of contents, `run` takes a model from the first stage to the last wanted one.
 
-Every stage is a function from the artefacts so far to the next, written to the output folder as soon as it exists, so
-that a person can stop, look, edit and go on. Nothing reaches back. Modules are verified between stages.
+Every stage is a function from the artefacts so far to the next. It computes; `persistence` says what of it is written
+and `store` keeps it on disk as soon as it exists, so that a person can stop, look, edit and go on. Nothing reaches
+back. Modules are verified between stages.
 """
 
-import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
 from tpusim.agreement import compare_local
-from tpusim.calibration.samples import load_samples
-from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
-from tpusim.calibration.table import CalibrationTable, read_table
+from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
+from tpusim.calibration.samples import load_samples, origin_of, require_finite
+from tpusim.calibration.stage import apply_table, calibrate
+from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
@@ -27,115 +27,26 @@ from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, as_called, import_onnx
-from tpusim.inference import Graph, dequantised, float_upstream, input_specs, quantisation
+from tpusim.inference import Graph, dequantised, float_upstream, input_specs
 from tpusim.inference import run as run_flat
-from tpusim.ir.module import Model, save_model
+from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.cycles import traffic
-from tpusim.isa.stream import Program, save
-from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
-from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weights
-from tpusim.lowering.lower import Fallback
+from tpusim.isa.stream import Program
+from tpusim.layer_group import group_layers, lower_bounds
+from tpusim.lowering import config_for_chip, lower, reorder_weights
+from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
-from tpusim.simulator import Simulator, SimulatorOptions, Timeline, trace
-from tpusim.verify.about import About
-from tpusim.verify.compare import Comparison, compare
-from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
-from tpusim.verify.report import Report, build_report, write_report
+from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
+from tpusim.simulator import Simulator, Timeline
+from tpusim.store import Store
+from tpusim.verify.compare import compare
+from tpusim.verify.npz import load_tensors
+from tpusim.verify.report import Report, build_report
 from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
 
-Tensors = dict[str, np.ndarray]
-T = TypeVar("T")
-
-
-class Observer(Protocol):
-    """Who watches a run: progress for people, silence for scripts."""
-
-    def stage(self, name: str) -> AbstractContextManager[None]:
-        """A stage begins; it ends when the context does."""
-        ...
-
-    def progress(self, done: int, total: int | None = None) -> None:
-        """The current stage has done that many of its items."""
-        ...
-
-
-class Silent:
-    """An observer that shows nothing."""
-
-    @contextmanager
-    def stage(self, name: str) -> Generator[None]:
-        """Nothing."""
-        del name
-        yield
-
-    def progress(self, done: int, total: int | None = None) -> None:
-        """Nothing."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What `tpusim run` is asked for.
-
-    model: ONNX file. data: calibration samples (npz keyed by input name, folder, random:N). labels: npz or npy of
-    class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
-    out: folder of the artefacts. to: last stage to run. local_samples: how many labelled samples the machine runs,
-    0: all.
-    """
-
-    model: Path
-    lowering: LoweringConfig = LoweringConfig()
-    calibration: CalibrationConfig = CalibrationConfig()
-    layer_group: LayerGroupConfig = LayerGroupConfig()
-    simulator: SimulatorOptions = SimulatorOptions()
-    data: str = "random:8"
-    test_data: str | None = None
-    labels: Path | None = None
-    table: Path | None = None
-    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    out: Path = Path("out")
-    to: str = "verify"
-    local_samples: int = 0
-
-
-@dataclass
-class Artefacts:
-    """What the stages have made so far. A stage reads earlier fields and sets its own."""
-
-    config: RunConfig
-    observer: Observer
-    top: Model | None = None
-    canonical: Model | None = None
-    patterns: dict[str, int] = field(default_factory=dict[str, int])
-    table: CalibrationTable | None = None
-    calibrated: Model | None = None
-    tpu: Model | None = None
-    fallbacks: list[Fallback] = field(default_factory=list[Fallback])
-    grouped: Model | None = None
-    final: Model | None = None
-    program: Program | None = None
-    machine: Simulator | None = None
-    sample: Tensors = field(default_factory=dict[str, np.ndarray])
-    tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
-    """By level: onnx, top, tpu, local."""
-    accuracy: dict[str, Any] | None = None
-    comparisons: dict[str, Comparison] = field(default_factory=dict[str, Comparison])
-    stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
-    report: Report | None = None
-
-    def __repr__(self) -> str:
-        """The model, the stages that are done, and the report."""
-        done = ", ".join(name for name, _ in self.stages) or "no stage"
-        return f"<Artefacts of {self.config.model.name} in {self.config.out}: {done}; {self.report or 'no report'}>"
-
-
-def need(artefact: T | None, name: str) -> T:
-    """An artefact an earlier stage must have made."""
-    if artefact is None:
-        raise ConfigError(f"{name} is required here; run the earlier stages first")
-    return artefact
-
+__all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent", "compare_local", "run"]
 
 # -------------------------------------------------------------------------------------------------------------- stages
 
@@ -143,20 +54,18 @@ def need(artefact: T | None, name: str) -> T:
 def stage_import(a: Artefacts) -> None:
     """ONNX -> top module."""
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes)
-    save_model(a.top, a.config.out / "1_top.mlir", weight_file="weights.npz")
 
 
 def stage_canonicalize(a: Artefacts) -> None:
     """Top patterns and fusions."""
     a.canonical, a.patterns = canonicalize(need(a.top, "the top module"))
-    save_model(a.canonical, a.config.out / "2_canonical.mlir", weight_file="canonical_weights.npz")
 
 
 def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
     samples = load_samples(a.config.data, input_specs(model), a.config.calibration.max_samples)
-    if a.config.lowering.mode != "int8" and a.config.lowering.qtable is None:
+    if not is_calibrated(a.config):
         a.sample = dict(next(samples))
         a.calibrated = model
         return
@@ -164,10 +73,9 @@ def stage_calibrate(a: Artefacts) -> None:
         a.table = read_table(a.config.table)
         a.sample = dict(next(samples))
     else:
-        a.table, count = calibrate(model, _keeping_first(a, samples), a.config.calibration, a.observer.progress)
-        save_table(a.config.out / "cali_table", a.table, a.config.calibration, count, module="2_canonical.mlir")
+        kept = _keeping_first(a, samples)
+        a.table, a.measured = calibrate(model, kept, a.config.calibration, a.observer.progress)
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
-    save_model(a.calibrated, a.config.out / "3_calibrated.mlir", weight_file="canonical_weights.npz")
 
 
 def _keeping_first(a: Artefacts, samples: Iterator[Tensors]) -> Iterator[Tensors]:
@@ -179,43 +87,30 @@ def _keeping_first(a: Artefacts, samples: Iterator[Tensors]) -> Iterator[Tensors
 def stage_lower(a: Artefacts) -> None:
     """Top -> tpu for a chip and mode."""
     a.tpu, a.fallbacks = lower(need(a.calibrated, "the calibrated module"), a.config.lowering)
-    save_model(a.tpu, a.config.out / "4_tpu.mlir", weight_file="tpu_weights.npz")
 
 
 def stage_group(a: Artefacts) -> None:
     """Weights into chip layout, then layer groups."""
     a.grouped = group_layers(reorder_weights(need(a.tpu, "the tpu module")), a.config.layer_group)
-    save_model(a.grouped, a.config.out / "5_grouped.mlir", weight_file="chip_weights.npz")
 
 
 def stage_assign(a: Artefacts) -> None:
     """Global-memory addresses."""
     a.final = assign_addresses(need(a.grouped, "the grouped module"))
-    save_model(a.final, a.config.out / "6_final.mlir", weight_file="chip_weights.npz")
 
 
 def stage_codegen(a: Artefacts) -> None:
     """Commands."""
     a.program = generate(need(a.final, "the addressed module"))
-    save(a.program, a.config.out / "7_model.tpusim")
-
-
-def about(a: Artefacts, level: str) -> About:
-    """What the file of a level's tensors says of itself."""
-    quantised = quantisation(need(a.tpu, "the tpu module")) if level in ("tpu", "local") else {}
-    return About(level, a.config.lowering.mode, a.config.lowering.qtable is not None, quantised)
 
 
 def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in ONNX Runtime, the top and the tpu module in JAX."""
-    save_tensors(a.config.out / "inputs.npz", a.sample)
     reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
     top = need(a.canonical, "the canonical module")
     a.tensors["onnx"] = as_called(top, reference.run(a.sample))
     a.tensors["top"] = run_flat(top, a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
-    for level in ("onnx", "top", "tpu"):
-        save_tensors(a.config.out / f"{level}_outputs.npz", a.tensors[level], about(a, level))
 
 
 def stage_simulate(a: Artefacts) -> None:
@@ -224,8 +119,6 @@ def stage_simulate(a: Artefacts) -> None:
     a.machine = Simulator(program, options=a.config.simulator)
     result = a.machine.run(a.sample, watch=True)
     a.tensors["local"] = result.tensors
-    save_tensors(a.config.out / "local_outputs.npz", result.tensors, about(a, "local"))
-    _write_json(a.config.out / "trace.json", trace(program, result.timeline))
     if a.config.labels is not None:
         a.accuracy = evaluate(a, a.config.labels)
 
@@ -257,68 +150,111 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 }
 """The stages in processing order."""
 
-ARTEFACTS = (
-    *("1_top.mlir", "weights.npz", "2_canonical.mlir", "canonical_weights.npz", "cali_table", "3_calibrated.mlir"),
-    *("4_tpu.mlir", "tpu_weights.npz", "5_grouped.mlir", "chip_weights.npz", "6_final.mlir", "7_model.tpusim"),
-    *("inputs.npz", "onnx_outputs.npz", "top_outputs.npz", "tpu_outputs.npz", "local_outputs.npz", "trace.json"),
-    *("report.json", "report.html"),
-)
-"""Every file that the stages write into the folder of a run."""
-
 
 def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
-    """Run the stages up to `config.to`. Raises TpusimError; artefacts of finished stages stay on disk."""
-    if config.to not in STAGES:
-        raise ConfigError(f"--to {config.to}: expected one of {', '.join(STAGES)}")
-    config = replace(config, lowering=config_for_chip(config.lowering))
-    require_cores(load_chip(config.lowering.chip), config.layer_group.cores)
-    if config.table is not None:
-        read_table(config.table)  # a table that cannot be read is refused in float modes too, and before stages run
-    _make_folder(config.out)
-    _remove_earlier(config)
+    """Run the stages up to `config.to`.
+
+    Raises TpusimError, with a note that says where the artefacts of finished stages are; those of an earlier run in the
+    folder stay as they are until this one is done. What the run reads is examined before anything is written.
+    """
+    config = checked(config)
     a = Artefacts(config, observer or Silent())
-    for name, stage in STAGES.items():
-        begin = time.perf_counter()
-        with a.observer.stage(name):
-            stage(a)
-        a.stages.append((name, time.perf_counter() - begin))
-        if name == config.to:
-            break
-    if config.to == "verify":
-        a.report = make_report(a)
-        write_report(config.out, a.report)
+    wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
+    made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
+    names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
+    with Store(config.out, names, __version__) as store:
+        keys = {name: key for name, key in stage_keys(config).items() if name in wanted}
+        source, reused = _reused(store, config, keys)
+        if not reused:
+            _compute(a, "import")
+        for name in reused:
+            FILES[name].read(a, source)
+        check_samples(a)
+        store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
+        a.stages[:0] = [(name, store.seconds(name)) for name in reused]
+        for name in wanted[len(reused) :]:
+            if name != a.stages[-1][0]:
+                _compute(a, name)
+            files, seconds = FILES[name], a.stages[-1][1]
+            store.keep(name, keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
+        store.publish(_reads(config))
     return a
 
 
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"--out {path}: a folder is required, got {error.strerror or error}") from error
+def _compute(a: Artefacts, name: str) -> None:
+    """Run one stage, timed; the report comes with the last one."""
+    begin = time.perf_counter()
+    with a.observer.stage(name):
+        STAGES[name](a)
+    a.stages.append((name, time.perf_counter() - begin))
+    if name == "verify":
+        a.report = make_report(a)
 
 
-def _remove_earlier(config: RunConfig) -> None:
-    """Remove an earlier run's artefacts, so that none stands beside those of a run that fails; never what is read.
+def _reused(store: Store, config: RunConfig, keys: Mapping[str, str]) -> tuple[Path, list[str]]:
+    """(folder, stages) whose artefacts are read instead of made. Raises ConfigError if `config.start` needs others."""
+    before = {name: key for name, key in keys.items() if name != "verify"}
+    if config.start is not None:
+        names = list(STAGES)[: list(STAGES).index(config.start)]
+        source, found = store.completed({n: before[n] for n in names}, edited=True)
+        if found != names:
+            missing = names[len(found)]
+            raise ConfigError(
+                f"--from {config.start}: '{missing}' must be complete in {config.out} with the same options and "
+                f"inputs, and is not; give --from {missing}, or --resume"
+            )
+        return source, found
+    return store.completed(before) if config.resume else (config.out, [])
 
-    Without a model the first stage refuses before it writes anything, and the earlier artefacts stay as they are.
+
+def checked(config: RunConfig) -> RunConfig:
+    """The configuration with what the chip makes of it; everything that can be examined without the model is.
+
+    Raises a TpusimError of the option or file that will not do.
     """
-    if not os.path.exists(config.model):
-        return
+    for flag, stage in (("--to", config.to), ("--from", config.start)):
+        if stage is not None and stage not in STAGES:
+            raise ConfigError(f"{flag} {stage}: expected one of {', '.join(STAGES)}")
+    if config.start is not None and list(STAGES).index(config.start) > list(STAGES).index(config.to):
+        raise ConfigError(f"--from {config.start}: a stage up to --to {config.to} is required")
+    config = replace(config, lowering=config_for_chip(config.lowering))
+    require_cores(load_chip(config.lowering.chip), config.layer_group.cores)
+    if config.table is not None:
+        read_table(config.table)  # a table that cannot be read is refused in float modes too
+    if config.lowering.qtable is not None:
+        read_qtable(config.lowering.qtable)
+    return config
+
+
+def check_samples(a: Artefacts) -> None:
+    """Read the samples and the labels of a model once, before anything is computed with them.
+
+    Raises CalibrationError or ConfigError that names the file.
+    """
+    config, top = a.config, need(a.top, "the top module")
+    specs = input_specs(top)
+    reaches = list(STAGES).index(config.to)
+    if reaches >= list(STAGES).index("calibrate"):
+        samples = load_samples(config.data, specs, config.calibration.max_samples)
+        measures = is_calibrated(config) and config.table is None
+        if not measures:
+            next(samples)
+        elif not config.data.startswith("random:"):
+            for number, sample in enumerate(samples, 1):
+                require_finite(sample, origin_of(sample, number))
+    if config.labels is not None:
+        wanted = _labels(config.labels, classes=prod(shape_of(top.results[0])[1:]))
+        if reaches >= list(STAGES).index("simulate"):
+            count = sum(_batch(sample) for sample in load_samples(config.test_data or config.data, specs))
+            require_labels(config.labels, len(wanted), count)
+
+
+def _reads(config: RunConfig) -> Callable[[Path], bool]:
+    """Whether the run read a file: it stays, even if it is an earlier run's."""
     given = (config.model, config.table, config.labels, config.data, config.test_data, config.lowering.qtable)
     read = {os.path.realpath(path) for path in given if path is not None}
     samples_here = os.path.realpath(config.out) in read
-    for path in (config.out / name for name in ARTEFACTS):
-        is_sample = samples_here and path.suffix == ".npz"
-        if path.is_file() and not is_sample and os.path.realpath(path) not in read:
-            try:
-                path.unlink()
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise ConfigError(f"--out {config.out}: {path.name} of an earlier run must go, got {why}") from error
-
-
-def _write_json(path: Path, content: Any) -> None:
-    write_atomically(path, lambda file: file.write(json.dumps(content).encode()))
+    return lambda path: os.path.realpath(path) in read or (samples_here and path.suffix == ".npz")
 
 
 # ----------------------------------------------------------------------------------------------------------- accuracy
@@ -336,8 +272,6 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     count = local = identical = 0
     for sample in load_samples(a.config.test_data or a.config.data, input_specs(top)):
         truth = wanted[count : count + _batch(sample)]
-        if len(truth) < _batch(sample):
-            raise CalibrationError(f"labels '{labels}': one per sample is required, got {len(wanted)} and more samples")
         hits["float"] += _hits(float_graph(sample), _result_names(top), truth)
         flat = flat_graph(sample)
         hits["int8"] += _hits(flat, _result_names(tpu), truth)
@@ -348,8 +282,6 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
             identical += _batch(sample) * (bool(exact) and all(np.array_equal(found[n], flat[n]) for n in exact))
         count += _batch(sample)
         a.observer.progress(count, len(wanted))
-    if count != len(wanted):
-        raise CalibrationError(f"labels '{labels}': {count} are required, one per sample, got {len(wanted)}")
     return {
         "samples": count,
         "float_top1": hits["float"] / count,
@@ -359,6 +291,12 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
         "local_bit_exact_samples": identical,
         "local_exact_tensors": len(exact),
     }
+
+
+def require_labels(path: Path, labels: int, samples: int) -> None:
+    """Raise CalibrationError unless there is one label per sample."""
+    if labels != samples:
+        raise CalibrationError(f"labels '{path}': {samples} are required, one per sample, got {labels}")
 
 
 def _labels(path: Path, classes: int) -> np.ndarray:

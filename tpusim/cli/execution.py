@@ -64,6 +64,10 @@ class Run:
     """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for."""
     to: str = "verify"
     """Last stage to run."""
+    start: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """First stage to run; what the stages before made is read from the folder, edited or not."""
+    resume: bool = False
+    """Run only what an earlier run in the folder did not complete with the same options and inputs."""
 
     def execute(self, console: Console) -> bool:
         """Run all stages; True if every comparison passed."""
@@ -85,6 +89,8 @@ class Run:
             input_shapes=parse_shapes(self.input_shapes),
             out=self.out or Path("out") / self._name(),
             to=self.to,
+            start=self.start,
+            resume=self.resume,
             local_samples=self.local_samples,
         )
         with LiveProgress(console) as progress:
@@ -97,6 +103,8 @@ class Run:
         require_count("--samples", self.samples, "uses all")
         require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
+        if self.start is not None and self.resume:
+            raise ConfigError(f"--from {self.start}: --resume finds the stage itself; leave one out")
         if self.labels is None and self.test_data is not None:
             raise ConfigError(f"--test-data {self.test_data}: needs --labels, the class indices of these samples")
         if self.labels is None and self.local_samples:

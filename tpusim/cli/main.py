@@ -21,6 +21,9 @@ DESCRIPTION = (
     "version."
 )
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
+
 
 def enable_compilation_cache() -> None:
     """Keep compiled kernels between runs (only for this process; importing tpusim changes nothing)."""
@@ -50,7 +53,7 @@ _PYTHONS = warnings.showwarning
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; the exit status is 0 for success, 1 for a failed comparison or a TpusimError."""
+    """Run one subcommand; exit status 0 for success, 1 for a failed comparison or a TpusimError, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
@@ -74,10 +77,20 @@ def _run(words: list[str], *, debug: bool) -> int:
     except TpusimError as error:
         if debug:
             raise
-        stderr_console().print(f"tpusim: {error}", markup=False)
+        stderr_console().print(f"tpusim: {_with_notes(str(error), error)}", markup=False)
         return 1
+    except KeyboardInterrupt as error:
+        if debug:
+            raise
+        stderr_console().print(f"tpusim: {_with_notes('interrupted', error)}", markup=False)
+        return INTERRUPTED
     except BrokenPipeError:
         return 1
+
+
+def _with_notes(text: str, error: BaseException) -> str:
+    """The message, and what was said of where things are."""
+    return "; ".join((text, *getattr(error, "__notes__", ())))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,199 @@
+"""The store of artefacts: what is not a run's own is never lost, and a run is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpusim.errors import ConfigError
+from tpusim.store import LOCK, MANIFEST, UNFINISHED, Store
+
+NAMES = ("a.txt", "b.txt", "c.txt")
+KEYS = {"first": "k1", "second": "k2", "third": "k3"}
+
+
+def keep(store: Store, stage: str, text: str, key: str = "") -> None:
+    """A stage of one file."""
+    name = dict(zip(KEYS, NAMES, strict=True))[stage]
+    store.keep(stage, key or KEYS[stage], 1.0, (name,), lambda folder: (folder / name).write_text(text))
+
+
+def run(out: Path, *texts: str, fail: BaseException | None = None, reuse: int = 0, keys: dict[str, str] | None = None):
+    """A run of as many stages as there are texts, after `reuse` complete ones."""
+    with Store(out, NAMES, "1") as store:
+        source, stages = store.completed(keys or KEYS) if reuse else (out, [])
+        store.begin({"run": "test"}, source, stages[:reuse])
+        for stage, text in zip(list(KEYS)[reuse:], texts, strict=False):
+            keep(store, stage, text, (keys or KEYS)[stage])
+        if fail is not None:
+            raise fail
+        store.publish(lambda path: False)
+
+
+def content(out: Path) -> dict[str, str]:
+    return {p.name: p.read_text() for p in sorted(out.iterdir()) if p.is_file() and p.name != MANIFEST}
+
+
+def test_a_run_replaces_the_run_before(tmp_path: Path):
+    run(tmp_path, "1", "2", "3")
+    run(tmp_path, "x", "y")
+    assert content(tmp_path) == {"a.txt": "x", "b.txt": "y"}
+    assert {p.name for p in tmp_path.iterdir()} == {"a.txt", "b.txt", MANIFEST}
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    assert list(manifest["stages"]) == ["first", "second"] and manifest["config"] == {"run": "test"}
+    assert manifest["files"]["a.txt"]["stage"] == "first" and len(manifest["files"]["a.txt"]["sha256"]) == 64
+
+
+@pytest.mark.parametrize("name", ["a.txt", MANIFEST, f"{UNFINISHED}/b.txt"])
+def test_a_file_of_somebody_is_never_replaced(tmp_path: Path, name: str):
+    (tmp_path / UNFINISHED).mkdir()
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match=f"{Path(name).name} was not written by a run and would be lost; move it"):
+        run(tmp_path, "1", "2", "3")
+    assert (tmp_path / name).read_text() == "mine" and not (tmp_path / LOCK).exists()
+
+
+def test_a_file_that_was_edited_is_never_replaced_or_removed(tmp_path: Path):
+    run(tmp_path, "1", "2", "3")
+    (tmp_path / "c.txt").write_text("edited")
+    with pytest.raises(ConfigError, match=r"c.txt was changed since a run wrote it"):
+        run(tmp_path, "x", "y", "z")
+    with Store(tmp_path, NAMES[:2], "1") as store:  # a run that does not write it leaves it
+        store.begin({"run": "test"}, tmp_path, [])
+        keep(store, "first", "x")
+        store.publish(lambda path: False)
+    assert content(tmp_path) == {"a.txt": "x", "c.txt": "edited"}
+
+
+def test_a_file_that_appears_while_the_run_goes_on_stops_it_before_anything_is_moved(tmp_path: Path):
+    with pytest.raises(ConfigError, match="b.txt was not written by a run"), Store(tmp_path, NAMES, "1") as store:
+        store.begin({"run": "test"}, tmp_path, [])
+        keep(store, "first", "1")
+        keep(store, "second", "2")
+        (tmp_path / "b.txt").write_text("mine")
+        store.publish(lambda path: False)
+    assert content(tmp_path) == {"b.txt": "mine"} and content(tmp_path / UNFINISHED) == {"a.txt": "1", "b.txt": "2"}
+
+
+def test_a_link_is_not_followed(tmp_path: Path):
+    run(tmp_path, "1")
+    (tmp_path / "mine").write_text("1")
+    (tmp_path / "a.txt").unlink()
+    (tmp_path / "a.txt").symlink_to(tmp_path / "mine")
+    with pytest.raises(ConfigError, match="a.txt was changed"):
+        run(tmp_path, "x")
+    assert (tmp_path / "mine").read_text() == "1"
+
+
+@pytest.mark.parametrize("fail", [ConfigError("no"), KeyboardInterrupt()])
+def test_a_run_that_fails_leaves_both(tmp_path: Path, fail: BaseException):
+    """The earlier run stays where it is, what the failing one finished is beside it, and the error says where."""
+    run(tmp_path, "1", "2", "3")
+    with pytest.raises(type(fail)) as caught:
+        run(tmp_path, "x", "y", fail=fail)
+    assert content(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "3"}
+    assert content(tmp_path / UNFINISHED) == {"a.txt": "x", "b.txt": "y"}
+    assert f"finished up to 'second', see {tmp_path / UNFINISHED}; --resume" in caught.value.__notes__[0]
+    run(tmp_path, "p", "q", "r")
+    assert content(tmp_path) == {"a.txt": "p", "b.txt": "q", "c.txt": "r"} and not (tmp_path / UNFINISHED).exists()
+
+
+def test_a_run_that_finishes_nothing_leaves_nothing(tmp_path: Path):
+    with pytest.raises(ConfigError):
+        run(tmp_path / "new" / "out", fail=ConfigError("no"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_resume_goes_on_from_what_is_complete(tmp_path: Path):
+    with pytest.raises(ConfigError):
+        run(tmp_path, "1", "2", fail=ConfigError("no"))
+    with Store(tmp_path, NAMES, "1") as store:
+        assert store.completed(KEYS) == (tmp_path / UNFINISHED, ["first", "second"])
+        assert store.completed({**KEYS, "second": "other"}) == (tmp_path / UNFINISHED, ["first"])
+    run(tmp_path, "3", reuse=2)
+    assert content(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "3"} and not (tmp_path / UNFINISHED).exists()
+    (tmp_path / "b.txt").write_text("edited")
+    with Store(tmp_path, ("c.txt",), "1") as store:
+        assert store.completed(KEYS) == (tmp_path, ["first"])
+        assert store.completed(KEYS, edited=True) == (tmp_path, ["first", "second", "third"])
+
+
+def test_a_file_in_the_way_that_is_the_same_is_no_loss(tmp_path: Path):
+    """So that stages before `--from`, which a person edited, may stand."""
+    run(tmp_path, "1", "2", "3")
+    (tmp_path / "a.txt").write_text("edited")
+    with Store(tmp_path, NAMES[1:], "1") as store:
+        store.begin({"run": "test"}, tmp_path, ["first"])
+        keep(store, "second", "x")
+        store.publish(lambda path: False)
+    assert content(tmp_path) == {"a.txt": "edited", "b.txt": "x"}
+    run(tmp_path, "p")
+
+
+def test_what_is_read_stays(tmp_path: Path):
+    run(tmp_path, "1", "2", "3")
+    with Store(tmp_path, NAMES, "1") as store:
+        store.begin({"run": "test"}, tmp_path, [])
+        keep(store, "first", "x")
+        store.publish(lambda path: path.name == "c.txt")
+    assert content(tmp_path) == {"a.txt": "x", "c.txt": "3"}
+    run(tmp_path, "1", "2", "3")  # and is still known as a run's
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from tpusim.store import Store
+with Store(Path(sys.argv[1]), ("a.txt", "b.txt"), "1") as store:
+    store.begin({"run": "other"}, Path(sys.argv[1]), [])
+    store.keep("first", "k", 1.0, ("a.txt",), lambda folder: (folder / "a.txt").write_text("1"))
+    def half(folder):
+        (folder / "b.txt").write_text("half")
+        print("ready", flush=True)
+        time.sleep(60)
+    store.keep("second", "k", 1.0, ("b.txt",), half)
+"""
+
+
+def test_a_second_run_is_refused_and_a_dead_ones_lock_is_taken_over(tmp_path: Path):
+    """Killed in the middle of a file: the next run knows its remains as a run's."""
+    run(tmp_path, "1", "2")
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True, env=here) as other:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        with pytest.raises(ConfigError, match=rf"another run \(process {other.pid}\) writes to it"):
+            run(tmp_path, "x")
+        other.send_signal(signal.SIGKILL)
+    assert (tmp_path / LOCK).exists() and content(tmp_path / UNFINISHED) == {"a.txt": "1", "b.txt": "half"}
+    run(tmp_path, "x", "y")
+    assert content(tmp_path) == {"a.txt": "x", "b.txt": "y"} and not (tmp_path / UNFINISHED).exists()
+
+
+def test_killed_between_two_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Both contents of a name that is being replaced are a run's."""
+    run(tmp_path, "1", "2")
+    replace = Path.replace
+
+    def dying(self: Path, target: Path) -> Path:
+        if self.name == "b.txt":
+            raise SystemExit
+        return replace(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(Path, "replace", dying)
+        run(tmp_path, "x", "y")
+    assert content(tmp_path) == {"a.txt": "x", "b.txt": "2"}
+    run(tmp_path, "p", "q")
+    assert content(tmp_path) == {"a.txt": "p", "b.txt": "q"}
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="a folder to write to is required, got Not a directory"):
+        run(tmp_path / "file" / "out", "1")

@@ -1,0 +1,117 @@
+"""What a run is asked for, and what its stages have made so far."""
+
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from tpusim.calibration.stage import CalibrationConfig
+from tpusim.calibration.table import CalibrationTable
+from tpusim.errors import ConfigError
+from tpusim.ir.module import Model
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.lowering import LoweringConfig
+from tpusim.lowering.lower import Fallback
+from tpusim.simulator import Simulator, SimulatorOptions
+from tpusim.verify.compare import Comparison
+from tpusim.verify.report import Report
+
+Tensors = dict[str, np.ndarray]
+T = TypeVar("T")
+
+
+class Observer(Protocol):
+    """Who watches a run: progress for people, silence for scripts."""
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """A stage begins; it ends when the context does."""
+        ...
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        """The current stage has done that many of its items."""
+        ...
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        """Nothing."""
+        del name
+        yield
+
+    def progress(self, done: int, total: int | None = None) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What `tpusim run` is asked for.
+
+    model: ONNX file. data: calibration samples (npz keyed by input name, folder, random:N). labels: npz or npy of
+    class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
+    out: folder of the artefacts. to: last stage to run. start: first stage to run, the artefacts of the ones before are
+    read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
+    local_samples: how many labelled samples the machine runs, 0: all.
+    """
+
+    model: Path
+    lowering: LoweringConfig = LoweringConfig()
+    calibration: CalibrationConfig = CalibrationConfig()
+    layer_group: LayerGroupConfig = LayerGroupConfig()
+    simulator: SimulatorOptions = SimulatorOptions()
+    data: str = "random:8"
+    test_data: str | None = None
+    labels: Path | None = None
+    table: Path | None = None
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    out: Path = Path("out")
+    to: str = "verify"
+    start: str | None = None
+    resume: bool = False
+    local_samples: int = 0
+
+
+@dataclass
+class Artefacts:
+    """What the stages have made so far. A stage reads earlier fields and sets its own."""
+
+    config: RunConfig
+    observer: Observer
+    top: Model | None = None
+    canonical: Model | None = None
+    patterns: dict[str, int] = field(default_factory=dict[str, int])
+    table: CalibrationTable | None = None
+    measured: int = 0
+    """How many samples the table was measured with; 0: it was given."""
+    calibrated: Model | None = None
+    tpu: Model | None = None
+    fallbacks: list[Fallback] = field(default_factory=list[Fallback])
+    grouped: Model | None = None
+    final: Model | None = None
+    program: Program | None = None
+    machine: Simulator | None = None
+    sample: Tensors = field(default_factory=dict[str, np.ndarray])
+    tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
+    """By level: onnx, top, tpu, local."""
+    accuracy: dict[str, Any] | None = None
+    comparisons: dict[str, Comparison] = field(default_factory=dict[str, Comparison])
+    stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
+    report: Report | None = None
+
+    def __repr__(self) -> str:
+        """The model, the stages that are done, and the report."""
+        done = ", ".join(name for name, _ in self.stages) or "no stage"
+        return f"<Artefacts of {self.config.model.name} in {self.config.out}: {done}; {self.report or 'no report'}>"
+
+
+def need(artefact: T | None, name: str) -> T:
+    """An artefact an earlier stage must have made."""
+    if artefact is None:
+        raise ConfigError(f"{name} is required here; run the earlier stages first")
+    return artefact

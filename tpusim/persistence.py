@@ -1,0 +1,217 @@
+"""What each stage of a run leaves on disk: which files, how they are written and read back, and what they depend on.
+
+A stage's key is a hash of everything that decides what it makes: the key of the stage before, its part of the
+configuration, the content of the files it reads, and the version. Stages with equal keys need not run again.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
+from tpusim.calibration.stage import save_table
+from tpusim.calibration.table import read_table
+from tpusim.inference import quantisation
+from tpusim.ir.module import Model, load_model, save_model
+from tpusim.isa.region import numpy_dtype
+from tpusim.isa.stream import load, save
+from tpusim.ops import context
+from tpusim.simulator import Simulator, trace
+from tpusim.store import digest
+from tpusim.verify.about import About
+from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
+from tpusim.verify.report import write_report
+from tpusim.version import __version__
+
+LEVELS = ("onnx", "top", "tpu")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one stage. depends: what of the configuration decides them, as something JSON can hold."""
+
+    names: tuple[str, ...]
+    write: Callable[[Artefacts, Path], None]
+    read: Callable[[Artefacts, Path], None]
+    depends: Callable[[RunConfig], Any] = lambda config: None
+
+
+def module_files(
+    name: str, weights: str, field: str, depends: Callable[[RunConfig], Any] = lambda config: None
+) -> Files:
+    """A stage that makes one module."""
+
+    def write(a: Artefacts, folder: Path) -> None:
+        save_model(need(getattr(a, field), name), folder / name, weight_file=weights)
+
+    def read(a: Artefacts, folder: Path) -> None:
+        setattr(a, field, load_module(folder / name))
+
+    return Files((name, weights), write, read, depends)
+
+
+def load_module(path: Path) -> Model:
+    """A module with its weights."""
+    return load_model(path, context())
+
+
+def is_calibrated(config: RunConfig) -> bool:
+    """Whether thresholds are needed: in a float mode only for the integers of a quantisation table."""
+    return config.lowering.mode == "int8" or config.lowering.qtable is not None
+
+
+def write_calibration(a: Artefacts, folder: Path) -> None:
+    """The first sample; thresholds if they were measured, and the calibrated module."""
+    save_tensors(folder / "inputs.npz", a.sample)
+    if a.table is None:
+        return
+    if a.measured:
+        save_table(folder / "cali_table", a.table, a.config.calibration, a.measured, module="2_canonical.mlir")
+    model = need(a.calibrated, "the calibrated module")
+    save_model(model, folder / "3_calibrated.mlir", weight_file="canonical_weights.npz")
+
+
+def read_calibration(a: Artefacts, folder: Path) -> None:
+    """As it was written; in a float mode the calibrated module is the canonical one."""
+    a.sample = load_tensors(folder / "inputs.npz")
+    if not is_calibrated(a.config):
+        a.calibrated = a.canonical
+        return
+    table = folder / "cali_table"
+    a.table = read_table(table if table.is_file() else need(a.config.table, "the calibration table"))
+    a.calibrated = load_module(folder / "3_calibrated.mlir")
+
+
+def write_program(a: Artefacts, folder: Path) -> None:
+    """The commands."""
+    save(need(a.program, "the program"), folder / "7_model.tpusim")
+
+
+def read_program(a: Artefacts, folder: Path) -> None:
+    """The commands."""
+    a.program = load(folder / "7_model.tpusim")
+
+
+def write_tensors(a: Artefacts, folder: Path) -> None:
+    """Tensors of the three flat levels."""
+    for level in LEVELS:
+        save_tensors(folder / f"{level}_outputs.npz", a.tensors[level], about(a, level))
+
+
+def read_tensors(a: Artefacts, folder: Path) -> None:
+    """Tensors of the three flat levels."""
+    for level in LEVELS:
+        a.tensors[level] = load_level(folder, level)
+
+
+def load_level(folder: Path, level: str) -> Tensors:
+    """Tensors by name; uint16 in a file is the pattern of a bf16."""
+    stored = load_tensors(folder / f"{level}_outputs.npz")
+    return {n: v.view(numpy_dtype("bf16")) if v.dtype == np.uint16 else v for n, v in stored.items()}
+
+
+def about(a: Artefacts, level: str) -> About:
+    """What the file of a level's tensors says of itself."""
+    quantised = quantisation(need(a.tpu, "the tpu module")) if level in ("tpu", "local") else {}
+    return About(level, a.config.lowering.mode, a.config.lowering.qtable is not None, quantised)
+
+
+def write_simulation(a: Artefacts, folder: Path) -> None:
+    """Tensors and timeline of the machine, and the accuracy if there were labels."""
+    save_tensors(folder / "local_outputs.npz", a.tensors["local"], about(a, "local"))
+    write_json(folder / "trace.json", trace(need(a.program, "the program"), need(a.machine, "the machine").timeline))
+    if a.accuracy is not None:
+        write_json(folder / "accuracy.json", a.accuracy)
+
+
+def read_simulation(a: Artefacts, folder: Path) -> None:
+    """Tensors and accuracy; the timeline follows from the program."""
+    a.machine = Simulator(need(a.program, "the program"), options=a.config.simulator)
+    a.tensors["local"] = load_level(folder, "local")
+    if a.config.labels is not None:
+        a.accuracy = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Whole or not at all."""
+    write_atomically(path, lambda file: file.write(json.dumps(content).encode()))
+
+
+def write_verdict(a: Artefacts, folder: Path) -> None:
+    """The report, as data and as a page."""
+    write_report(folder, need(a.report, "the report"))
+
+
+def read_nothing(a: Artefacts, folder: Path) -> None:
+    """The last stage is never read back."""
+    del a, folder
+
+
+FILES: dict[str, Files] = {
+    "import": module_files(
+        "1_top.mlir",
+        "weights.npz",
+        "top",
+        lambda c: [str(c.model.name), file_key(c.model), sorted(c.input_shapes.items())],
+    ),
+    "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical"),
+    "calibrate": Files(
+        ("inputs.npz", "cali_table", "3_calibrated.mlir", "canonical_weights.npz"),
+        write_calibration,
+        read_calibration,
+        lambda c: [
+            samples_key(c.data),
+            *([repr(c.calibration), file_key(c.table), c.lowering.asymmetric] if is_calibrated(c) else []),
+        ],
+    ),
+    "lower": module_files(
+        "4_tpu.mlir",
+        "tpu_weights.npz",
+        "tpu",
+        lambda c: [repr(replace(c.lowering, qtable=None)), c.lowering.qtable, file_key(c.lowering.qtable)],
+    ),
+    "group": module_files("5_grouped.mlir", "chip_weights.npz", "grouped", lambda c: repr(c.layer_group)),
+    "assign": module_files("6_final.mlir", "chip_weights.npz", "final"),
+    "codegen": Files(("7_model.tpusim",), write_program, read_program),
+    "infer": Files(tuple(f"{level}_outputs.npz" for level in LEVELS), write_tensors, read_tensors),
+    "simulate": Files(
+        ("local_outputs.npz", "trace.json", "accuracy.json"),
+        write_simulation,
+        read_simulation,
+        lambda c: [repr(c.simulator), file_key(c.labels), samples_key(c.test_data or ""), c.local_samples],
+    ),
+    "verify": Files(("report.json", "report.html"), write_verdict, read_nothing),
+}
+"""Stage -> its files, in processing order."""
+
+ARTEFACTS = tuple(dict.fromkeys(name for files in FILES.values() for name in files.names))
+"""Every file that the stages write into the folder of a run."""
+
+
+def stage_keys(config: RunConfig) -> dict[str, str]:
+    """Stage -> key, in processing order."""
+    found: dict[str, str] = {}
+    key = __version__
+    for name, files in FILES.items():
+        key = hashlib.sha256(json.dumps([key, name, files.depends(config)]).encode()).hexdigest()
+        found[name] = key
+    return found
+
+
+def file_key(path: str | Path | None) -> str:
+    """The content of a file; "" for none, and for what is no file."""
+    return digest(Path(path)) if path is not None and Path(path).is_file() else ""
+
+
+def samples_key(source: str) -> list[Any]:
+    """Samples may be many gigabytes: names, sizes and times of the files stand for them."""
+    path = Path(source)
+    files = sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file()
+    stats = [(file.name, os.stat(file)) for file in files if file.is_file()]
+    return [source, [[name, found.st_size, found.st_mtime_ns] for name, found in stats]]
