@@ -14,12 +14,11 @@ HERE = Path(__file__).parent / "digits"
 
 def main() -> None:
     """Compile for two chips and show what the machine computed."""
-    top = tpusim.load(HERE / "digits.onnx")
     images = np.load(HERE / "calibration.npz")["image"]
     samples = [{"image": image[None]} for image in images[:50]]
     for chip in ("bm1684x", "bm1684"):
-        program = tpusim.compile(top, samples, chip=chip, mode="int8")
-        result = tpusim.simulate(program, samples[0])
+        network = tpusim.compile(HERE / "digits.onnx", samples, chip=chip, mode="int8")
+        program, result = network.program, network.machine().run(samples[0])
         digit = int(result.tensors["logits_Gemm_f32"].argmax())
         print(
             f"{chip}: {len(program.commands)} commands, {len(program.groups)} groups, digit {digit}, "

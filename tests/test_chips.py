@@ -95,11 +95,11 @@ def test_module_and_program_carry_a_chip_that_is_not_shipped(tmp_path: Path) -> 
     model, _ = lower(top, LoweringConfig(chip, "f32"))
     save_model(model, tmp_path / "tpu.mlir")
     assert chips.of(load_model(tmp_path / "tpu.mlir", context())) == chip
-    program = tpusim.compile(top, chip=chip, mode="f32")
+    program = tpusim.compile(top, chip=chip, mode="f32").program
     stream.save(program, tmp_path / "m.tpusim")
     again = stream.load(tmp_path / "m.tpusim", "narrow")
     assert again.header.chip_spec == chip
-    wide = tpusim.compile(top, chip="bm1684x", mode="f32")
+    wide = tpusim.compile(top, chip="bm1684x", mode="f32").program
     assert max(g.lmem_peak_bytes for g in again.groups) <= 16384 < max(g.lmem_peak_bytes for g in wide.groups)
     inputs = {e.name: np.zeros(e.shape or e.view.shape, np.float32) for e in again.inputs}
     assert set(tpusim.simulate(again, inputs).tensors) >= {e.name for e in again.outputs}

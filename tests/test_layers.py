@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
+    "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
     "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore"},
 }
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""

@@ -598,7 +598,7 @@ def test_public_api(int8: Path):
     """load, compile, infer, simulate, compare, as in the package's docstring."""
     model = tpusim.load(DIGITS / "digits.onnx")
     images = np.load(DIGITS / "calibration.npz")["image"][:4]
-    program = tpusim.compile(model, [{"image": image[None]} for image in images])
+    program = tpusim.compile(model, [{"image": image[None]} for image in images]).program
     sample = {"image": images[:1]}
     local = tpusim.simulate(program, sample).tensors["logits_Gemm_f32"]
     reference = tpusim.infer(model, sample)["logits_Gemm"]

@@ -1,7 +1,8 @@
 """tpusim: a numerical simulator of the SOPHGO TPU in JAX, and the compiler in front of it.
 
-`load` reads a model at any stage, `compile` turns it into a program for a chip, `simulate` runs a program on the
-local-memory machine, `infer` runs a model flat, `run` does everything and verifies it, `compare` compares tensors.
+`compile` takes an ONNX model to a `Compiled` network for a chip: `.flat(x)` computes samples, `.machine()` executes the
+commands, `.verify(x)` compares all levels. `load` reads a model at any stage, `infer` runs one flat, `simulate` runs a
+program, `run` does everything with files as `tpusim run` does, `compare` compares tensors.
 Importing this package loads none of the heavy parts and changes no global state; they come with the first call.
 """
 
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from tpusim.calibration.stage import CalibrationConfig
+    from tpusim.calibration.table import CalibrationTable
     from tpusim.chips import ChipSpec as Chip
+    from tpusim.compiled import Compiled
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
+    from tpusim.layer_group import LayerGroupConfig
     from tpusim.pipeline import Artefacts, RunConfig
     from tpusim.simulator import SimulationResult, SimulatorOptions
     from tpusim.verify.compare import Comparison
@@ -54,30 +59,39 @@ def load(path: str | Path, *, input_shapes: Mapping[str, tuple[int, ...]] | None
 
 
 def compile(
-    model: Model,
+    model: str | Path | Model,
     samples: Iterable[Mapping[str, np.ndarray]] = (),
     *,
     chip: str | Path | Chip = "bm1684x",
     mode: str = "int8",
-    layer_group: str = "2",
-) -> Program:
-    """Compile a top module to a program; int8 needs calibration samples (dicts of f32 arrays by input name).
+    asymmetric: bool = False,
+    qtable: str | None = None,
+    table: CalibrationTable | None = None,
+    calibration: CalibrationConfig | None = None,
+    layer_group: LayerGroupConfig | None = None,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Compiled:
+    """Compile an ONNX file or a top module for a chip; int8 needs calibration samples, or a table.
 
-    Raises a TpusimError of the stage that cannot do its part.
+    samples: dicts of f32 arrays by input name. mode: int8, f32, f16 or bf16. qtable: modes of single ops, a file or
+    "name:MODE,...". Raises a TpusimError of the stage that cannot do its part.
     """
-    from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-    from tpusim.canonicalize import canonicalize
-    from tpusim.codegen import generate
-    from tpusim.layer_group import LayerGroupConfig, group_layers
-    from tpusim.lowering import LoweringConfig, lower, reorder_weights
-    from tpusim.memory import assign_addresses
+    from pathlib import Path
 
-    work, _ = canonicalize(model)
-    if mode == "int8":
-        work = apply_table(work, calibrate(work, samples, CalibrationConfig())[0])
-    lowered, _ = lower(work, LoweringConfig(chip, mode))  # type: ignore[arg-type]
-    grouped = group_layers(reorder_weights(lowered), LayerGroupConfig(layer_group))  # type: ignore[arg-type]
-    return generate(assign_addresses(grouped))
+    from tpusim.artefacts import RunConfig
+    from tpusim.calibration.stage import CalibrationConfig
+    from tpusim.compiled import compile_network
+    from tpusim.layer_group import LayerGroupConfig
+    from tpusim.lowering import LoweringConfig
+
+    config = RunConfig(
+        Path(),
+        lowering=LoweringConfig(chip, mode, asymmetric, qtable),  # type: ignore[arg-type]
+        calibration=calibration or CalibrationConfig(),
+        layer_group=layer_group or LayerGroupConfig(),
+        input_shapes=dict(input_shapes or {}),
+    )
+    return compile_network(model, samples, table, config)
 
 
 def infer(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
