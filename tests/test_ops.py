@@ -31,10 +31,9 @@ from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.graph import Memo, subgraph
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.search import STRATEGIES, Decided
-from tpusim.layer_group.sections import Sections, even_windows, possible_sections
+from tpusim.layer_group.planning import Decided, plan
+from tpusim.layer_group.search import STRATEGIES
+from tpusim.layer_group.slicing import even_windows, possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import ONNX_OPS, Top, Tpu, context
@@ -42,6 +41,7 @@ from tpusim.ops.base import GroupType, TopOp, TpuOp
 from tpusim.ops.logical import AXES
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TopWeight, TpuGroup
+from tpusim.schedule import GroupSchedule, Memo, Sections, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Tolerance, compare
 
@@ -399,14 +399,14 @@ class Forced:
         del cores, memo
         able = all(op.why_not_in(self.kind, chip) is None for op in ops)
         whole = plan(ops, chip, self.sections, self.kind) if able else "not all ops are of this group type"
-        return [whole] if isinstance(whole, GroupPlan) else [self._alone(op, chip) for op in ops]
+        return [whole] if isinstance(whole, GroupSchedule) else [self._alone(op, chip) for op in ops]
 
     def _alone(self, op: TpuOp, chip: ChipSpec) -> Decided:
         kind = self.kind if op.why_not_in(self.kind, chip) is None else GroupType.NORMAL
         limit = possible_sections(subgraph([op], kind), chip)
         counts = {axis: min(self.sections.count(axis), limit.count(axis)) for axis in AXES}
         found = plan([op], chip, Sections(**counts), kind)
-        return found if isinstance(found, GroupPlan) else (op, found)
+        return found if isinstance(found, GroupSchedule) else (op, found)
 
 
 UNREAD = {"deconv-pads-beyond-kernel": {"xy_si8"}}
