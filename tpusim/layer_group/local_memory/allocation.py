@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from heapq import heappop, heappush
 
 from xdsl.ir import SSAValue
@@ -63,11 +64,9 @@ class _Traffic:
                 self.crowded &= ~(1 << row)
 
 
-def _bits(rows: int) -> Iterator[int]:
-    while rows:
-        low = rows & -rows
-        yield low.bit_length() - 1
-        rows ^= low
+@lru_cache(maxsize=1 << 14)
+def _bits(rows: int) -> tuple[int, ...]:
+    return tuple(row for row in range(rows.bit_length()) if rows >> row & 1)
 
 
 def _mask(rows: Iterable[int]) -> int:
