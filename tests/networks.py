@@ -23,14 +23,15 @@ from tpusim.inference import run
 from tpusim.ir.attrs import text
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.layer_group.graph import base_groups, group_types, subgraph
-from tpusim.layer_group.plan import Decided, GroupPlan, plan
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import Sections, possible_sections
+from tpusim.layer_group.candidates import base_groups, group_types
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import Decided, plan
+from tpusim.layer_group.slicing import possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
 from tpusim.ops.logical import AXES
+from tpusim.schedule import GroupSchedule, Sections, subgraph
 
 CHIPS = ("bm1684x", "bm1684")
 IMAGE = (12, 10)
@@ -305,9 +306,9 @@ def cached_lowered(seed: int, chip: str, ops: int = 6, batch: int = 1) -> tuple[
 
 
 def randomly_grouped(
-    model: Model, rng: np.random.Generator, *, longest: int = 8, seen: Callable[[GroupPlan], None] = lambda _: None,
+    model: Model, rng: np.random.Generator, *, longest: int = 8, seen: Callable[[GroupSchedule], None] = lambda _: None,
     change: Callable[[list[Decided]], list[Decided]] = lambda decided: decided,
-) -> tuple[Model, list[GroupPlan]]:  # fmt: skip
+) -> tuple[Model, list[GroupSchedule]]:  # fmt: skip
     """A copy of a reordered module in random groups with random sections that work.
 
     change: what becomes of groups and global layers before they are written; `seen` is shown every plan that is.
@@ -323,11 +324,11 @@ def randomly_grouped(
             size = int(rng.integers(1, min(longest, len(ops)) + 1))
             found = _random_plan(ops[:size], rng)
             decided.append((ops[0], found) if isinstance(found, str) else found)
-            ops = ops[len(found.graph.ops) if isinstance(found, GroupPlan) else 1 :]
+            ops = ops[len(found.graph.ops) if isinstance(found, GroupSchedule) else 1 :]
     for item in decided:
-        if not isinstance(item, GroupPlan):
+        if not isinstance(item, GroupSchedule):
             item[0].attributes["global_reason"] = text(item[1])
-    plans = [item for item in change(decided) if isinstance(item, GroupPlan)]
+    plans = [item for item in change(decided) if isinstance(item, GroupSchedule)]
     for found in reversed(plans):
         seen(found)
         write_group(found)
@@ -335,17 +336,17 @@ def randomly_grouped(
     return work, plans
 
 
-def _random_plan(ops: list[TpuOp], rng: np.random.Generator) -> GroupPlan | str:
+def _random_plan(ops: list[TpuOp], rng: np.random.Generator) -> GroupSchedule | str:
     """A plan for the ops, or for as many of the first as can be a group; why the first cannot be one alone."""
     chip = chips.load(_chip_of(ops[0]))
     kinds = group_types(ops, chip)
     for _ in range(6 if kinds else 0):
         kind = kinds[int(rng.integers(len(kinds)))]
         found = plan(ops, chip, _random_sections(possible_sections(subgraph(ops, kind), chip), rng), kind)
-        if isinstance(found, GroupPlan):
+        if isinstance(found, GroupSchedule):
             return found
     whole = plan(ops, chip, Sections())
-    return whole if isinstance(whole, GroupPlan) or len(ops) == 1 else _random_plan(ops[: len(ops) // 2], rng)
+    return whole if isinstance(whole, GroupSchedule) or len(ops) == 1 else _random_plan(ops[: len(ops) // 2], rng)
 
 
 def _random_sections(limit: Sections, rng: np.random.Generator) -> Sections:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import shape_of
-from tpusim.layer_group.graph import Memo, subgraph
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.search import Decided
-from tpusim.layer_group.sections import Sections, possible_sections
+from tpusim.layer_group.planning import Decided, plan
+from tpusim.layer_group.slicing import possible_sections
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import AXES
+from tpusim.schedule import GroupSchedule, Memo, Sections, subgraph
 
 
 def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections, GroupType]:
@@ -83,11 +82,11 @@ class Forced:
         del cores, memo
         able = all(op.why_not_in(self.kind, chip) is None for op in ops)
         whole = plan(ops, chip, self.sections, self.kind) if able else "not all ops are of this group type"
-        return [whole] if isinstance(whole, GroupPlan) else [self._alone(op, chip) for op in ops]
+        return [whole] if isinstance(whole, GroupSchedule) else [self._alone(op, chip) for op in ops]
 
     def _alone(self, op: TpuOp, chip: ChipSpec) -> Decided:
         kind = self.kind if op.why_not_in(self.kind, chip) is None else GroupType.NORMAL
         limit = possible_sections(subgraph([op], kind), chip)
         counts = {axis: min(self.sections.count(axis), limit.count(axis)) for axis in AXES}
         found = plan([op], chip, Sections(**counts), kind)
-        return found if isinstance(found, GroupPlan) else (op, found)
+        return found if isinstance(found, GroupSchedule) else (op, found)

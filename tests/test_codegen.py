@@ -29,15 +29,15 @@ from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.graph import base_groups
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import Sections
+from tpusim.layer_group.candidates import base_groups
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
 from tpusim.ops.conv.coeff import MergedLayout, filter_row, foldable_shape, pack_filter, unpack_filter
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, group_info
+from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator
 
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
@@ -51,11 +51,11 @@ def grouped(model: Model, sections: Sections) -> Model:
     """All local ops in groups of the given sections, as large as they can be; other ops alone."""
     work = model.clone()
     spec = chips.load(work.attribute("module.chip"))
-    plans: list[GroupPlan] = []
+    plans: list[GroupSchedule] = []
     for ops, why in list(base_groups(work, spec)):
         while ops and why is None:
             tries = (plan(ops[:size], spec, sections) for size in range(len(ops), 0, -1))
-            found = next(p for p in tries if isinstance(p, GroupPlan))
+            found = next(p for p in tries if isinstance(p, GroupSchedule))
             plans.append(found)
             ops = ops[len(found.graph.ops) :]
     for found in reversed(plans):

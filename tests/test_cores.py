@@ -21,25 +21,21 @@ from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.cli import main
 from tpusim.codegen import generate
-from tpusim.codegen.group import slice_at, steps_of, unshared
 from tpusim.errors import ConfigError, SimulationError
-from tpusim.ir.attrs import LayerGroupInfo
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa.commands import Move, SendMessage, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load
-from tpusim.layer_group import LayerGroupConfig, group_layers, views
+from tpusim.layer_group import ForcedGroup, GroupView, LayerGroupConfig, group_layers, views
+from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.force import Counts, ForcedGroup
-from tpusim.layer_group.graph import base_groups
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.readback import GroupView
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import Sections
-from tpusim.layer_group.spread import candidates, spread
+from tpusim.layer_group.files import Counts, write_group
+from tpusim.layer_group.planning import plan
+from tpusim.layer_group.search.spread import candidates, spread
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp
+from tpusim.schedule import GroupSchedule, Sections, ValueSlices
 from tpusim.simulator import Simulator, SimulatorOptions, timeline
 from tpusim.simulator.overlap import common_byte
 
@@ -90,7 +86,7 @@ def test_depth_on_several_cores(sections: Sections, chip: str, cores: int) -> No
     work = model.clone()
     ops = next(ops for ops, why in base_groups(work, chips.load(chip)) if why is None)
     found = plan(ops, chips.load(chip), sections, GroupType.GROUP_3D)
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     write_group(found)
     work.set(state="TPU_DIVIDED")
     program = program_of(work, cores)
@@ -149,7 +145,7 @@ def test_every_step_runs_on_one_core(key: Key, chip: str, cores: int) -> None:
             continue
         total = prod(entry.secs.values())
         share = -(-total // cores)
-        names = [step.text() for step in steps_of(entry.secs)]
+        names = [step.text() for step in Sections(**entry.secs).loop]
         assert {name: {i // share} for i, name in enumerate(names)} == at
         computed = sorted((c.op, c.step) for c in own if c.engine == "tiu")
         assert computed == sorted((c.op, c.step) for c in single.commands if c.group == entry.id and c.engine == "tiu")
@@ -232,12 +228,10 @@ def hands_over(program: Program, one: int, other: int, chip: ChipSpec) -> bool:
 # ----------------------------------------------------------------------------------------------------- what is stored
 
 
-def info(starts: tuple[int, ...], sizes: tuple[int, ...]) -> LayerGroupInfo:
-    one, whole = (0,), (4,)
-    return LayerGroupInfo(
-        n_idx=one, n_slice=(1,), c_idx=one, c_slice=whole, d_idx=one, d_slice=(1,), h_idx=starts, h_slice=sizes,
-        w_idx=one, w_slice=whole,
-    )  # fmt: skip
+def windows(starts: tuple[int, ...], sizes: tuple[int, ...]) -> ValueSlices:
+    """A tensor that is cut along h."""
+    one, whole = ((0, 1),), ((0, 4),)
+    return ValueSlices(n=one, c=whole, d=one, h=tuple(zip(starts, sizes, strict=True)), w=whole)
 
 
 @pytest.mark.parametrize(
@@ -251,15 +245,15 @@ def info(starts: tuple[int, ...], sizes: tuple[int, ...]) -> LayerGroupInfo:
 def test_no_element_is_stored_twice(
     starts: tuple[int, ...], sizes: tuple[int, ...], expected: list[tuple[int, int]]
 ) -> None:
-    found = unshared(info(starts, sizes))
-    assert list(zip(found.h_idx, found.h_slice, strict=True)) == expected
-    assert [slice_at(found, step).h for step in steps_of({"n": 1, "c": 1, "d": 1, "h": 3, "w": 1})] == expected
+    found = windows(starts, sizes).unshared()
+    assert list(found.h) == expected
+    assert [found.at(step).h for step in Sections(h=3).loop] == expected
 
 
 def test_cores_that_store_the_same_rows_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stored tensor with users in its group has halos: without `unshared` two cores write them."""
     program_of(grouped(NETWORKS[0], "bm1688", 0), 2)
-    monkeypatch.setattr("tpusim.codegen.group.unshared", lambda info: info)
+    monkeypatch.setattr(ValueSlices, "unshared", lambda windows: windows)
     races = 0
     for trial in range(4):
         try:
@@ -289,7 +283,7 @@ def test_sections_are_raised_only_where_it_is_cheaper() -> None:
     raised = 0
     for ops, why in base_groups(model.clone(), chip):
         found = plan(ops[:2], chip) if why is None else None
-        if not isinstance(found, GroupPlan):
+        if not isinstance(found, GroupSchedule):
             continue
         two = CostModel(chip, 2)
         other = spread(found, two)
@@ -299,7 +293,7 @@ def test_sections_are_raised_only_where_it_is_cheaper() -> None:
     slow = structs.replace(chip, dma_latency_ns=0.0, tiu_mhz=1.0)  # nothing counts but what the TIU computes
     ops = next(ops for ops, why in base_groups(model.clone(), chip) if why is None)
     found = plan(ops[:1], slow)
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     assert spread(found, CostModel(slow, 2)).sections.steps % 2 == 0
 
 
@@ -324,7 +318,7 @@ def test_the_first_cores_share_is_what_counts() -> None:
     model, _ = cached_lowered(key[0], "bm1690", *key[1:])
     ops = next(ops for ops, why in base_groups(model.clone(), chip) if why is None)
     found = plan(ops[:1], chip, Sections(h=4))
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     costs = [CostModel(chip, cores).group_ns(found) for cores in (1, 2, 3, 4, 8)]
     assert costs[0] > costs[1] == costs[2] > costs[3] == costs[4]  # 4, 2, 2, 1, 1 steps
 

@@ -31,13 +31,13 @@ from tpusim.isa import commands as isa
 from tpusim.isa import cycles
 from tpusim.isa.check import check
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.sections import Sections
+from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weights
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
 from tpusim.ops.conv.coeff import bias_from_planes, bias_planes, pack_channels, pack_filter, unpack_channels
+from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator
 from tpusim.simulator.integer import doubling_multiply, float_multiply, narrowed
 from tpusim.simulator.timing import timeline
@@ -484,7 +484,7 @@ def test_users_that_need_different_rows_cannot_share_them(chip: str) -> None:
     ops = [op for op in tpu.ops if isinstance(op, TpuOp) and op.name not in ("tpu.Cast",)]
     found = plan(ops, chips.load(chip), Sections(h=2))
     assert ("cannot share" in found) if isinstance(found, str) else chip == "bm1684x"
-    assert isinstance(plan(ops, chips.load(chip), Sections()), GroupPlan)
+    assert isinstance(plan(ops, chips.load(chip), Sections()), GroupSchedule)
 
 
 def test_a_long_axis_is_not_local() -> None:

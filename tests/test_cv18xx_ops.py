@@ -19,10 +19,10 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.search import STRATEGIES
-from tpusim.layer_group.sections import Sections
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.structure import TpuGroup
+from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
 

@@ -26,11 +26,12 @@ from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.rewrite import write_group
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import TpuOp, Window
 from tpusim.ops.deconv.geometry import deconv_extent, deconv_need
+from tpusim.schedule import GroupSchedule
 from tpusim.simulator import Simulator
 
 Array = np.ndarray
@@ -244,7 +245,7 @@ def alone(case_id: str) -> Model:
     chip = chips.load("bm1684x")
     for op in reversed(tpu_ops(work)):
         found = plan([op], chip)
-        if op.name != "tpu.Conv3D" and isinstance(found, GroupPlan):
+        if op.name != "tpu.Conv3D" and isinstance(found, GroupSchedule):
             write_group(found)
         else:
             op.attributes["global_reason"] = text("as the test says")

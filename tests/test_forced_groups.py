@@ -33,13 +33,13 @@ from tpusim.layer_group import (
     read_groups,
     views,
 )
-from tpusim.layer_group.capacity import explained, shortage
-from tpusim.layer_group.force import Counts, _plan
-from tpusim.layer_group.graph import base_groups, subgraph
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.sections import Sections
+from tpusim.layer_group.candidates import base_groups
+from tpusim.layer_group.files import Counts
+from tpusim.layer_group.planning import explained, plan, shortage
+from tpusim.layer_group.search.rules import ruled
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.schedule import GroupSchedule, Sections, subgraph
 from tpusim.simulator import Simulator
 
 RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])
@@ -215,7 +215,7 @@ def refusal(ops: list[TpuOp], chip: chips.ChipSpec = X, **fields: object) -> Tpu
     """What planning these ops as a forced group raises."""
     user = outside(ops[-1].results[0])
     with pytest.raises((ConfigError, CapacityError)) as caught:
-        _plan(ForcedGroup("op0", f"op{len(ops) - 1}", **fields), ops, chip)  # type: ignore[arg-type]
+        ruled(ForcedGroup("op0", f"op{len(ops) - 1}", **fields), ops, chip)  # type: ignore[arg-type]
     assert user.arguments
     return caught.value
 
@@ -227,7 +227,7 @@ def test_halo() -> None:
         message,
     )
     user = outside((ops := chain(k=7))[-1].results[0])
-    assert isinstance(plan(ops, X, Sections(h=5)), GroupPlan), "the cut itself works: only the rule forbids it"
+    assert isinstance(plan(ops, X, Sections(h=5)), GroupSchedule), "the cut itself works: only the rule forbids it"
     assert user.arguments
 
 
@@ -393,8 +393,9 @@ def test_command_line(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, 
 def test_every_rule_is_documented() -> None:
     """The names in the messages are those of docs/layer_group.md, and the other way round."""
     root = Path(__file__).resolve().parent.parent
-    source = (root / "tpusim" / "layer_group" / "force.py").read_text()
-    used = set(re.findall(r'_refused\(\s*item,\s*f?"([^"]+)"', source)) | set(re.findall(r"rule (\w+): \{", source))
+    search = root / "tpusim" / "layer_group" / "search"
+    source = "".join((search / name).read_text() for name in ("pins.py", "rules.py"))
+    used = set(re.findall(r'refused\(\s*item,\s*f?"([^"]+)"', source)) | set(re.findall(r"rule (\w+): \{", source))
     used = {name.replace("{axis}", axis) for name in used for axis in ("n", "w")} - {"{rule}"}
     page = (root / "docs" / "layer_group.md").read_text().split("| rule |")[1].split("\n\n")[0]
     told = set(re.findall(r"^\| ([\w-]+)(?: \.\.\. [\w-]+)? \|", page, re.M)) | set(

@@ -16,19 +16,20 @@ from tpusim import chips
 from tpusim.frontend import zoo
 from tpusim.ir.module import Model
 from tpusim.isa.cycles import peak_macs
-from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds, search
+from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
+from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.dynamic import Run, clusters, dynamic
-from tpusim.layer_group.graph import base_groups
-from tpusim.layer_group.plan import GroupPlan, first_guess, resectioned
-from tpusim.layer_group.rewrite import write_group
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import first_guess, resectioned
 from tpusim.layer_group.search import STRATEGIES
-from tpusim.layer_group.sections import Sections, max_sections
-from tpusim.layer_group.shapes import better
+from tpusim.layer_group.search.dynamic import Run, clusters, dynamic
+from tpusim.layer_group.search.shapes import better
+from tpusim.layer_group.slicing import max_sections
 from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TpuOp
 from tpusim.ops.logical import AXES
 from tpusim.pipeline import RunConfig, run
+from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import timeline
 
 COSTS = ("bm1684x", "bm1688", "bm1684", "cv183x")
@@ -54,7 +55,7 @@ class Costed:
         self.cost = CostModel(chip)
         self.groups_ns: list[float] = []
 
-    def add(self, found: GroupPlan) -> None:
+    def add(self, found: GroupSchedule) -> None:
         self.groups_ns.append(self.cost.group_ns(found))
 
     def check(self, divided: Model, tolerance: float) -> None:
@@ -88,11 +89,11 @@ def estimate_agrees(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     for opt in STRATEGIES:
         costed = Costed(chips.load(model.attribute("module.chip")))
 
-        def spy(found: GroupPlan, costed: Costed = costed) -> None:
+        def spy(found: GroupSchedule, costed: Costed = costed) -> None:
             costed.add(found)
             write_group(found)
 
-        monkeypatch.setattr(search, "write_group", spy)
+        monkeypatch.setattr("tpusim.layer_group.search.stage.write_group", spy)
         costed.check(group_layers(model, LayerGroupConfig(opt)), 0.03)  # type: ignore[arg-type]
         assert costed.groups_ns
 
@@ -100,10 +101,10 @@ def estimate_agrees(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_replay_is_the_loop() -> None:
     """Sections of random groups: what runs in every iteration and what only once."""
     model, _ = cached_lowered(0, "bm1684x", 6, 1)
-    spec, plans = chips.load("bm1684x"), list[GroupPlan]()
+    spec, plans = chips.load("bm1684x"), list[GroupSchedule]()
     costs: list[tuple[float, float]] = []
 
-    def compare(found: GroupPlan) -> None:
+    def compare(found: GroupSchedule) -> None:
         plans.append(found)
         costs.append((CostModel(spec).group_ns(found), by_hand(found, CostModel(spec))))
 
@@ -113,7 +114,7 @@ def test_the_replay_is_the_loop() -> None:
     assert all(found == pytest.approx(expected) for found, expected in costs)
 
 
-def by_hand(found: GroupPlan, cost: CostModel) -> float:
+def by_hand(found: GroupSchedule, cost: CostModel) -> float:
     """The loop of section 15, literally: every iteration, every row, every item."""
     steps = found.sections.steps
     total = 0.0
@@ -202,7 +203,7 @@ def test_better_shapes_are_the_best_of_all_shapes(chip: str) -> None:
             quick, slow = (dynamic(found, spec, better_shapes=wanted) for wanted in (False, True))
             assert run.model.total_ns(slow) <= run.model.total_ns(quick) * (1 + 1e-9)
             for item in slow:
-                if isinstance(item, GroupPlan) and len(item.graph.ops) > 1:
+                if isinstance(item, GroupSchedule) and len(item.graph.ops) > 1:
                     plans = sorted(every_shape(item, spec), key=run.model.group_ns)
                     best = better(plans[-1], run.model, spec)
                     assert run.model.group_ns(best) == pytest.approx(run.model.group_ns(plans[0]))
@@ -210,13 +211,13 @@ def test_better_shapes_are_the_best_of_all_shapes(chip: str) -> None:
     assert max(gains) > 0.1
 
 
-def every_shape(found: GroupPlan, spec: chips.ChipSpec) -> list[GroupPlan]:
+def every_shape(found: GroupSchedule, spec: chips.ChipSpec) -> list[GroupSchedule]:
     """Plans of a group at all section counts that fit, with at least as many steps as the first guess."""
     limit = max_sections(found.graph, spec)
     guess = first_guess(found.graph, limit, spec)
     counts = product(*(range(1, limit.count(axis) + 1) for axis in AXES))
     plans = [resectioned(found, Sections(*at), spec) for at in counts]
-    return [p for p in plans if isinstance(p, GroupPlan) and guess and p.sections.steps >= guess.steps]
+    return [p for p in plans if isinstance(p, GroupSchedule) and guess and p.sections.steps >= guess.steps]
 
 
 @EVERY_COST

@@ -21,17 +21,17 @@ from tpusim.ir.attrs import ints_attr, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.layer_group import GroupView, views
-from tpusim.layer_group.lifetime import buffers
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.readback import tensor_name
+from tpusim.layer_group.local_memory import buffers
+from tpusim.layer_group.planning import plan
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
+from tpusim.schedule import GroupSchedule, tensor_name
 
 RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])
 
 
-def grouped(seed: int, chip: str) -> tuple[Model, list[GroupPlan], list[GroupView]]:
+def grouped(seed: int, chip: str) -> tuple[Model, list[GroupSchedule], list[GroupView]]:
     """A randomly grouped network, its plans, and the groups as read from its printed text.
 
     The plans are remade on the module without groups, because writing a group moves its values.
@@ -39,11 +39,11 @@ def grouped(seed: int, chip: str) -> tuple[Model, list[GroupPlan], list[GroupVie
     flat = cached_lowered(seed, chip)[0]
     model, written = randomly_grouped(flat, np.random.default_rng(seed))
     by_name = {op_name(op): op for op in flat.ops if isinstance(op, TpuOp)}
-    plans: list[GroupPlan] = []
+    plans: list[GroupSchedule] = []
     for one in written:
         ops = [by_name[op_name(op)] for op in one.graph.ops]
         found = plan(ops, chips.load(chip), one.sections, one.graph.kind)
-        assert isinstance(found, GroupPlan)
+        assert isinstance(found, GroupSchedule)
         plans.append(found)
     again = Model(parse_module(print_module(model.module), context()), model.weights)
     return model, plans, [v for v in views(again) if isinstance(v, GroupView)]

@@ -40,14 +40,11 @@ from tpusim.ir.types import UniformType, f32, shape_of, tensor
 from tpusim.isa.commands import Move
 from tpusim.isa.layout import align
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.graph import Subgraph, base_groups, subgraph
-from tpusim.layer_group.lifetime import Buffer, buffers
-from tpusim.layer_group.lmem import Allocation, allocate
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import Sections, even_windows, extents, max_sections
-from tpusim.layer_group.slicing import SliceError, slice_group, whole_slices
-from tpusim.layer_group.timestep import Row, Transferred, fold, nearest_rows, schedule
+from tpusim.layer_group.candidates import base_groups
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.local_memory import allocate, buffers
+from tpusim.layer_group.planning import fold, nearest_rows, plan, schedule
+from tpusim.layer_group.slicing import SliceError, even_windows, extents, max_sections, slice_group, whole_slices
 from tpusim.ops import context
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import Axis, GroupType, TpuOp, Window
@@ -56,6 +53,7 @@ from tpusim.ops.families import UnaryTpu
 from tpusim.ops.logical import AXES
 from tpusim.ops.pool import TpuPool2D
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuLoad, TpuStore, group_info, make_none
+from tpusim.schedule import Allocation, Buffer, GroupSchedule, Row, Sections, Subgraph, Transferred, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions
 
 X = chips.load("bm1684x")
@@ -341,7 +339,7 @@ def test_max_sections() -> None:
 
 
 def items(row: Row) -> tuple[list[TpuOp], set[tuple[SSAValue, str, int]]]:
-    return row.layers, {(t.value, t.kind, t.stage) for t in row.transfers}
+    return list(row.layers), {(t.value, t.kind, t.stage) for t in row.transfers}
 
 
 def test_worked_example_of_two_convolutions() -> None:
@@ -474,7 +472,7 @@ def test_the_replay_notices_a_wrong_fold() -> None:
     user = outside(op.output)
     graph = subgraph([op])
     first, middle, last = nearest_rows(graph)
-    middle.transfers.extend(first.transfers)
+    middle = middle.plus(*first.transfers)
     with pytest.raises(AssertionError):
         replay(graph, [middle, last], 3)
     rows = schedule(graph)
@@ -632,10 +630,10 @@ def test_sections_are_found_for_a_small_local_memory(lmem: int, chip: str) -> No
     small = msgspec.structs.replace(chips.load(chip), lmem_bytes=lmem)
     work = model.clone()
     ops = [op for run_, why in base_groups(work, small) if why is None for op in run_]
-    plans: list[GroupPlan] = []
+    plans: list[GroupSchedule] = []
     while ops:
         tries = (plan(ops[:size], small) for size in range(len(ops), 0, -1))
-        plans.append(next(p for p in tries if isinstance(p, GroupPlan)))
+        plans.append(next(p for p in tries if isinstance(p, GroupSchedule)))
         assert plans[-1].allocation.peak_bytes <= lmem
         ops = ops[len(plans[-1].graph.ops) :]
     for found in reversed(plans):
@@ -691,7 +689,7 @@ def test_a_group_may_not_repeat_more_than_half_of_its_rows() -> None:
     why = plan(ops, small)
     assert isinstance(why, str) and "repeat more than half of a tensor's rows" in why
     forced = plan(ops, small, Sections(1, h=8))
-    assert isinstance(forced, GroupPlan) and forced.slices[forced.graph.inputs[0]].h[1] == (0, 10)
+    assert isinstance(forced, GroupSchedule) and forced.slices[forced.graph.inputs[0]].h[1] == (0, 10)
     assert user.arguments
 
 
@@ -744,7 +742,7 @@ def test_attributes_of_a_group(chip: str) -> None:
         check_flow(group, found)
 
 
-def check_flow(group: TpuGroup, found: GroupPlan) -> None:
+def check_flow(group: TpuGroup, found: GroupSchedule) -> None:
     """Layer_group.md 14: -1, ids of row 0, -2 ...; layers first; ids by stage, then row, transfers before layers."""
     assert group.flow is not None
     inside = [op for op in group.body.block.ops if isinstance(op, TpuOp | TpuLoad | TpuStore)]
@@ -872,7 +870,7 @@ def test_every_strategy_gives_the_same_bits(key: tuple[int, int, int], chip: str
     assert all(results[0][n].tobytes() == results[1][n].tobytes() for n in names)
 
 
-def plan_buffers(found: GroupPlan, chip: str) -> list[Buffer]:
+def plan_buffers(found: GroupSchedule, chip: str) -> list[Buffer]:
     return buffers(found.graph, found.rows, found.slices, chips.load(chip), steps=found.sections.steps)
 
 
@@ -885,7 +883,7 @@ def test_real_groups_place_live_buffers_apart(chip: str) -> None:
         check_placement(found.allocation, placed, len(found.rows), chips.load(chip))
 
 
-def fresh_plans(chip: str) -> Iterator[GroupPlan]:
+def fresh_plans(chip: str) -> Iterator[GroupSchedule]:
     """Plans of every network for a few sections, not written."""
     spec = chips.load(chip)
     for key in NETWORKS:
@@ -894,7 +892,7 @@ def fresh_plans(chip: str) -> Iterator[GroupPlan]:
             for start in range(0, len(ops) if why is None else 0, 2):
                 for size, sections in product((1, 3, len(ops)), (Sections(1, h=1), Sections(1, h=2), Sections(1, h=3))):
                     found = plan(ops[start : start + size], spec, sections)
-                    if isinstance(found, GroupPlan):
+                    if isinstance(found, GroupSchedule):
                         yield found
 
 

@@ -25,6 +25,7 @@ STAGES = ("frontend", "canonicalize", "calibration", "lowering", "layer_group", 
 STAGE_UNITS = {f"tpusim.{name}" for name in STAGES}
 BELOW_PIPELINE = {
     *OPS,
+    "tpusim.schedule",
     *STAGE_UNITS,
     "tpusim.inference",
     "tpusim.simulator",
@@ -43,7 +44,10 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.chips": {*IR, *CHIP},
     "tpusim.ops": {*IR, *CHIP},
     "tpusim.inference": OPS,
+    "tpusim.schedule": OPS,
     **{unit: OPS for unit in STAGE_UNITS},
+    "tpusim.layer_group": {*OPS, "tpusim.schedule"},
+    "tpusim.codegen": {*OPS, "tpusim.schedule"},
     "tpusim.calibration": {*OPS, "tpusim.inference"},
     "tpusim.simulator": CHIP,
     "tpusim.verify": set(),
@@ -59,6 +63,9 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
 
+GROUP_ROOMS = ("candidates", "slicing", "local_memory", "planning", "cost", "refinement", "files", "search")
+"""The folders of layer_group, each above those before it."""
+
 THIRD_PARTY: dict[str, set[str]] = {
     "tpusim_kernels": {"jax", "numpy", "ml_dtypes"},
     "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
@@ -71,7 +78,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
 
-NAMELESS = {*STAGES, "inference", "fidelity"}
+NAMELESS = {*STAGES, "schedule", "inference", "fidelity"}
 """Folders that know no op."""
 
 FROM_OPS: dict[str, set[str] | None] = {
@@ -251,6 +258,26 @@ def test_every_unit_has_a_place(project: dict[str, str]):
 
 def test_no_cycle_between_folders(project: dict[str, str]):
     assert folder_cycle(project) == []
+
+
+def test_one_way_into_a_room(project: dict[str, str]):
+    """The folders of layer_group and the schedule are read through their `__init__`."""
+    rooms = {f"tpusim.layer_group.{room}" for room in GROUP_ROOMS} | {"tpusim.schedule"}
+    found = [
+        str(one)
+        for one in all_imports(project)
+        for room in rooms
+        if one.module.startswith(f"{room}.") and not f"{one.source}.".startswith(f"{room}.")
+    ]
+    assert found == []
+
+
+def test_rooms_in_the_order_of_thought(project: dict[str, str]):
+    """A folder of layer_group imports only those before it."""
+    for one in all_imports(project):
+        here, there = (name.split(".")[2:3] for name in (one.source, one.module))
+        if unit_of(one.source) == unit_of(one.module) == "tpusim.layer_group" and here and there:
+            assert GROUP_ROOMS.index(there[0]) <= GROUP_ROOMS.index(here[0]), one
 
 
 def test_third_party_imports(project: dict[str, str]):

@@ -42,13 +42,14 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.search import STRATEGIES
-from tpusim.layer_group.sections import Sections, even_windows
+from tpusim.layer_group.slicing import even_windows
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import ONNX_OPS, Top, Tpu, context
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup
+from tpusim.schedule import Sections
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Tolerance, compare
 

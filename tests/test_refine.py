@@ -25,26 +25,22 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import ints_attr, text, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.text import parse_module, print_module
-from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
-from tpusim.layer_group.combine import combined, exchanged, merged
+from tpusim.layer_group import GroupView, LayerGroupConfig, Refinements, group_layers, views
+from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.graph import Memo, base_groups, subgraph
-from tpusim.layer_group.lifetime import buffers
-from tpusim.layer_group.lmem import Allocation, allocate
-from tpusim.layer_group.moves import moved_rows, reach
-from tpusim.layer_group.overlap import overlapped
-from tpusim.layer_group.plan import Decided, GroupPlan, Overlap, plan
-from tpusim.layer_group.refine import Refinements, Refiner
-from tpusim.layer_group.reuse import partners
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import Sections
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.local_memory import allocate, buffers, partners
+from tpusim.layer_group.planning import Decided, plan, schedule
+from tpusim.layer_group.refinement import Refiner, problem
+from tpusim.layer_group.refinement.combine import combined, exchanged, merged
+from tpusim.layer_group.refinement.moves import moved_rows, reach
+from tpusim.layer_group.refinement.overlap import overlapped
 from tpusim.layer_group.slicing import whole_slices
-from tpusim.layer_group.timestep import Row, Transferred, schedule
-from tpusim.layer_group.validity import problem
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Sections, Transferred, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions, timeline
 
 FAMILIES = ("bm1684x", "bm1688", "bm1684", "cv183x")
@@ -69,14 +65,14 @@ def any_cost(seed: int) -> Callable[[object], float]:
 # -------------------------------------------------------------------------------------------------------- 8.4: moves
 
 
-def chain(count: int) -> tuple[GroupPlan, object]:
+def chain(count: int) -> tuple[GroupSchedule, object]:
     """A plan of `count` convolutions in a row, one step."""
     ops: list[TpuOp] = [conv(value())]
     while len(ops) < count:
         ops.append(conv(ops[-1].results[0]))
     user = outside(ops[-1].results[0])
     found = plan(ops, X, Sections())
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     return found, user
 
 
@@ -87,7 +83,7 @@ def loads(rows: Sequence[Row]) -> list[list[int]]:
     return [sorted(number[t.value] for t in row.transfers if t.stage == 1 and t.value in number) for row in rows]
 
 
-def costs(found: GroupPlan, tiu: Sequence[float], dma: Sequence[float]) -> Callable[[object], float]:
+def costs(found: GroupSchedule, tiu: Sequence[float], dma: Sequence[float]) -> Callable[[object], float]:
     ops = found.graph.ops
     table: dict[object, float] = dict(zip(ops, tiu, strict=True))
     filters = {op.operands[1]: ns for op, ns in zip(ops, dma, strict=True)}
@@ -116,14 +112,14 @@ def test_rows_hand_over_the_lighter_transfer() -> None:
     assert user and other
 
 
-def add_of_two_sizes() -> tuple[GroupPlan, object]:
+def add_of_two_sizes() -> tuple[GroupSchedule, object]:
     """Four convolutions, the last with a wider kernel, so that its filter is the heaviest."""
     ops: list[TpuOp] = [conv(value())]
     for k in (3, 3, 5):
         ops.append(conv(ops[-1].results[0], k))
     user = outside(ops[-1].results[0])
     found = plan(ops, X, Sections())
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     return found, user
 
 
@@ -157,7 +153,7 @@ def test_random_moves_read_nothing_stale_and_store_once() -> None:
         rows = schedule(dag.graph)
         placed = allocate(buffers(dag.graph, rows, slices, X, steps=1), rows, X)
         assert placed is not None
-        found = GroupPlan(dag.graph, Sections(h=steps), slices if steps == 1 else cut(slices, steps), rows, placed)
+        found = GroupSchedule(dag.graph, Sections(h=steps), slices if steps == 1 else cut(slices, steps), rows, placed)
         new, made = moved_rows(found, any_cost(number), X)
         moved += made
         assert replay(dag.graph, new, steps) == dict.fromkeys(product(dag.graph.outputs, range(steps)), 1)
@@ -181,7 +177,7 @@ def test_moved_groups_give_the_same_bits(key: tuple[int, int, int], chip: str) -
         nonlocal made
         found: list[Decided] = []
         for seed, item in enumerate(decided):
-            if isinstance(item, GroupPlan):
+            if isinstance(item, GroupSchedule):
                 rows, count = moved_rows(item, any_cost(seed), refiner.chip)
                 new = refiner.replaced(item, rows)
                 assert new is not None
@@ -232,13 +228,12 @@ def test_the_replay_on_bytes_notices_what_is_wrong() -> None:
     first, second, _ = found.graph.ops
     assert problem(found) is None
 
-    def rows(*changes: tuple[int, int, Transferred]) -> GroupPlan:
+    def rows(*changes: tuple[int, int, Transferred]) -> GroupSchedule:
         """Transfers moved from a row to another, whatever that breaks."""
-        new = [Row(list(row.layers), list(row.transfers)) for row in found.rows]
+        new = list(found.rows)
         for at, to, transfer in changes:
-            new[at].transfers.remove(transfer)
-            new[to].transfers.append(transfer)
-        return replace(found, rows=new)
+            new[at], new[to] = new[at].without(transfer), new[to].plus(transfer)
+        return replace(found, rows=tuple(new))
 
     weights = {t.value: (i, t) for i, row in enumerate(found.rows) for t in row.transfers}
     at, load = weights[second.operands[1]]
@@ -247,7 +242,7 @@ def test_the_replay_on_bytes_notices_what_is_wrong() -> None:
     late = problem(rows((at, 2, load)))
     assert late is not None and "of step 0, which is gone" in late
 
-    def address(**moved: int) -> GroupPlan:
+    def address(**moved: int) -> GroupSchedule:
         """Owners moved to other addresses."""
         where = dict(found.allocation.address)
         for name, at in moved.items():
@@ -258,7 +253,7 @@ def test_the_replay_on_bytes_notices_what_is_wrong() -> None:
     assert same is not None and "writes bytes that it still reads" in same
     over = problem(address(filter=4096, first=4096))
     assert over is not None and ("touch the same bytes" in over or "gone" in over)
-    stored = [Row(list(row.layers), [t for t in row.transfers if t.kind == "load"]) for row in found.rows]
+    stored = tuple(row.without(*(t for t in row.transfers if t.kind == "store")) for row in found.rows)
     missing = problem(replace(found, rows=stored))
     assert missing is not None and "is stored 0 times at step 0" in missing
     assert user
@@ -296,7 +291,7 @@ def test_the_switches_are_those_of_the_commands(tmp_path: Path) -> None:
 
 def in_place(item: Decided, chip: str) -> tuple[Decided, int]:
     """A group in which every result takes an operand's bytes where the replay allows it; how many do."""
-    if not isinstance(item, GroupPlan):
+    if not isinstance(item, GroupSchedule):
         return item, 0
     spec, steps = chips.load(chip), item.sections.steps
     found = buffers(item.graph, item.rows, item.slices, spec, steps=steps)
@@ -368,10 +363,10 @@ def test_every_op_that_may_works_in_place(chip: str, mode: str) -> None:
         decided: list[Decided] = []
         for ops, why in list(base_groups(work, spec)):
             found = plan(ops, spec, Sections(h=2)) if why is None else why
-            decided.append(found if isinstance(found, GroupPlan) else (ops[0], found))
+            decided.append(found if isinstance(found, GroupSchedule) else (ops[0], found))
         for item in reversed(decided):
             new = in_place(item, chip)[0] if together else item
-            if isinstance(new, GroupPlan):
+            if isinstance(new, GroupSchedule):
                 taken |= {op.name for op in new.graph.ops if op.results[0] in new.allocation.reused}
                 write_group(new)
             else:
@@ -397,7 +392,7 @@ def test_a_group_that_fits_only_in_place() -> None:
     apart = plan(ops, msgspec.structs.replace(small, lmem_bytes=2 * tensor), Sections(), memo=both)
     assert isinstance(apart, str) and f"needs {3 * tensor:,} bytes per lane" in apart
     found = plan(ops, small, Sections(), memo=both)
-    assert isinstance(found, GroupPlan) and found.allocation.peak_bytes <= small.lmem_bytes
+    assert isinstance(found, GroupSchedule) and found.allocation.peak_bytes <= small.lmem_bytes
     assert problem(found) is None and both.reused == bool(found.allocation.reused)
     assert user.arguments
 
@@ -449,7 +444,7 @@ def test_bytes_that_are_shared_without_leave_are_shown() -> None:
     model = reordered(net.top(), "bm1684x")
     (ops, _), = base_groups(model, X)  # fmt: skip
     found = plan(ops, X, Sections())
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     first, second = (op for op in ops if op.name == "tpu.Add")
     where = dict(found.allocation.address)
     assert [value_name(v) for op in (first, second) for v in op.operands][::2] == [x.name, y.name]
@@ -465,13 +460,13 @@ def test_bytes_that_are_shared_without_leave_are_shown() -> None:
             assert f"  in place: {area.name} takes the bytes of {y.name}" in list(group_lines(shown, 1, whole=False))
 
 
-def views_of(found: GroupPlan, model: Model) -> GroupView:
+def views_of(found: GroupSchedule, model: Model) -> GroupView:
     """What a plan of the whole module looks like once it is written; the module stays as it is."""
     by_op = {op: i for i, op in enumerate(found.graph.ops)}
     work = model.clone()
     ((ops, _),) = base_groups(work, X)
     same = plan(ops, X, found.sections, found.graph.kind)
-    assert isinstance(same, GroupPlan)
+    assert isinstance(same, GroupSchedule)
 
     def there(owner: SSAValue | TpuOp) -> SSAValue | TpuOp:
         if not isinstance(owner, SSAValue):
@@ -492,17 +487,17 @@ def views_of(found: GroupPlan, model: Model) -> GroupView:
 class Generous(CostModel):
     """Every row has time for everything, and overlap is all that counts: what is legal is done."""
 
-    def row_ns(self, plan: GroupPlan, iteration: int) -> list[tuple[float, float]]:
+    def row_ns(self, plan: GroupSchedule, iteration: int) -> list[tuple[float, float]]:
         del iteration
         return [(1e9, 0.0)] * len(plan.rows)
 
-    def group_ns(self, plan: GroupPlan) -> float:
+    def group_ns(self, plan: GroupSchedule) -> float:
         return -float(len(plan.overlap.other_up) + len(plan.overlap.other_down))
 
 
 def lists_of(decided: Sequence[Decided]) -> list[int]:
     """How many transfers are in each of the four lists."""
-    plans = [item.overlap for item in decided if isinstance(item, GroupPlan)]
+    plans = [item.overlap for item in decided if isinstance(item, GroupSchedule)]
     return [sum(len(getattr(o, name)) for o in plans) for name in ("self_up", "other_down", "self_down", "other_up")]
 
 
@@ -557,7 +552,7 @@ def two_groups() -> tuple[list[Decided], object]:
         ops.append(conv(ops[-1].results[0]))
     kept = outside(ops[1].results[0], ops[3].results[0])
     plans = [plan(ops[:2], X, Sections(h=2)), plan(ops[2:], X, Sections(h=2))]
-    assert all(isinstance(p, GroupPlan) for p in plans)
+    assert all(isinstance(p, GroupSchedule) for p in plans)
     return plans, kept  # type: ignore[return-value]
 
 
@@ -565,7 +560,7 @@ def test_worked_example_of_two_groups() -> None:
     """Group 1 reads what group 0 stores, so only its first filter comes early; that store cannot come late."""
     decided, kept = two_groups()
     first, second = overlapped(decided, Generous(X))
-    assert isinstance(first, GroupPlan) and isinstance(second, GroupPlan)
+    assert isinstance(first, GroupSchedule) and isinstance(second, GroupSchedule)
     filter_ = second.graph.ops[0].operands[1]
     assert [t.value for t in second.overlap.self_up] == [filter_] and second.overlap.other_up == ()
     assert [(g.transfer.value, g.home) for g in first.overlap.other_down] == [(filter_, decided[1])]
@@ -577,7 +572,7 @@ def test_the_replay_notices_wrong_overlap() -> None:
     """A row too early, a tensor that is not stored yet, a list without its counterpart."""
     decided, kept = two_groups()
     first, second = overlapped(decided, Generous(X))
-    assert isinstance(first, GroupPlan) and isinstance(second, GroupPlan)
+    assert isinstance(first, GroupSchedule) and isinstance(second, GroupSchedule)
     assert problem(first, second) is None
     alone = problem(replace(first, overlap=Overlap()), second)
     assert alone is not None and "which is gone" in alone
@@ -644,7 +639,7 @@ def test_a_load_and_a_store_change_places() -> None:
 class Fewest(CostModel):
     """Fewer rows are cheaper, whatever they hold: what can be merged is."""
 
-    def group_ns(self, plan: GroupPlan) -> float:
+    def group_ns(self, plan: GroupSchedule) -> float:
         return float(len(plan.rows))
 
 
@@ -658,7 +653,7 @@ def test_combined_groups_give_the_same_bits(chip: str) -> None:
         nonlocal gone
         found: list[Decided] = []
         for seed, item in enumerate(decided):
-            if isinstance(item, GroupPlan):
+            if isinstance(item, GroupSchedule):
                 new = combined(item, Fewest(spec), refiner.replaced, any_cost(seed))
                 gone += len(item.rows) - len(new.rows)
                 rows, _ = moved_rows(new, any_cost(seed), spec)
@@ -696,7 +691,7 @@ def test_moved_and_combined_groups_run_on_cores(cores: int) -> None:
     def change(decided: list[Decided]) -> list[Decided]:
         found: list[Decided] = []
         for seed, item in enumerate(decided):
-            if isinstance(item, GroupPlan):
+            if isinstance(item, GroupSchedule):
                 new = combined(item, Fewest(spec), refiner.replaced, any_cost(seed))
                 item = refiner.replaced(new, moved_rows(new, any_cost(seed), spec)[0]) or new
             found.append(item)

@@ -46,27 +46,27 @@ from tpusim.inference import run
 from tpusim.ir.attrs import flag, int_attr, ints_attr
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.types import f16, f32, shape_of, tensor
-from tpusim.layer_group.graph import base_groups, group_types, subgraph
-from tpusim.layer_group.plan import GroupPlan, first_guess, plan
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import (
+from tpusim.layer_group.candidates import base_groups, group_types
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import first_guess, plan
+from tpusim.layer_group.slicing import (
     Geometry,
-    Sections,
-    _over_d_and_h,
-    _over_h_and_w,
+    SliceError,
     extents,
     lane_windows,
     max_sections,
     possible_sections,
     shared,
+    slice_group,
 )
-from tpusim.layer_group.slicing import SliceError, ValueSlices, slice_group
+from tpusim.layer_group.slicing.sharing import _over_d_and_h, _over_h_and_w
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.families import conv_extent, padded_window
 from tpusim.ops.logical import AXES, fills_lanes, logical_axes
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import make_none
+from tpusim.schedule import GroupSchedule, Sections, ValueSlices, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions
 
 MID = chips.load("bm1688")
@@ -387,7 +387,7 @@ def test_a_result_that_nothing_uses_is_an_output() -> None:
         ((ops, _),) = base_groups(work, X)
         unused = [op.results[0] for op in ops if op.results[0].first_use is None]
         found = plan(ops, X, sections)
-        assert isinstance(found, GroupPlan) and len(unused) == 1 and unused[0] in found.graph.outputs
+        assert isinstance(found, GroupSchedule) and len(unused) == 1 and unused[0] in found.graph.outputs
         write_group(found)
         work.set(state="TPU_DIVIDED")
         assert_equal_to_flat(work, feeds, flat)
@@ -408,7 +408,7 @@ def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip
         limit = possible_sections(subgraph(ops, kind), spec)
         assert limit.c == -(-logical_axes(shape, kind, spec)[1] // spec.lanes)
         found = plan(ops, spec, Sections(limit.n, limit.c), kind)
-        assert isinstance(found, GroupPlan)
+        assert isinstance(found, GroupSchedule)
         write_group(found)
         work.set(state="TPU_DIVIDED")
         assert_equal_to_flat(work, feeds, flat)
@@ -444,7 +444,7 @@ def test_depth_is_cut_in_3d_groups(chip: str) -> None:
     assert tried == (5 if spec.has_group_types else 1)
 
 
-def plans_of(chip: str) -> Iterator[GroupPlan]:
+def plans_of(chip: str) -> Iterator[GroupSchedule]:
     """Random plans of every network, not written: the values are those of the modules."""
     rng, spec = np.random.default_rng(4), chips.load(chip)
     models = [cached_lowered(key[0], chip, *key[1:])[0] for key in NETWORKS[:3]]
@@ -459,7 +459,7 @@ def plans_of(chip: str) -> Iterator[GroupPlan]:
                         limit = possible_sections(subgraph(part, kind), spec)
                         counts = {axis: int(rng.integers(1, min(limit.count(axis), 3) + 1)) for axis in AXES}
                         found = plan(part, spec, Sections(**counts), kind)
-                        if isinstance(found, GroupPlan):
+                        if isinstance(found, GroupSchedule):
                             yield found
 
 

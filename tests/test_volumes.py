@@ -27,12 +27,13 @@ from tpusim.ir.types import shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.layer_group import LayerGroupConfig, group_layers
-from tpusim.layer_group.graph import base_groups, group_types, subgraph
-from tpusim.layer_group.plan import GroupPlan, plan
-from tpusim.layer_group.rewrite import write_group
-from tpusim.layer_group.sections import Sections, possible_sections
+from tpusim.layer_group.candidates import base_groups, group_types
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import plan
+from tpusim.layer_group.slicing import possible_sections
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import GroupType, TensorSlice, TpuOp
+from tpusim.schedule import GroupSchedule, Sections, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions
 
 Array = np.ndarray
@@ -136,17 +137,17 @@ def test_floats_are_within_the_bound_of_the_flat_kernels(chip: str, mode: str) -
         assert report.compared >= 6
 
 
-def _split(ops: list[TpuOp], spec: chips.ChipSpec, sections: Sections) -> list[GroupPlan]:
+def _split(ops: list[TpuOp], spec: chips.ChipSpec, sections: Sections) -> list[GroupSchedule]:
     """The ops as one group at these sections if that can be, else each alone with as many as it allows."""
     whole = plan(ops, spec, sections)
-    if isinstance(whole, GroupPlan):
+    if isinstance(whole, GroupSchedule):
         return [whole]
-    found: list[GroupPlan] = []
+    found: list[GroupSchedule] = []
     for op in ops:
         limit = possible_sections(subgraph([op], group_types([op], spec)[0]), spec)
         counts = {a: min(sections.count(a), limit.count(a)) for a in "ncdhw"}  # type: ignore[arg-type]
         one = plan([op], spec, Sections(**counts))
-        found += [one] if isinstance(one, GroupPlan) else []
+        found += [one] if isinstance(one, GroupSchedule) else []
     return found
 
 
@@ -195,7 +196,7 @@ def test_outputs_that_see_only_padding_are_the_bias() -> None:
     ((ops, _),) = base_groups(work, X)
     assert "empty window along d" in str(plan(ops, X, Sections(d=7)))
     found = plan(ops, X, Sections(h=3))
-    assert isinstance(found, GroupPlan)
+    assert isinstance(found, GroupSchedule)
     write_group(found)
     work.set(state="TPU_DIVIDED")
     machine = Simulator(program_of(work)).run(feeds).tensors["y"]

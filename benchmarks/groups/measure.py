@@ -21,9 +21,9 @@ from tpusim.frontend import import_onnx, zoo
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
-from tpusim.layer_group.dynamic import Run, clusters
-from tpusim.layer_group.graph import base_groups
+from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.search import STRATEGIES
+from tpusim.layer_group.search.dynamic import Run, clusters
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from tpusim.errors import ConfigError
-from tpusim.layer_group.readback import Area, GlobalView, GroupView, Item
+from tpusim.layer_group.files import Area, GlobalView, GroupView, Item
 
 WIDTH = 120
 SMALL = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpusim.cli.grouping import cut
 from tpusim.errors import ConfigError
-from tpusim.layer_group.readback import Area, GlobalView, GroupView, Item
+from tpusim.layer_group.files import Area, GlobalView, GroupView, Item
 from tpusim.verify.npz import write_atomically
 
 TRACKS = ("TIU", "load", "store")

@@ -1,8 +1,9 @@
 """Code generation: an addressed tpu module -> a program of TIU and GDMA commands (spec/codegen.md, layer_group.md 15).
 
 Input: state TPU_ADDRESSED, read from the module alone (it may come from a text file). Output: `isa.stream.Program`.
-Groups are replayed by their `flow` attribute (`group`), global layers become global kernels (`layer`); `emitter` gives
-ids and dependencies: inside a row both engines wait for the row's start only, elsewhere the order is serial (DC-08).
+Groups run as their schedule says (`group`, over the loop of `tpusim.schedule`), global layers become global kernels
+(`layer`); `emitter` gives ids and dependencies: inside a row both engines wait for the row's start only, elsewhere the
+order is serial (DC-08).
 What commands an op needs is the op's `emit`; this stage supplies views and order and names no op.
 """
 

@@ -6,11 +6,11 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import value_name
-from tpusim.ir.types import result_of
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.ops.base import TpuOp
-from tpusim.ops.structure import TpuGroup, TpuStore, TpuYield
+from tpusim.ops.structure import TpuGroup
+from tpusim.schedule import tensor_name
 
 
 def namer(areas: Iterable[tuple[str, View]], own: str, chip: ChipSpec) -> Callable[[View], str]:
@@ -33,11 +33,7 @@ def source_name(value: SSAValue) -> str:
     """The name under which the bytes of a value were stored, in-place ops and groups looked through."""
     owner = value.owner
     if isinstance(owner, TpuGroup):
-        last = owner.body.block.last_op
-        assert isinstance(last, TpuYield)
-        store = last.operands[list(owner.results).index(result_of(value))].owner
-        assert isinstance(store, TpuStore)
-        return value_name(store.input)
+        return tensor_name(value)
     if isinstance(owner, TpuOp) and owner.in_place():
         return source_name(owner.operands[0])
     return value_name(value)

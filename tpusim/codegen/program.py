@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from tpusim import chips
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.codegen.emitter import Emitter
-from tpusim.codegen.group import emit_group, lmem_peak, op_names
+from tpusim.codegen.group import emit_group
 from tpusim.codegen.holds import source_name
 from tpusim.codegen.layer import emit_layer
 from tpusim.errors import ImportModelError
@@ -23,6 +23,7 @@ from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, Tenso
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.ops.views import gmem_view
+from tpusim.schedule import from_attrs
 from tpusim.version import __version__
 
 
@@ -52,8 +53,10 @@ def generate(model: Model, cores: int = 0) -> Program:
 
 def _emit(op: Operation, emitter: Emitter, index: int) -> GroupEntry | None:
     if isinstance(op, TpuGroup):
-        emit_group(op, emitter)
-        return GroupEntry(index, op_names(op), op.sections(), lmem_peak(op))
+        group = from_attrs(op)
+        emit_group(group, emitter)
+        names = tuple(map(op_name, group.graph.ops))
+        return GroupEntry(index, names, op.sections(), group.allocation.peak_bytes)
     if isinstance(op, TpuOp):
         attribute = op.attributes.get("global_reason")
         reason = attribute.data if isinstance(attribute, StringAttr) else ""

@@ -3,24 +3,20 @@
 Input: state TPU_REORDERED. Output: state TPU_DIVIDED; every group carries its sections, schedule (`flow`) and, per op,
 `#tpu.lg` with local-memory addresses and slices; an op that stays outside carries `global_reason`.
 
-In processing order: `graph` finds candidates, `slicing` cuts outputs and propagates backward, `timestep` builds the
-folded three-stage pipeline, `lifetime` sizes and dates the buffers, `lmem` places them (`reuse`: results in place of
-operands), `plan` finds the sections of one group (`spread`: such that several cores can share the steps), `cost` says
-how long it takes, `search` chooses the groups (`greedy`: opt 1, from the tail; `dynamic`: opt 2, dynamic programming on
-the cost; `shapes`: better sections), `refine` makes the chosen ones quicker (`moves` between rows, `combine` of rows,
-`overlap` of neighbours) as far as the replay of `validity` allows, `rewrite` writes the result into the module. `force`
-takes pinned groups from a file, `capacity` explains what does not fit, `readback` reads a grouped module for people,
-`bounds` says what no choice of groups can undercut.
+In the order of thought, each folder read through its `__init__` and by those after it: `candidates` (runs of ops that
+may be groups, and of which types), `slicing` (how often a group may be cut, and what its cut outputs need),
+`local_memory` (areas and where they lie), `planning` (the `tpusim.schedule.GroupSchedule` of one group, or why there is
+none), `cost` (how long it takes), `refinement` (what makes chosen groups quicker, and the replay that proves them
+right), `files` (groups into the module, for people, and as a file that pins them), `search` (which runs become groups).
 
 Invariants: what an op needs is asked from the op; the stage names no op. A group is only written when its slices
 propagate, its buffers fit, and coefficients stay resident while slices stream. The stage emits no command and knows
 no global-memory address.
 """
 
-from tpusim.layer_group.bounds import LowerBounds, lower_bounds
-from tpusim.layer_group.force import ForcedGroup, groups_text, read_groups
-from tpusim.layer_group.readback import GlobalView, GroupView, views
-from tpusim.layer_group.refine import Refinements
+from tpusim.layer_group.cost import LowerBounds, lower_bounds
+from tpusim.layer_group.files import ForcedGroup, GlobalView, GroupView, groups_text, read_groups, views
+from tpusim.layer_group.refinement import Refinements
 from tpusim.layer_group.search import LayerGroupConfig, group_layers
 
 __all__ = [

@@ -1,9 +1,7 @@
 """Logical axes: how the layer-group compiler sees a tensor as (n, c, d, h, w), by group type (layer_group.md 3)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import product
 from math import prod
 from typing import Literal, TypeAlias
 
@@ -14,8 +12,6 @@ Window: TypeAlias = tuple[int, int]
 """(index of the first element, number of elements) along one axis."""
 Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
 AXES: tuple[Axis, ...] = ("n", "c", "d", "h", "w")
-LOOP_ORDER: tuple[Axis, ...] = ("n", "d", "h", "w", "c")
-"""The axes of the loop over sections, the slowest first (layer_group.md 15)."""
 PIPELINE_STAGES = 3
 """Load, compute, store: iteration k of a group's loop works on step k - s in stage s (layer_group.md 8)."""
 WHOLE: Window = (0, 1 << 30)
@@ -44,12 +40,6 @@ IMAGES = (GroupType.NORMAL, GroupType.GROUP_3D)
 """Types that know every op with a local form."""
 WITH_SMALL_C, WITH_MM = (*IMAGES, GroupType.SMALL_C), (*IMAGES, GroupType.MM)
 EVERY_TYPE = (*WITH_SMALL_C, GroupType.MM)
-
-
-def loop_steps(sections: Mapping[str, int]) -> list[dict[str, int]]:
-    """Index of the section along each axis, for every step of a group's loop in order."""
-    counts = (range(sections[axis]) for axis in LOOP_ORDER)
-    return [dict(zip(LOOP_ORDER, at, strict=True)) for at in product(*counts)]
 
 
 def logical_shape(shape: Shape) -> tuple[int, int, int, int]:

@@ -19,7 +19,7 @@ from xdsl.irdl import (
 from xdsl.traits import IsTerminator, Pure
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, set_op_name
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_op_name
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor
 from tpusim.ir.weights import WeightStore
@@ -170,6 +170,24 @@ class TpuGroup(IRDLOperation):
         while op is not None and not isinstance(op, TpuGroup):
             op = op.prev_op if way == "up" else op.next_op
         return op
+
+    def store_of(self, result: SSAValue) -> TpuStore:
+        """The store whose tensor a result of the group is."""
+        store = self._yielded[list(self.results).index(result)].owner  # type: ignore[arg-type]
+        if not isinstance(store, TpuStore):
+            raise ImportModelError(f"tpu.Group: every value of tpu.Yield is a tpu.Store's, got that of {store}")
+        return store
+
+    def result_of(self, store: TpuStore) -> SSAValue:
+        """The result of the group that a store makes."""
+        if store.output not in self._yielded:
+            raise ImportModelError(f"tpu.Store '{op_name(store)}': tpu.Yield does not hand it on")
+        return self.results[self._yielded.index(store.output)]
+
+    @property
+    def _yielded(self) -> list[SSAValue]:
+        last = self.body.block.last_op
+        return list(last.values) if isinstance(last, TpuYield) else []
 
     def sections(self) -> dict[str, int]:
         """Section counts by axis; 1 where the attribute is absent."""

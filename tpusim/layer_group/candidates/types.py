@@ -1,0 +1,25 @@
+"""The types that a group may have (layer_group.md 3)."""
+
+from collections.abc import Sequence
+
+from tpusim.chips import ChipSpec
+from tpusim.ops.base import GroupType, TpuOp
+from tpusim.schedule import Memo
+
+
+def group_types(ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> tuple[GroupType, ...]:
+    """The types the ops may be a group of, the preferred one first (layer_group.md 3).
+
+    3D if an op asks for it; SMALL_C, MM only for two ops or more, and where the chip has them; else NORMAL.
+    """
+    order: list[GroupType] = [GroupType.NORMAL]
+    if any(op.wants_3d() for op in ops):
+        order = [GroupType.GROUP_3D, GroupType.NORMAL]
+    elif chip.has_group_types and len(ops) > 1:
+        order = [GroupType.SMALL_C, GroupType.MM, GroupType.NORMAL]
+    known = memo or Memo()
+
+    def takes(kind: GroupType, op: TpuOp) -> bool:
+        return known.get(("in", op, kind), lambda: op.why_not_in(kind, chip) is None)
+
+    return tuple(kind for kind in order if all(takes(kind, op) for op in ops))

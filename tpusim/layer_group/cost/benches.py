@@ -1,0 +1,111 @@
+"""The commands of an op or a transfer, timed before anything has an address."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name
+from tpusim.isa.commands import Command, Fill, GlobalKernel, Move
+from tpusim.isa.cycles import command_ns
+from tpusim.isa.region import View
+from tpusim.layer_group.slicing import extents
+from tpusim.ops.base import TensorSlice, TpuOp
+from tpusim.ops.emission import Placed, SliceContext, WholeContext
+from tpusim.ops.views import gmem_view, lmem_view, transfers
+from tpusim.schedule import Subgraph, Transferred
+
+
+def slice_ns(
+    op: TpuOp, graph: Subgraph, out: TensorSlice, have: Mapping[SSAValue, TensorSlice], chip: ChipSpec
+) -> float:
+    """Time of an op of a group for one slice of its result and its operands'."""
+    bench = _Bench(op, graph, out, have, chip)
+    op.emit(bench)
+    return bench.ns
+
+
+def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip: ChipSpec) -> float:
+    """Time of the DMA commands of one slice."""
+    value = transfer.value
+    constant = value in graph.constants
+    whole = gmem_view(value, 0, chip, constant=constant)
+    local = lmem_view(value, 0, part.shape, chip, constant=constant, aligned=value not in graph.compact)
+    pairs = transfers(whole, extents(value, graph, chip), part, local, chip)
+    load = transfer.kind == "load"
+    return sum(_move_ns(*((g, m) if load else (m, g)), chip) for g, m in pairs)
+
+
+def global_ns(op: TpuOp, chip: ChipSpec) -> float:
+    """Time of an op outside any group; nothing for one whose result is its operand's bytes."""
+    bench = _GlobalBench(op, chip)
+    if not op.in_place():
+        op.emit(bench)
+    return bench.ns
+
+
+def _move_ns(source: View, target: View, chip: ChipSpec) -> float:
+    return command_ns(Move(id=0, dep=0, op="", input=source, output=target), chip)
+
+
+class _Bench(SliceContext):
+    """Adds up the time of the commands of one op's slice; every address is 0."""
+
+    def __init__(
+        self, op: TpuOp, graph: Subgraph, out: TensorSlice, have: Mapping[SSAValue, TensorSlice], chip: ChipSpec
+    ) -> None:
+        super().__init__(op, chip, graph.kind, out)
+        self._graph = graph
+        self._have = have
+        self.ns = 0.0
+
+    def placed(self, index: int) -> Placed:
+        """The operand's slice."""
+        value = self.op.operands[index]
+        graph = self._graph
+        return Placed(self._have[value], 0, value in graph.constants, value not in graph.compact)
+
+    def output_address(self) -> int:
+        """Nowhere yet."""
+        return 0
+
+    def where(self) -> str:
+        """The slice."""
+        return str(self.output_slice())
+
+    def buffer(self) -> int:
+        """Nowhere yet."""
+        return 0
+
+    def emit(self, cls: type[Command], **fields: Any) -> None:
+        """Count a TIU command."""
+        self.ns += command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
+
+
+class _GlobalBench(WholeContext):
+    """Adds up the time of a global layer; every address is 0."""
+
+    def __init__(self, op: TpuOp, chip: ChipSpec) -> None:
+        super().__init__(op, chip)
+        self.ns = 0.0
+
+    def address(self, value: SSAValue) -> int:
+        """Nowhere yet."""
+        del value
+        return 0
+
+    def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
+        """Count a global kernel."""
+        kernel = GlobalKernel(
+            id=0, dep=0, op="", body=body, tiles=tiles, load_bytes=load_bytes, store_bytes=store_bytes  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.ns += command_ns(kernel, self.chip)
+
+    def move(self, source: View, target: View) -> None:
+        """Count a copy."""
+        self.ns += _move_ns(source, target, self.chip)
+
+    def fill(self, target: View, value: float) -> None:
+        """Count a fill."""
+        self.ns += command_ns(Fill(id=0, dep=0, op="", output=target, value=value), self.chip)

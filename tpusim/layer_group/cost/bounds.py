@@ -1,0 +1,63 @@
+"""What no grouping can undercut: bytes that must move at least once, and the cycles of the multiplications alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.ir import Operation, SSAValue
+
+from tpusim import chips
+from tpusim.chips import ChipSpec
+from tpusim.ir.module import Model
+from tpusim.ir.types import shape_of
+from tpusim.isa.cycles import peak_macs
+from tpusim.isa.layout import ceil_div
+from tpusim.layer_group.slicing import element_bytes_of
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
+
+
+@dataclass(frozen=True)
+class LowerBounds:
+    """Bounds of one run of a module.
+
+    compulsory_bytes: every constant, network input and network output moves once. mac_cycles: every op's
+    multiply-accumulates at the peak rate of its element type, one op after the other, shared by the module's cores.
+    """
+
+    compulsory_bytes: int
+    mac_cycles: int
+
+    def traffic_ratio(self, moved_bytes: int) -> float:
+        """Bytes moved over the compulsory ones; 0 without any."""
+        return moved_bytes / self.compulsory_bytes if self.compulsory_bytes else 0.0
+
+    def cycle_ratio(self, cycles: int) -> float:
+        """Cycles over those of the multiplications; 0 without any."""
+        return cycles / self.mac_cycles if self.mac_cycles else 0.0
+
+
+def lower_bounds(model: Model) -> LowerBounds:
+    """Of a module with chip-layout weights, before or after grouping."""
+    chip = chips.of(model)
+    ops = list(_ops(model))
+    once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and op.results[0].first_use is not None}
+    return LowerBounds(
+        sum(_bytes(v) for v in (*once, *dict.fromkeys(model.results))),
+        ceil_div(sum(_mac_cycles(op, chip) for op in ops if isinstance(op, TpuOp)), model.number("module.cores") or 1),
+    )
+
+
+def _ops(model: Model) -> Iterator[Operation]:
+    """The ops of a module and of its groups."""
+    for op in model.ops:
+        yield from op.body.block.ops if isinstance(op, TpuGroup) else (op,)
+
+
+def _bytes(value: SSAValue) -> int:
+    return prod(shape_of(value)) * element_bytes_of(value)
+
+
+def _mac_cycles(op: TpuOp, chip: ChipSpec) -> int:
+    macs = op.macs()
+    return ceil_div(macs, peak_macs(element_bytes_of(op.operands[0]), chip)) if macs else 0

@@ -1,0 +1,162 @@
+"""What a group costs on the chip's clock, before anything has an address (layer_group.md 11, DL-06).
+
+The loop of section 15 is gone through with the very commands that code generation would emit, so that cycles come from
+one place (`tpusim.isa.cycles`). An item's slices differ little in size; each size is costed once per search.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.types import is_tensor
+from tpusim.layer_group.cost.benches import global_ns, slice_ns, transfer_ns
+from tpusim.layer_group.local_memory import largest_slice
+from tpusim.layer_group.planning import Decided
+from tpusim.layer_group.slicing import whole_slices
+from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.logical import PIPELINE_STAGES
+from tpusim.schedule import GroupSchedule, Item, Step, Transferred, Turn, edge_step, subgraph, turns
+
+Times: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
+"""Nanoseconds by row and iteration."""
+GAIN_NS = 1e-3
+"""Less than this is no gain: sums of times differ by their order."""
+
+
+@dataclass
+class CostModel:
+    """Costs of groups and of global layers on a chip, in nanoseconds; remembers what a slice of an op costs.
+
+    cores: how many share the steps of a group; global layers run on one.
+    """
+
+    chip: ChipSpec
+    cores: int = 1
+    _slices: dict[object, float] = field(default_factory=dict[object, float])
+    _globals: dict[TpuOp, float] = field(default_factory=dict[TpuOp, float])
+    _tensors: dict[TpuOp, tuple[SSAValue, ...]] = field(default_factory=dict[TpuOp, tuple[SSAValue, ...]])
+
+    def group_ns(self, group: GroupSchedule) -> float:
+        """Time of a group (section 11): replay, or filling, kernel and draining, as the chip's field says.
+
+        Of several cores the first one's share counts, the largest; Decision: with the DMA rate that it has while the
+        others move data too.
+        """
+        steps = group.shares(self.cores)[0]
+        model = self if len(steps) == group.sections.steps else self._beside_others
+        return model._replayed(group, steps) if self.chip.group_cost == "replay" else model._in_stages(group, steps)
+
+    def total_ns(self, decided: Iterable[Decided]) -> float:
+        """Time of groups and global layers, one after the other."""
+        return sum(self.group_ns(d) if isinstance(d, GroupSchedule) else self.global_ns(d[0]) for d in decided)
+
+    @cached_property
+    def _beside_others(self) -> "CostModel":
+        """The costs of one core while the others work too."""
+        return CostModel(self.chip.beside_others())
+
+    def _replayed(self, group: GroupSchedule, steps: range) -> float:
+        """Every item with its own slice; a row takes as long as its slower engine, or both if they do not overlap."""
+        return sum(map(float, self._row_ns(self._engines(group, steps)).sum(axis=1)))
+
+    def _in_stages(self, group: GroupSchedule, steps: range) -> float:
+        """Filling, kernel and draining with the first slices (section 11).
+
+        Decision: where the engines do not overlap a row takes the sum of both, as on the clock (hardware.md 5.3).
+        """
+        count = len(steps) + PIPELINE_STAGES - 1
+        edges = sorted({*range(PIPELINE_STAGES), *range(len(steps), count)} & {*range(count)})
+        kernel = [PIPELINE_STAGES] if count > len(edges) else []
+        found = self._row_ns(self._engines(group, steps, [*edges, *kernel], first_slices=True))
+        times = [sum(column) for column in found.T.tolist()]
+        return sum(times[: len(edges)]) + (count - len(edges)) * (times[-1] if kernel else 0.0)
+
+    def _row_ns(self, engines: tuple[Times, Times]) -> Times:
+        tiu, dma = engines
+        return np.maximum(tiu, dma) if self.chip.engines_overlap else tiu + dma
+
+    def _engines(
+        self,
+        group: GroupSchedule,
+        steps: range,
+        iterations: Sequence[int] | None = None,
+        *,
+        first_slices: bool = False,
+    ) -> tuple[Times, Times]:
+        """How long the TIU and the DMA work in each row of some iterations (default: all)."""
+        wanted = range(len(steps) + PIPELINE_STAGES - 1) if iterations is None else iterations
+        tiu, dma = ([[0.0] * len(wanted) for _ in group.rows] for _ in range(2))
+        column = {iteration: i for i, iteration in enumerate(wanted)}
+        for turn in turns(group, steps, wanted):
+            engine = dma if isinstance(turn.item, Transferred) else tiu
+            step = steps[0] if first_slices else turn.step
+            ns = self.item_ns(turn.item, group, step) if turn.home is group else self._guest_ns(turn)
+            engine[turn.row][column[turn.iteration]] += ns
+        return np.array(tiu), np.array(dma)
+
+    def _guest_ns(self, turn: Turn) -> float:
+        assert isinstance(turn.item, Transferred)
+        return self.edge_ns(turn.item, turn.home)
+
+    def row_ns(self, group: GroupSchedule, iteration: int) -> list[tuple[float, float]]:
+        """(ops, transfers) of every row in one iteration of the loop, with what neighbours do for each other."""
+        tiu, dma = self._engines(group, range(group.sections.steps), [iteration])
+        return [*zip(tiu[:, 0].tolist(), dma[:, 0].tolist(), strict=True)]
+
+    def edge_ns(self, transfer: Transferred, home: GroupSchedule) -> float:
+        """Time of a load of a group's first step, or of a store of its last one."""
+        exact = self.chip.group_cost == "replay"  # stages take the first slice for all
+        return self.item_ns(transfer, home, edge_step(transfer, home) if exact else 0)
+
+    def item_ns(self, item: Item, group: GroupSchedule, step: int) -> float:
+        """Time of one op or transfer of a group at one step of its loop; slices of equal sizes take the same."""
+        graph, at, values = group.graph, group.sections.loop[step], self._values(item)
+        of = group.slices
+        sizes = tuple([of[v].sizes_at(at) for v in values])
+        compact = graph.compact and tuple([v in graph.compact for v in values])
+        what = (item.value, item.kind) if isinstance(item, Transferred) else item
+        key = what, graph.kind, compact, sizes
+        found = self._slices.get(key)
+        if found is None:
+            found = self._slices[key] = self._asked(item, group, at)
+        return found
+
+    def global_ns(self, op: TpuOp) -> float:
+        """Time of an op outside any group; nothing for one whose result is its operand's bytes."""
+        found = self._globals.get(op)
+        if found is None:
+            found = self._globals[op] = global_ns(op, self.chip)
+        return found
+
+    def compute_ns(self, op: TpuOp) -> float:
+        """The least that an op takes to compute uncut, over the group types it may be in; 0 for a view."""
+        if op.in_place():
+            return 0.0
+        kinds = (kind for kind in GroupType if op.why_not_in(kind, self.chip) is None)
+        return min((self._uncut(op, kind) for kind in kinds), default=0.0)
+
+    def _uncut(self, op: TpuOp, kind: GroupType) -> float:
+        graph = subgraph([op], kind)
+        whole = {v: largest_slice(s) for v, s in whole_slices(graph, self.chip).items()}
+        return slice_ns(op, graph, whole[op.results[0]], whole, self.chip)
+
+    def _values(self, item: Item) -> tuple[SSAValue, ...]:
+        """What an item's time depends on: a transfer's tensor, an op's result and operands."""
+        if isinstance(item, Transferred):
+            return (item.value,)
+        found = self._tensors.get(item)
+        if found is None:
+            found = self._tensors[item] = (item.results[0], *(v for v in item.operands if is_tensor(v)))
+        return found
+
+    def _asked(self, item: Item, group: GroupSchedule, step: Step) -> float:
+        """Time of the commands of one slice."""
+        have = {v: group.slices[v].at(step) for v in self._values(item)}
+        if isinstance(item, Transferred):
+            return transfer_ns(item, have[item.value], group.graph, self.chip)
+        return slice_ns(item, group.graph, have[item.results[0]], have, self.chip)

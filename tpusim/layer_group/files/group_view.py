@@ -1,0 +1,209 @@
+"""A group for people: the schedule that its text says, by the names of the module (layer_group.md 8, 9, 14)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal, TypeAlias
+
+from xdsl.ir import SSAValue
+
+from tpusim import chips
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.layer_group.local_memory import partners
+from tpusim.layer_group.slicing import element_bytes_of
+from tpusim.ops.base import GroupType, TpuOp
+from tpusim.ops.logical import AXES
+from tpusim.ops.structure import TpuGroup, TpuLoad
+from tpusim.schedule import (
+    GroupSchedule,
+    Guest,
+    Transferred,
+    areas,
+    from_attrs,
+    marks,
+    stage_of,
+    tensor_name,
+    tensor_of,
+)
+from tpusim.schedule import Item as Scheduled
+
+Engine: TypeAlias = Literal["TIU", "load", "store"]
+Kind: TypeAlias = Literal["input", "weight", "result", "work"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One entry of a row. tensor: what is computed or moved; bytes: of its largest slice; held: it runs once."""
+
+    engine: Engine
+    tensor: str
+    stage: int
+    bytes: int
+    held: bool
+
+
+@dataclass(frozen=True)
+class Area:
+    """One area of local memory, in bytes per lane. rows: when it is alive; marks: what happens in a row.
+
+    Marks: `L` loaded, `W` computed, `R` read, `S` stored.
+    """
+
+    name: str
+    kind: Kind
+    address: int
+    size: int
+    held: bool
+    rows: frozenset[int]
+    marks: Mapping[int, str]
+    in_place_of: str = ""
+    """The operand of its op whose bytes a result takes, as it may (layer_group.md 10.1, rule 6)."""
+
+    @property
+    def end(self) -> int:
+        """The first byte after it."""
+        return self.address + self.size
+
+    def banks(self, chip: ChipSpec) -> tuple[int, int]:
+        """(first, last) bank it touches."""
+        return self.address // chip.lmem_bank_bytes, max(self.end - 1, self.address) // chip.lmem_bank_bytes
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A transfer that a group does for its neighbour (layer_group.md 13): which row, which group, where in its memory.
+
+    A store of the group before runs in the first iteration that computes, a load of the group after in the last one.
+    """
+
+    row: int
+    item: Item
+    group: int
+    address: int
+    size: int
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """What a person sees of one group. rows: per row its items; areas by address."""
+
+    index: int
+    ops: tuple[tuple[str, str], ...]
+    """(name, IR name) of each op."""
+    kind: GroupType
+    sections: Mapping[str, int]
+    rows: tuple[tuple[Item, ...], ...]
+    areas: tuple[Area, ...]
+    chip: ChipSpec
+    cores: int = 1
+    """How many share the steps."""
+    visits: tuple[Visit, ...] = ()
+    """Transfers that it does for its neighbours."""
+    given: tuple[Item, ...] = ()
+    """Its own transfers of the first or the last step that a neighbour does."""
+
+    @property
+    def steps(self) -> int:
+        """Iterations of the loop before the pipeline drains."""
+        return prod(self.sections.values())
+
+    @property
+    def peak(self) -> int:
+        """Highest byte per lane in use."""
+        return max((a.end for a in self.areas), default=0)
+
+    @cached_property
+    def overlaps(self) -> tuple[tuple[Area, Area], ...]:
+        """Areas that are alive in one row and share bytes, but for results that may; no group of the search has any."""
+        found: list[tuple[Area, Area]] = []
+        for i, one in enumerate(self.areas):
+            for other in self.areas[i + 1 :]:
+                apart = other.address >= one.end or one.address >= other.end
+                meant = one.in_place_of == other.name or other.in_place_of == one.name
+                if not apart and not meant and not one.rows.isdisjoint(other.rows):
+                    found.append((one, other))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class GlobalView:
+    """An op outside every group."""
+
+    name: str
+    op: str
+    reason: str
+
+
+def views(model: Model) -> Iterator[GroupView | GlobalView]:
+    """Groups and global ops in program order. Raises ImportModelError for a group without its schedule."""
+    chip = chips.of(model)
+    index = 0
+    for op in model.ops:
+        if isinstance(op, TpuGroup):
+            yield view_of(from_attrs(op), index, chip, model.number("module.cores") or 1)
+            index += 1
+        elif isinstance(op, TpuOp):
+            reason = op.attributes.get("global_reason")
+            yield GlobalView(op_name(op), op.name, getattr(reason, "data", ""))
+
+
+def view_of(schedule: GroupSchedule, index: int, chip: ChipSpec, cores: int = 1) -> GroupView:
+    """One group by names; its neighbours are the groups beside `index`."""
+    overlap = schedule.overlap
+    ways = ((overlap.other_up, index - 1), (overlap.other_down, index + 1))
+    found = sorted(_areas(schedule, chip), key=lambda a: (a.address, min(a.rows, default=0)))
+    return GroupView(
+        index=index,
+        ops=tuple((op_name(op), op.name) for op in schedule.graph.ops),
+        kind=schedule.graph.kind,
+        sections={axis: schedule.sections.count(axis) for axis in AXES},
+        rows=tuple(tuple(_item(item, schedule) for item in row.items) for row in schedule.rows),
+        areas=tuple(found),
+        chip=chip,
+        cores=cores,
+        visits=tuple(_visit(guest, group) for guests, group in ways for guest in guests),
+        given=tuple(_item(transfer, schedule) for transfer in (*overlap.self_up, *overlap.self_down)),
+    )
+
+
+def _visit(guest: Guest, group: int) -> Visit:
+    placed, value = guest.home.allocation, guest.transfer.value
+    return Visit(guest.row, _item(guest.transfer, guest.home), group, placed.address[value], placed.size[value])
+
+
+def _item(item: Scheduled, schedule: GroupSchedule) -> Item:
+    value = tensor_of(item)
+    engine: Engine = item.kind if isinstance(item, Transferred) else "TIU"
+    size = prod(schedule.slices[value].sizes) * element_bytes_of(value)
+    return Item(engine, _tensor(value), stage_of(item), size, schedule.held(value))
+
+
+def _tensor(value: SSAValue) -> str:
+    """The name of a tensor; what was loaded is called as it is in global memory."""
+    return tensor_name(value.owner.input if isinstance(value.owner, TpuLoad) else value)
+
+
+def _areas(schedule: GroupSchedule, chip: ChipSpec) -> Iterator[Area]:
+    """Every tensor and work area."""
+    placed, graph, rows = schedule.allocation, schedule.graph, schedule.rows
+    found = areas(schedule)
+    able = partners(graph, rows, schedule.slices, found, chip)
+    for buffer in found:
+        owner = buffer.owner
+        kind: Kind = "work" if isinstance(owner, TpuOp) else "result"
+        kind = "weight" if owner in graph.constants else "input" if owner in graph.inputs else kind
+        operands = able.get(owner, ()) if isinstance(owner, SSAValue) else ()
+        taken = (_tensor(v) for v in operands if placed.address[v] == placed.address[owner])
+        yield Area(
+            f"{op_name(owner)} work" if isinstance(owner, TpuOp) else _tensor(owner),
+            kind,
+            placed.address[owner],
+            buffer.size,
+            buffer.held,
+            buffer.rows(len(rows)),
+            marks(owner, rows),
+            next(taken, ""),
+        )

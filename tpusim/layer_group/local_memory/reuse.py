@@ -1,0 +1,78 @@
+"""In-place reuse: results that may take the bytes of an operand that dies there (layer_group.md 10.1, rule 6)."""
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.types import is_tensor
+from tpusim.layer_group.local_memory.allocation import Partners, allocate
+from tpusim.layer_group.local_memory.sizes import buffers
+from tpusim.layer_group.slicing import element_bytes_of
+from tpusim.schedule import Allocation, Buffer, Row, Subgraph, ValueSlices
+
+Slices = Mapping[SSAValue, ValueSlices]
+
+
+def place(graph: Subgraph, rows: Sequence[Row], slices: Slices, chip: ChipSpec, steps: int) -> Allocation | None:
+    """Addresses of every buffer of a group, or None if they do not fit.
+
+    Decision: results take bytes of operands only where the buffers do not fit apart, so that what one op reads and
+    writes lies in different banks as long as there is room.
+    """
+    found = buffers(graph, rows, slices, chip, steps=steps)
+    apart = allocate(found, rows, chip)
+    if apart is not None or not graph.memo.in_place:
+        return apart
+    able = partners(graph, rows, slices, found, chip)
+    together = allocate(found, rows, chip, able) if able else None
+    graph.memo.reused |= together is not None
+    return together
+
+
+def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequence[Buffer], chip: ChipSpec) -> Partners:
+    """The operands whose bytes each result may take.
+
+    The operand dies in the row where the result is born, moves nowhere in it and has one user in the group; both have
+    the same slices, laid out alike, and the same bytes. What is held, or a constant, is needed again.
+    """
+    if not chip.results_in_place:
+        return {}
+    of = {b.owner: b for b in found}
+    able: dict[SSAValue, tuple[SSAValue, ...]] = {}
+    for number, row in enumerate(rows):
+        moved = {t.value for t in row.transfers}
+        for op in row.layers:
+            result = op.results[0]
+            candidates = (
+                v
+                for i, v in enumerate(op.operands)
+                if is_tensor(v) and op.may_overwrite(i) and v not in graph.constants and v not in moved
+            )
+            fitting = tuple(
+                v
+                for v in candidates
+                if len(graph.users(v)) == 1
+                and _ends_where_begins(of[v], of[result], number, len(rows))
+                and of[v].size == of[result].size
+                and element_bytes_of(v) == element_bytes_of(result)
+                and laid_out_alike(slices[v], slices[result])
+            )
+            if fitting:
+                able[result] = fitting
+    return able
+
+
+def _ends_where_begins(operand: Buffer, result: Buffer, row: int, count: int) -> bool:
+    """Whether the two are alive together in this row only."""
+    return not operand.held and operand.rows(count) & result.rows(count) == frozenset([row])
+
+
+def laid_out_alike(one: ValueSlices, other: ValueSlices) -> bool:
+    """Whether every slice of one tensor lies in a lane as that of the other: rows of a channel may be joined."""
+    if (one.n, one.c, one.d) != (other.n, other.c, other.d):
+        return False
+    if (one.h, one.w) == (other.h, other.w):
+        return True
+    whole = all(len(windows) == 1 for s in (one, other) for windows in (s.h, s.w))
+    return whole and one.h[0][1] * one.w[0][1] == other.h[0][1] * other.w[0][1]

@@ -1,0 +1,56 @@
+"""Buffers of a group: one per tensor and work area, with size and lifetime in rows (layer_group.md 9)."""
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.types import element_of
+from tpusim.isa.layout import align, lmem_bytes
+from tpusim.ops.base import TensorSlice, TpuOp
+from tpusim.ops.families import command_dtype
+from tpusim.schedule import Buffer, Row, Subgraph, ValueSlices, lifetimes
+
+
+def tensor_bytes(value: SSAValue, slices: ValueSlices, graph: Subgraph, chip: ChipSpec) -> int:
+    """Bytes per lane of a tensor's largest slice."""
+    aligned, packed = value not in graph.compact, value not in graph.constants
+    return graph.memo.get(
+        ("bytes", value, slices.largest, aligned),
+        lambda: lmem_bytes(slices.largest, command_dtype(element_of(value)), chip, aligned=aligned, packed=packed),
+    )
+
+
+def largest_slice(slices: ValueSlices) -> TensorSlice:
+    """A slice of the largest extent in every axis."""
+    n, c, d, h, w = slices.sizes
+    return TensorSlice((0, n), (0, c), (0, h), (0, w), (0, d))
+
+
+def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgraph, chip: ChipSpec) -> int:
+    """Bytes per lane of an op's work area for its largest slices."""
+    used = [slices.get(v) for v in op.operands]
+    result = slices[op.results[0]]
+
+    def asked() -> int:
+        inputs = [None if s is None else largest_slice(s) for s in used]
+        return align(op.buffer_bytes(chip, largest_slice(result), inputs), chip.eu_bytes)
+
+    sizes = tuple(None if s is None else s.sizes for s in (result, *used))
+    return graph.memo.get(("work", op, graph.kind, sizes), asked)
+
+
+def buffers(
+    graph: Subgraph, rows: Sequence[Row], slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec, *, steps: int
+) -> list[Buffer]:
+    """Every buffer of the group. What is loaded once is held while more than one step runs (layer_group.md 8.5)."""
+    found = [
+        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start, end, held=steps > 1 and slices[v].resident)
+        for v, (start, end) in lifetimes(rows).items()
+    ]
+    for index, row in enumerate(rows):
+        for op in row.layers:
+            size = work_bytes(op, slices, graph, chip)
+            if size:
+                found.append(Buffer(op, size, index, index))
+    return found

@@ -1,0 +1,153 @@
+"""One group: its type, and sections that work, found by quick search (layer_group.md 3, 5, 10.2)."""
+
+from collections.abc import Sequence
+from itertools import product
+from math import inf
+from typing import TypeAlias
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.layer_group.candidates import group_types
+from tpusim.layer_group.local_memory import place, tensor_bytes
+from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
+from tpusim.layer_group.planning.rows import schedule
+from tpusim.layer_group.slicing import (
+    SliceError,
+    max_sections,
+    possible_sections,
+    slice_group,
+    whole_slice,
+    whole_slices,
+)
+from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.schedule import GroupSchedule, Memo, Row, Sections, Subgraph, ValueSlices, subgraph
+
+MAX_TRIES = 20
+"""Section counts tried per group (sc_method_quick_search.MAX_TRY_NUM)."""
+IMAGE_AXES: tuple[Axis, ...] = ("d", "h", "w")
+MAX_HALO = 1.5
+"""A sliced group may recompute or reload at most half of a tensor's rows (check_hsecs, layer_group.md 7.4)."""
+Decided: TypeAlias = GroupSchedule | tuple[TpuOp, str]
+"""A group, or an op that stays global with the reason."""
+
+
+def plan(
+    ops: Sequence[TpuOp],
+    chip: ChipSpec,
+    sections: Sections | None = None,
+    kind: GroupType | None = None,
+    memo: Memo | None = None,
+) -> GroupSchedule | str:
+    """A working schedule for these ops as one group, or why there is none.
+
+    sections: use exactly these, however many rows they repeat, instead of searching. kind: the group type; without it
+    the types of layer_group.md 3 are tried in order. Decision: upstream tries the first only. memo: shared by the calls
+    of one search.
+    """
+    if view_at_edge(ops):
+        return "views are free in global memory"
+    memo = memo or Memo()
+    kinds = group_types(ops, chip, memo) if kind is None else (kind,)
+    why = ""
+    for one in kinds:
+        found = _planned(subgraph(ops, one, memo), chip, sections)
+        if isinstance(found, GroupSchedule):
+            return found
+        why = why or found
+    return why or _why_no_type(ops, chip)
+
+
+def resectioned(found: GroupSchedule, sections: Sections, chip: ChipSpec) -> GroupSchedule | str:
+    """The same group with exactly these sections, or why they do not work: halos count, as in a search."""
+    return _attempt(found.graph, found.rows, sections, chip)
+
+
+def view_at_edge(ops: Sequence[TpuOp]) -> bool:
+    """Whether the first or last op could be left out at no cost: in global memory its result is its operand's bytes."""
+    return ops[0].in_place() or ops[-1].in_place()
+
+
+def _why_no_type(ops: Sequence[TpuOp], chip: ChipSpec) -> str:
+    reasons = (op.why_not_in(GroupType.NORMAL, chip) for op in ops)
+    return next((why for why in reasons if why is not None), "no type of group takes all of these ops")
+
+
+def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None) -> GroupSchedule | str:
+    if sections is not None:
+        return _forced(graph, sections, chip)
+    limit = max_sections(graph, chip)
+    start = first_guess(graph, limit, chip)
+    if start is None and len(graph.ops) > 1:
+        return f"the group cannot be cut into as many sections as it needs; at most {limit}"
+    rows = schedule(graph)
+    held = sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in _held(graph))
+    attempt: Sections | None = start or limit
+    why = "no sections were tried"
+    for _ in range(MAX_TRIES):
+        if attempt is None:
+            break
+        if attempt.steps > 1 and held > chip.lmem_bytes:
+            return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
+        found = _attempt(graph, rows, attempt, chip)
+        if isinstance(found, GroupSchedule):
+            return found
+        why = found
+        attempt = more_sections(attempt, limit, graph, chip)
+    return _with_bytes(why, graph, chip)
+
+
+def _held(graph: Subgraph) -> list[SSAValue]:
+    """The constants that no cut of their users can make smaller."""
+    split = {v for op in graph.ops for i, v in enumerate(op.operands) if op.splits_weight(i)}
+    return [w for w in graph.weights if w not in split]
+
+
+def _with_bytes(why: str, graph: Subgraph, chip: ChipSpec) -> str:
+    """The reason, preceded by the bytes that made cutting necessary where it does not name them itself."""
+    need = _least_bytes(graph, whole_slices(graph, chip), chip)
+    if "bytes per lane" in why or need <= chip.lmem_bytes:
+        return why
+    return f"local memory needs {need:,} bytes per lane at {Sections()}, {chip.name} has {chip.lmem_bytes:,}; {why}"
+
+
+def _forced(graph: Subgraph, sections: Sections, chip: ChipSpec) -> GroupSchedule | str:
+    limit = possible_sections(graph, chip)
+    if not sections.within(limit):
+        return f"at most {limit} are possible, got {sections}"
+    return _attempt(graph, schedule(graph), sections, chip, max_halo=inf)
+
+
+def _attempt(
+    graph: Subgraph, rows: tuple[Row, ...], sections: Sections, chip: ChipSpec, max_halo: float = MAX_HALO
+) -> GroupSchedule | str:
+    try:
+        slices = slice_group(graph, sections, chip)
+    except SliceError as error:
+        return str(error)
+    if len(graph.ops) > 1:
+        cut: list[Axis] = [axis for axis in IMAGE_AXES if sections.count(axis) > 1]
+        for value, axis in product(slices, cut):
+            read, whole = _read(slices[value], axis)
+            if read > max_halo * whole:
+                return (
+                    f"halos at {sections} would repeat more than half of a tensor's rows: "
+                    f"{read} along {axis} for {whole}, at most {MAX_HALO:g} times"
+                )
+    allocation = place(graph, rows, slices, chip, sections.steps)
+    if allocation is None:
+        need = _least_bytes(graph, slices, chip)
+        return f"local memory needs {need:,} bytes per lane at {sections}, {chip.name} has {chip.lmem_bytes:,}"
+    return GroupSchedule(graph, sections, slices, rows, allocation)
+
+
+def _read(slices: ValueSlices, axis: Axis) -> tuple[int, int]:
+    """(elements of all slices along an axis, elements of the tensor); one broadcast element is no halo."""
+    windows = slices.along(axis)
+    whole = max(i + s for i, s in windows)
+    return (1, 1) if whole == 1 else (sum(s for _, s in windows), whole)
+
+
+def _least_bytes(graph: Subgraph, slices: dict[SSAValue, ValueSlices], chip: ChipSpec) -> int:
+    """What the hungriest single op of the group needs at once."""
+    return max(op_bytes(op, graph, slices, chip) for op in graph.ops)

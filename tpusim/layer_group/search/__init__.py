@@ -1,0 +1,5 @@
+"""Search: which runs of ops become groups, pinned or found, and the stage as a whole (layer_group.md 12)."""
+
+from tpusim.layer_group.search.stage import STRATEGIES, LayerGroupConfig, group_layers
+
+__all__ = ["STRATEGIES", "LayerGroupConfig", "group_layers"]

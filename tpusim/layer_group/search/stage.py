@@ -1,0 +1,133 @@
+"""Group search: which runs of ops become groups, by strategy (layer_group.md 12)."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, Protocol
+
+from tpusim import chips
+from tpusim.chips import ChipSpec, require_cores
+from tpusim.errors import UnsupportedError
+from tpusim.ir.attrs import text
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.layer_group.candidates import base_groups
+from tpusim.layer_group.cost import CostModel
+from tpusim.layer_group.files import ForcedGroup, write_group
+from tpusim.layer_group.planning import Decided, explained
+from tpusim.layer_group.refinement import Refinements, Refiner
+from tpusim.layer_group.search.dynamic import dynamic
+from tpusim.layer_group.search.greedy import alone, greedy
+from tpusim.layer_group.search.pins import pinned
+from tpusim.layer_group.search.spread import spread
+from tpusim.ops.base import TpuOp
+from tpusim.schedule import GroupSchedule, Memo
+
+
+@dataclass(frozen=True)
+class LayerGroupConfig(Refinements):
+    """Options of the layer-group stage.
+
+    opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
+    on a chip whose `group_search` says so (DL-08); "off" gives every op its own group.
+    force: groups that are pinned; what is not pinned is searched.
+    shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
+    time where the program cuts (layer_group.md 10.2).
+    cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
+    """
+
+    opt: Literal["1", "2", "off"] = "2"
+    force: tuple[ForcedGroup, ...] = ()
+    shape_secs_search_strategy: Literal["0", "1"] = "0"
+    cores: int = 1
+
+
+def _single(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+    """Every op alone."""
+    return _spread([alone(op, chip, memo) for op in ops], chip, cores)
+
+
+def _greedy(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+    """Greedily, as for one core; then sections that suit the cores."""
+    return _spread(greedy(ops, chip, memo), chip, cores)
+
+
+def _spread(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
+    model = CostModel(chip, cores)
+    return [spread(item, model) if isinstance(item, GroupSchedule) else item for item in found]
+
+
+class Strategy(Protocol):
+    """Which runs of ops become groups."""
+
+    def __call__(self, ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
+        """The groups and global layers of a run of local ops, in order, for some cores of the chip."""
+        ...
+
+
+STRATEGIES: dict[str, Strategy] = {"1": _greedy, "2": dynamic, "off": _single}
+
+
+def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...]:
+    """What the options ask for; refined, the best of them counts. Raises UnsupportedError for an unknown value."""
+    for flag, value, known in (
+        ("layer-group", config.opt, tuple(STRATEGIES)),
+        ("shape-secs-search-strategy", config.shape_secs_search_strategy, ("0", "1")),
+    ):
+        if value not in known:
+            raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(known)}")
+    if config.opt != "2":
+        return (STRATEGIES[config.opt],)
+    if chip.group_search != "2":
+        return (_greedy,)
+    return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"), _greedy
+
+
+def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
+    """Groups and global layers in program order; a pinned group may need to be in place to fit."""
+    pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place))
+    decided: list[Decided] = []
+    for ops, why in list(base_groups(model, chip)):
+        if why is not None:
+            decided.append((ops[0], why))
+            continue
+        for part in pins.parts(ops):
+            decided.extend([part] if isinstance(part, GroupSchedule) else strategy(part, chip, config.cores, memo))
+    return decided
+
+
+def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[Decided]:
+    """The groups that cost least once they are refined.
+
+    What is cheapest before need not be so after it; nor are groups that only fit in place always worth it.
+    """
+    refiner = Refiner(chip, config, config.cores)
+    found: list[list[Decided]] = []
+    for strategy in _strategies(config, chip):
+        memo = Memo(in_place=config.in_place and chip.results_in_place)
+        found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
+        if memo.reused:
+            found.append(refiner.refined(_decided(model, chip, config, strategy, Memo())))
+    return min(found, key=refiner.model.total_ns)
+
+
+def group_layers(model: Model, config: LayerGroupConfig) -> Model:
+    """A copy of the module with its layer groups.
+
+    Raises UnsupportedError for an unknown strategy, ConfigError for more cores than the chip has, ConfigError or
+    CapacityError for a pinned group that is illegal.
+    """
+    model.require_state("TPU_REORDERED", stage="layer-group")
+    work = model.clone()
+    chip = chips.of(work)
+    require_cores(chip, config.cores)
+    decided = _cheapest(work, chip, config)
+    for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
+        if isinstance(item, GroupSchedule):
+            write_group(item)
+        else:
+            item[0].attributes["global_reason"] = text(explained(*item, chip))
+    work.set(state="TPU_DIVIDED")
+    if config.cores > 1:
+        work.set(cores=config.cores)
+    verify(work.module, "after layer-group")
+    return work

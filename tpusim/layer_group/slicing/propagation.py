@@ -1,0 +1,197 @@
+"""The input windows that cut outputs need, propagated backward through a group (layer_group.md 7)."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.layer_group.slicing.sections import common_batch, extents
+from tpusim.layer_group.slicing.windows import even_windows, lane_windows
+from tpusim.ops.base import Axis, TpuOp, Window
+from tpusim.ops.logical import AXES
+from tpusim.schedule import Sections, Subgraph, ValueSlices, Windows
+
+_IMPOSSIBLE: Window = (0, -1)
+"""Stands for the answer None of an op that cannot be cut."""
+
+
+class SliceError(Exception):
+    """A cut that cannot be made; the text says where and why."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What one user (None: the store of an output) needs of a tensor along an axis."""
+
+    user: TpuOp | None
+    windows: Windows
+
+    @property
+    def who(self) -> str:
+        return "the store" if self.user is None else self.user.name
+
+
+def whole_slices(graph: Subgraph, chip: ChipSpec) -> dict[SSAValue, ValueSlices]:
+    """Every tensor uncut."""
+    return {v: whole_slice(v, graph, chip) for v in graph.values}
+
+
+def whole_slice(value: SSAValue, graph: Subgraph, chip: ChipSpec) -> ValueSlices:
+    """A tensor of the group uncut."""
+    return graph.memo.get(("whole", value, graph.kind), lambda: ValueSlices.of(extents(value, graph, chip)))
+
+
+def slice_group(graph: Subgraph, sections: Sections, chip: ChipSpec) -> dict[SSAValue, ValueSlices]:
+    """Windows of every tensor of the group for these sections. Raises SliceError if they cannot be made."""
+    if sections.steps == 1:
+        return whole_slices(graph, chip)
+    slicer = _Slicer(graph, sections, chip)
+    for value in reversed((*graph.inputs, *(op.results[0] for op in graph.ops))):
+        slicer.cut(value)
+    for value in graph.weights:
+        slicer.cut_weight(value)
+    return slicer.slices
+
+
+class _Slicer:
+    """Goes through the tensors of a group from its outputs to its inputs."""
+
+    def __init__(self, graph: Subgraph, sections: Sections, chip: ChipSpec) -> None:
+        self.graph, self.sections, self.chip = graph, sections, chip
+        self.slices: dict[SSAValue, ValueSlices] = {}
+        self.batch = common_batch(graph, chip)
+        self.inputs, self.outputs = frozenset(graph.inputs), frozenset(graph.outputs)
+
+    def cut(self, value: SSAValue) -> None:
+        """The slices of an activation; its users inside the group have theirs already."""
+        lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
+        found = ValueSlices(*(self._along(axis, value, lengths[i], users) for i, axis in enumerate(AXES)))
+        if value in self.inputs and users and all(user.holds_operand(index) for user, index in users):
+            found = _once(found)
+        self.slices[value] = found
+
+    def cut_weight(self, value: SSAValue) -> None:
+        """A constant is whole and held, unless every user cuts it with its result (7.5); then it moves slice by slice.
+
+        Decision: a constant of which every slice is the same is held too.
+        """
+        lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
+        whole = ValueSlices.of(lengths)
+        if self.sections.steps > 1 and all(user.splits_weight(index) for user, index in users):
+            with suppress(SliceError):  # users that cut it differently read their parts of the whole
+                cut = (self._along(axis, value, lengths[i], users) for i, axis in enumerate(AXES))
+                whole = _once(ValueSlices(*cut))
+        if self.sections.n > 1 and whole.d == ((0, lengths[2]),) and min(lengths[0], lengths[2]) > 1:
+            raise SliceError(
+                f"a constant of {lengths[0]} batches and {lengths[2]} depths is held whole, and no command reads some "
+                f"batches of several depths (hardware.md 2.1): nsecs={self.sections.n}"
+            )
+        self.slices[value] = whole
+
+    def _along(self, axis: Axis, value: SSAValue, length: int, users: list[tuple[TpuOp, int]]) -> Windows:
+        """The windows all users of `value` need along `axis`; their union where they differ."""
+        count = self.sections.count(axis)
+        if count == 1:
+            return ((0, length),)
+        requests: list[_Request] = []
+        if value in self.outputs:
+            requests.append(_Request(None, self._output_windows(axis, length)))
+        for user, index in users:
+            outputs = self.slices[user.results[0]].along(axis)
+            requests.append(_Request(user, self._backward(user, index, axis, outputs, length)))
+        first = requests[0].windows
+        if any(r.windows != first for r in requests):
+            if not self.chip.shared_windows:
+                raise SliceError(
+                    f"users need different windows along {axis}, which {self.chip.name} cannot share: "
+                    f"{_difference(requests)}"
+                )
+            return _union(requests, axis, self.chip)
+        return first
+
+    def _output_windows(self, axis: Axis, length: int) -> Windows:
+        """The cuts of a group output (section 6). Raises SliceError if there are fewer than sections."""
+        count = self.sections.count(axis)
+        if axis == "c":
+            found = lane_windows(length, count, self.chip.lanes)
+        else:
+            found = even_windows(length, count, self.batch if axis == "n" else 1)
+        if len(found) < count:
+            raise SliceError(
+                f"{axis}secs={count}: an output of {length} along {axis} gives fewer slices than the {count} sections "
+                f"asked for, {len(found)}"
+            )
+        return found
+
+    def _backward(self, user: TpuOp, index: int, axis: Axis, outputs: Windows, length: int) -> Windows:
+        """The operand windows for a user's output windows, clipped to the tensor (7.2 fixSlice)."""
+        result = extents(user.results[0], self.graph, self.chip)[AXES.index(axis)]
+        if length == 1 and result != 1:
+            return ((0, 1),) * len(outputs)
+        found: list[Window] = []
+        for i, window in enumerate(outputs):
+            need = self.graph.memo.get(
+                ("need", user, axis, window, index),
+                lambda window=window: user.backward_slice(axis, window, index) or _IMPOSSIBLE,
+            )
+            if need is _IMPOSSIBLE:
+                raise SliceError(f"{user.name} cannot be cut along {axis} (layer_group.md 4)")
+            start = max(need[0], 0)
+            end = length if i == len(outputs) - 1 else min(need[0] + need[1], length)
+            if end <= start:
+                raise SliceError(
+                    f"{user.name}: slice {i} of {len(outputs)} {window} needs an empty window along {axis}, "
+                    f"[{start}, {end}) of {length}"
+                )
+            if self._must_progress(axis) and found and (start == 0 or end == sum(found[-1])):
+                raise SliceError(
+                    f"{user.name}: a window along {axis} makes no progress: [{start}, {end}) after "
+                    f"[{found[-1][0]}, {sum(found[-1])}) of {length}; {self.chip.name} refuses it (layer_group.md 7.1)"
+                )
+            found.append((start, end - start))
+        return tuple(found)
+
+    def _must_progress(self, axis: Axis) -> bool:
+        """Whether windows along an axis must each begin and end after the one before (7.1)."""
+        return axis == "d" or (axis in ("h", "w") and not self.chip.repeats_windows)
+
+
+def _once(slices: ValueSlices) -> ValueSlices:
+    """One entry per axis if all slices are the same, so that the tensor is loaded once."""
+    if any(len(set(slices.along(axis))) > 1 for axis in AXES):
+        return slices
+    return ValueSlices(*(slices.along(axis)[:1] for axis in AXES))
+
+
+def _difference(requests: Sequence[_Request]) -> str:
+    """The first slice of which two users need different windows, in words."""
+    first = requests[0]
+    other = next(r for r in requests if r.windows != first.windows)
+    at = next(i for i, pair in enumerate(zip(first.windows, other.windows, strict=True)) if pair[0] != pair[1])
+    return f"{first.who} needs {first.windows[at]} and {other.who} {other.windows[at]} of slice {at}"
+
+
+def _shares(request: _Request, chip: ChipSpec) -> bool:
+    """Whether who asks can read a part of a slice; the store can unless only convolutions may."""
+    return not chip.conv_margins_only if request.user is None else request.user.shares_windows(chip)
+
+
+def _union(requests: Sequence[_Request], axis: Axis, chip: ChipSpec) -> Windows:
+    """Users that need different windows share the union; each must be able to read a part (layer_group.md 7.3)."""
+    differ = _difference(requests)
+    reluctant = next((r.who for r in requests if not _shares(r, chip)), None)
+    if reluctant is not None:
+        raise SliceError(
+            f"users need different windows along {axis} and {reluctant} cannot read a part of a slice: {differ}"
+        )
+    if axis not in ("h", "w"):
+        raise SliceError(f"users need different {'batches' if axis == 'n' else f'windows along {axis}'}: {differ}")
+    union: list[Window] = []
+    for windows in zip(*(r.windows for r in requests), strict=True):
+        start, end = min(w[0] for w in windows), max(w[0] + w[1] for w in windows)
+        if max(w[0] for w in windows) >= min(w[0] + w[1] for w in windows):
+            raise SliceError(f"users need disjoint windows along {axis}: {differ}")
+        union.append((start, end - start))
+    return tuple(union)

@@ -1,0 +1,24 @@
+"""The schedule of a layer group: the contract between who plans it and who writes, costs, shows or runs it.
+
+A `GroupSchedule` says all that is decided about a group (`group`): its ops and tensors (`graph`), sections and slices
+(`steps`), rows of ops and transfers (`rows`), areas of local memory, what it does for its neighbours. `turns` (`loop`)
+is its loop: iteration, row, item and step, in the order of spec/layer_group.md 15; `lifetime` says in which rows a
+tensor is alive. `to_attrs` and `from_attrs` (`attrs`) are its text form: what was written by hand reads the same.
+
+Invariants: a schedule is frozen data. This package decides nothing, emits no command, names no op, and knows neither
+addresses in global memory nor cycles.
+"""
+
+from tpusim.schedule.attrs import ScheduleAttrs, from_attrs, slice_info, to_attrs
+from tpusim.schedule.graph import Memo, Subgraph, subgraph, tensor_name
+from tpusim.schedule.group import Allocation, GroupSchedule, Guest, Overlap
+from tpusim.schedule.lifetime import Buffer, areas, lifetimes, marks
+from tpusim.schedule.loop import Turn, edge_step, turns
+from tpusim.schedule.rows import Item, Row, Transferred, stage_of, tensor_of
+from tpusim.schedule.steps import Sections, Step, ValueSlices, Windows
+
+__all__ = [
+    "Allocation", "Buffer", "GroupSchedule", "Guest", "Item", "Memo", "Overlap", "Row", "ScheduleAttrs", "Sections",
+    "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step", "from_attrs",
+    "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs", "turns",
+]  # fmt: skip

@@ -1,0 +1,96 @@
+"""`GroupSchedule`: everything that is decided about a layer group."""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.ir import SSAValue
+
+from tpusim.isa.layout import ceil_div
+from tpusim.ops.base import TpuOp
+from tpusim.ops.logical import AXES
+from tpusim.schedule.graph import Subgraph
+from tpusim.schedule.rows import Item, Row, Transferred, stage_of, tensor_of
+from tpusim.schedule.steps import Sections, ValueSlices
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The areas of local memory: address and size (bytes per lane) by owner, a tensor or an op with a work area."""
+
+    address: Mapping[SSAValue | TpuOp, int]
+    size: Mapping[SSAValue | TpuOp, int]
+    peak_bytes: int
+    reused: Mapping[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    """Result -> the operand whose bytes it takes (layer_group.md 10.1, rule 6)."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A transfer of a neighbouring group that runs in a row of this one."""
+
+    row: int
+    transfer: Transferred
+    home: "GroupSchedule"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What a group and its neighbours do for each other (layer_group.md 13, 15)."""
+
+    self_up: tuple[Transferred, ...] = ()
+    """Loads for the first step that the group before does."""
+    self_down: tuple[Transferred, ...] = ()
+    """Stores of the last step that the group after does."""
+    other_up: tuple[Guest, ...] = ()
+    """Stores of the group before, beside the ops of the first step."""
+    other_down: tuple[Guest, ...] = ()
+    """Loads of the group after, beside the ops of the last step."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An item of a row. stays: steps at which what was there from an earlier one is still good."""
+
+    item: Item
+    stage: int
+    stays: Container[int]
+
+
+@dataclass(frozen=True)
+class GroupSchedule:
+    """How a group runs: who plans one makes it, who writes, costs, checks, shows or runs one reads it.
+
+    The tensors are those of the ops: of a group that is not written yet, the values of the module; of one that was read
+    from its attributes, the results of its loads and ops.
+    """
+
+    graph: Subgraph
+    sections: Sections
+    slices: Mapping[SSAValue, ValueSlices]
+    rows: tuple[Row, ...]
+    allocation: Allocation
+    overlap: Overlap = Overlap()
+
+    def held(self, value: SSAValue) -> bool:
+        """Whether a tensor is loaded once although the loop has several steps."""
+        return self.sections.steps > 1 and self.slices[value].resident
+
+    def shares(self, cores: int) -> list[range]:
+        """The steps of each core: ceil(steps, cores) consecutive ones; later cores may have none."""
+        steps = range(self.sections.steps)
+        share = ceil_div(len(steps), cores)
+        return [steps[core * share : (core + 1) * share] for core in range(cores)]
+
+    @cached_property
+    def entries(self) -> tuple[tuple[Entry, ...], ...]:
+        """The items of every row with what the loop asks about them."""
+        return tuple(tuple(Entry(i, stage_of(i), self._stays(tensor_of(i))) for i in row.items) for row in self.rows)
+
+    def _stays(self, value: SSAValue) -> Container[int]:
+        slices = self.slices[value]
+        if slices.resident:
+            return range(1, self.sections.steps)
+        if all(len(slices.along(axis)) >= self.sections.count(axis) for axis in AXES):
+            return ()
+        return frozenset(i for i, step in enumerate(self.sections.loop) if slices.oversteps(step))

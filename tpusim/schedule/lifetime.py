@@ -1,0 +1,84 @@
+"""When a tensor is alive: from the row that makes it to that of its last use, around the loop (layer_group.md 9)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tpusim.ops.base import TpuOp
+from tpusim.ops.logical import PIPELINE_STAGES
+from tpusim.schedule.group import GroupSchedule
+from tpusim.schedule.rows import Row
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One local-memory area. start > end means the lifetime wraps around the loop; held: it lives in every row."""
+
+    owner: SSAValue | TpuOp
+    """The tensor, or the op whose work area this is."""
+    size: int
+    """Bytes per lane."""
+    start: int
+    end: int
+    held: bool = False
+
+    def rows(self, count: int) -> frozenset[int]:
+        """Rows in which the buffer is alive."""
+        if self.held:
+            return frozenset(range(count))
+        if self.start <= self.end:
+            return frozenset(range(self.start, self.end + 1))
+        return frozenset([*range(self.start, count), *range(self.end + 1)])
+
+
+def lifetimes(rows: Sequence[Row]) -> dict[SSAValue, tuple[int, int]]:
+    """(row that makes it, row of its last use) of every tensor, in the order in which one step makes them.
+
+    A tensor that is still needed when the next step makes it lives in all rows.
+    """
+    born: dict[SSAValue, int] = {}
+    died: dict[SSAValue, int] = {}
+    count = len(rows)
+    for stage in range(PIPELINE_STAGES):
+        for index, row in enumerate(rows):
+            _date(row, stage, stage * count + index, born, died)
+    return {v: _rows(at, max(died.get(v, at), at), count) for v, at in born.items()}
+
+
+def _date(row: Row, stage: int, now: int, born: dict[SSAValue, int], died: dict[SSAValue, int]) -> None:
+    """What one stage makes and uses in a row; `now` counts rows from the first one of the step."""
+    for transfer in row.transfers:
+        if transfer.stage == stage:
+            (born if transfer.kind == "load" else died)[transfer.value] = now
+    if stage == 1:
+        for op in row.layers:
+            born[op.results[0]] = now
+            died |= dict.fromkeys(op.operands, now)
+
+
+def _rows(born: int, died: int, count: int) -> tuple[int, int]:
+    return (0, count - 1) if died - born >= count else (born % count, died % count)
+
+
+def areas(schedule: GroupSchedule) -> list[Buffer]:
+    """The areas of a scheduled group with their lifetimes, in the order of its ops and transfers."""
+    size, rows = schedule.allocation.size, schedule.rows
+    found = [Buffer(v, size[v], *life, held=schedule.held(v)) for v, life in lifetimes(rows).items()]
+    work = ((op, index) for index, row in enumerate(rows) for op in row.layers if op in size)
+    return [*found, *(Buffer(op, size[op], index, index) for op, index in work)]
+
+
+def marks(owner: SSAValue | TpuOp, rows: Sequence[Row]) -> Mapping[int, str]:
+    """What happens to a tensor or a work area, by row: `L` loaded, `W` computed, `S` stored, `R` read."""
+    found = {index: _marks(owner, row) for index, row in enumerate(rows)}
+    return {index: text for index, text in found.items() if text}
+
+
+def _marks(owner: SSAValue | TpuOp, row: Row) -> str:
+    if isinstance(owner, TpuOp):
+        return "W" if owner in row.layers else ""
+    moved = {t.kind for t in row.transfers if t.value is owner}
+    made = any(owner in op.results for op in row.layers)
+    happens = {"L": "load" in moved, "W": made, "S": "store" in moved, "R": row.reads(owner)}
+    return "".join(mark for mark, does in happens.items() if does)

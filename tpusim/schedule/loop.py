@@ -1,0 +1,59 @@
+"""The loop of a group (layer_group.md 15), the only one: what runs in which iteration, row and step.
+
+Iteration k runs stage 0 for step k, stage 1 for step k-1, stage 2 for step k-2; two more iterations than steps drain
+the pipeline. What stays in local memory is loaded in the first iteration of its stage only.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tpusim.ops.logical import PIPELINE_STAGES
+from tpusim.schedule.group import GroupSchedule, Guest
+from tpusim.schedule.rows import Item, Transferred
+
+
+class Turn(NamedTuple):
+    """An item that runs. step: of the loop of its own group, `home`; row: of the group in whose loop it runs."""
+
+    iteration: int
+    row: int
+    item: Item
+    step: int
+    home: GroupSchedule
+
+
+def turns(group: GroupSchedule, steps: range | None = None, iterations: Iterable[int] | None = None) -> Iterator[Turn]:
+    """Everything that runs for consecutive steps of a group on one core, in order, neighbours' transfers included.
+
+    steps: all unless given. iterations: counted from the first of these steps; all unless given. Inside a row ops come
+    first, then transfers, then guests; the engines run side by side.
+    """
+    part = range(group.sections.steps) if steps is None else steps
+    count = len(part)
+    last = count + PIPELINE_STAGES - 2
+    for iteration in range(last + 1) if iterations is None else iterations:
+        given, guests = _edges(group, iteration, count, last)
+        for row, entries in enumerate(group.entries):
+            for entry in entries:
+                at = iteration - entry.stage
+                if 0 <= at < count and (at == 0 or part[at] not in entry.stays) and entry.item not in given:
+                    yield Turn(iteration, row, entry.item, part[at], group)
+            for guest in guests:
+                if guest.row == row:
+                    yield Turn(iteration, row, guest.transfer, edge_step(guest.transfer, guest.home), guest.home)
+
+
+def _edges(
+    group: GroupSchedule, iteration: int, count: int, last: int
+) -> tuple[tuple[Transferred, ...], tuple[Guest, ...]]:
+    """(what neighbours do of this iteration, what this one does for them); a loop of one step has both in one."""
+    overlap = group.overlap
+    given = overlap.self_up if iteration == 0 else overlap.self_down if iteration == last else ()
+    up = overlap.other_up if iteration == 1 else ()
+    down = overlap.other_down if iteration == count else ()
+    return given, (*up, *down)
+
+
+def edge_step(transfer: Transferred, home: GroupSchedule) -> int:
+    """The step of a group that neighbours do a transfer of: loads of the first, stores of the last."""
+    return 0 if transfer.kind == "load" else home.sections.steps - 1

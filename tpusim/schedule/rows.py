@@ -1,0 +1,60 @@
+"""The rows of a group's loop: which ops and transfers run side by side (layer_group.md 8)."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from xdsl.ir import SSAValue
+
+from tpusim.ops.base import TpuOp
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """One load or store in the schedule."""
+
+    value: SSAValue
+    kind: Literal["load", "store"]
+    stage: int
+
+
+Item: TypeAlias = TpuOp | Transferred
+"""What the engines do in a row: the TIU computes ops, the GDMA moves tensors."""
+
+
+def stage_of(item: Item) -> int:
+    """The pipeline stage of an item: ops compute in the middle one."""
+    return item.stage if isinstance(item, Transferred) else 1
+
+
+def tensor_of(item: Item) -> SSAValue:
+    """The tensor that an item makes or moves."""
+    return item.value if isinstance(item, Transferred) else item.results[0]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One time step: ops, mostly one, and the transfers beside them. Rows are barriers."""
+
+    layers: tuple[TpuOp, ...] = ()
+    transfers: tuple[Transferred, ...] = ()
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """All of them, ops first."""
+        return (*self.layers, *self.transfers)
+
+    def touches(self, value: SSAValue) -> bool:
+        """Whether an op of the row reads or writes `value`."""
+        return any(value in (*op.operands, *op.results) for op in self.layers)
+
+    def reads(self, value: SSAValue) -> bool:
+        """Whether an op of the row reads `value`."""
+        return any(value in op.operands for op in self.layers)
+
+    def plus(self, *transfers: Transferred) -> "Row":
+        """The row with more transfers behind its own."""
+        return Row(self.layers, (*self.transfers, *transfers))
+
+    def without(self, *transfers: Transferred) -> "Row":
+        """The row without some of its transfers."""
+        return Row(self.layers, tuple(t for t in self.transfers if t not in transfers))
