@@ -5,19 +5,18 @@ tests/upstream/differing.json that names the first difference and its reason; on
 until `python -m benchmarks.conformance.record --differing-only` has written that file again.
 """
 
-import json
 import zlib
 from functools import cache
 
 import pytest
 
 from benchmarks.conformance import recorded
-from benchmarks.conformance.replay import DIFFERING, Replay
+from benchmarks.conformance.replay import Replay, known_differences, told
 from benchmarks.conformance.results import Part
 from tpusim.errors import TpusimError
 
 CELLS = [f"{name}/{cell}" for name in recorded.networks() for cell in recorded.read(name).content.cells]
-KNOWN: dict[str, str] = json.loads(DIFFERING.read_text(encoding="utf-8"))
+KNOWN = {which: told(which, first) for which, first in known_differences().items()}
 FIRST = "bm1684x/int8"
 """What every network is executed in; of its other chips and modes one, by the network's name."""
 

@@ -42,12 +42,12 @@ TABLE: tuple[Explained, ...] = (
     Explained("upstream merges equal nodes: Abs of the same value is one op there", ("tables/*",), ("magnitude",)),
     # mended where a line goes away; until then the cause is known
     Explained(
-        "upstream takes a constant Add behind a MatMul as its bias",
-        ("matmul/*", "attention/*", "vit/*", "bert/*", "segformer/*", "residual/*"), LINEAR, ("*Add *",),
+        "upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
+        ("attention/bm1684x/int8*", "vit/bm1684x/int8*"), ("add19*", "add24*"),
     ),
     Explained(
-        "upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
-        ("attention/bm1684x/*", "vit/bm1684x/*", "bert/bm1684x/*"), LINEAR, ("*RequantInt there",),
+        "upstream takes a constant Add behind a MatMul as its bias",
+        ("matmul/*", "attention/*", "vit/*", "bert/*", "segformer/*", "residual/*"), LINEAR, ("*Add *",),
     ),
     Explained("D22: batch norms are folded into filters in f32 steps there", ("conv/*", "residual/*"),
               ("normed", "relu*", "batchnormalization*"), ("multiplier*", "constant*")),
@@ -75,7 +75,7 @@ TABLE: tuple[Explained, ...] = (
     Explained("a product with, or sum of, a constant per channel is a depthwise Conv there",
               ("constants/bm168*", "norms/bm168*"), ("*_channel", "batchnormalization*", "scale_relu"), ("*Scale *",)),
 )  # fmt: skip
-"""Only what was traced to its cause with the real tool: a decision, a quirk of upstream, or a known gap."""
+"""Only what was traced to its cause with the real tool belongs here: a decision, a quirk of upstream, a known gap."""
 
 
 def reason(key: Key, part: str, found: Difference) -> str | None:
