@@ -27,10 +27,13 @@ def computing(ops: Sequence[Op]) -> list[Op]:
 def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
     """Pairs in our order: first by name, then by structure (same kind on paired operands, storage alike).
 
-    A name of theirs is ours, or ours with `_` and the type of the ONNX op behind it.
+    Of several ops with a name that of the same kind is taken. A name of theirs is ours, or ours with `_` and the type
+    of the ONNX op behind it.
     """
     by_name = {name: op for op in reversed(theirs) for name in _candidates(op)}
-    found = {id(op): by_name[op.name] for op in ours if op.name in by_name}
+    by_kind = {(name, kind(op)): op for op in reversed(theirs) for name in _candidates(op)}
+    named = [(op, by_kind.get((op.name, kind(op))) or by_name.get(op.name)) for op in ours]
+    found = {id(op): their for op, their in named if their is not None}
     same = {op.name: found[id(op)].name for op in ours if id(op) in found}
     taken = {id(op) for op in found.values()}
     free = defaultdict[tuple[object, ...], list[Op]](list)

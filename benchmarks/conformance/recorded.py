@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +125,9 @@ def write(network: str, content: Content, data: Bytes) -> int:
     return path.stat().st_size
 
 
+@cache
 def read(network: str) -> Recorded:
-    """Read a file."""
+    """Read a file, once."""
     with np.load(path_of(network)) as found:
         return Recorded(msgspec.json.decode(found["content"].tobytes(), type=Content), found["data"].tobytes())
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
@@ -22,12 +24,15 @@ from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.frontend import import_onnx
+from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
 from tpusim.lowering import lower
-from tpusim.verify.npz import write_atomically
 
 DIFFERING = recorded.FOLDER.parent / "differing.json"
+PARTS = ("lowering", "tensors")
+REASONED = {"lowering": "lowering", "tensors": "ops"}
+"""The part of the comparison whose reasons a part of a recorded cell has."""
 
 
 @dataclass
@@ -77,14 +82,13 @@ class Replay:
         known = {a.name: theirs[b.name] for a, b in pairs if b.name in theirs}
         return compare_alone(pairs, alone(tpu, self.data.arrays(self.data.content.inputs), known), theirs)
 
-    def told(self, key: Key) -> dict[str, str]:
+    def firsts(self, key: Key) -> dict[str, Difference]:
         """The first difference of every part of a cell that differs, by NETWORK/CHIP/MODE/PART."""
-        cell = f"{key.chip}/{key.mode}"
         try:
-            found = {part: first_difference(key, part, found) for part, found in self.parts(cell)}
+            parts = dict(self.parts(f"{key.chip}/{key.mode}"))
         except TpusimError as error:
-            found = {"lowering": f"refused: {error}", "tensors": f"refused: {error}"}
-        return {f"{key}/{part}": why for part, why in found.items() if why}
+            return {f"{key}/{part}": Difference("", f"refused: {error}") for part in PARTS}
+        return {f"{key}/{part}": found.differences[0] for part, found in parts.items() if found.differing}
 
     def _pairs(self, cell: str, tpu: Model) -> Pairs:
         return pair(_ops(tpu), self.data.content.cells[cell].ops)
@@ -101,26 +105,37 @@ def _ops(model: Model) -> list[Op]:
     return computing(read(print_module(model.module)))
 
 
-def first_difference(key: Key, part: str, found: Part) -> str:
-    """The first difference of a part and its reason, "" if there is none."""
-    if not found.differing:
-        return ""
-    first: Difference = found.differences[0]
-    return f"{first}: {reason(key, part, first) or 'unexplained'}"
+def known_differences() -> dict[str, Difference]:
+    """The first difference of every part of a recorded cell that is known to differ, by NETWORK/CHIP/MODE/PART."""
+    if not DIFFERING.exists():
+        return {}
+    return msgspec.json.decode(DIFFERING.read_bytes(), type=dict[str, Difference])
+
+
+def told(which: str, first: Difference) -> str:
+    """A known difference of NETWORK/CHIP/MODE/PART and its reason."""
+    cell, _, part = which.rpartition("/")
+    return f"{first}: {reason(Key(*cell.split('/')), REASONED[part], first) or 'unexplained'}"
 
 
 def write_differing(names: Sequence[str] = (), cells: Sequence[str] = ()) -> None:
     """Write which recorded cells differ, part by part; those of other networks or cells than asked for are kept."""
-    known: dict[str, str] = json.loads(DIFFERING.read_text(encoding="utf-8")) if DIFFERING.exists() else {}
+    known = known_differences()
     for name in names or recorded.networks():
         replay, differing = Replay(name), 0
         for cell in replay.data.content.cells:
             key = Key(name, *cell.split("/"))
             if key.matches(cells):
-                told = replay.told(key)
-                known = {k: why for k, why in known.items() if k.rpartition("/")[0] != str(key)} | told
-                differing += len(told)
+                found = replay.firsts(key)
+                known = {k: d for k, d in known.items() if k.rpartition("/")[0] != str(key)} | found
+                differing += len(found)
         print(f"{name}: {differing} parts of cells differ", flush=True)
-        text = json.dumps(dict(sorted(known.items())), indent=0).encode() + b"\n"
-        write_atomically(DIFFERING, lambda file, text=text: file.write(text))
+        _write(known)
     print(f"wrote {DIFFERING.name}: {len(known)} parts of cells differ")
+
+
+def _write(known: Mapping[str, Difference]) -> None:
+    """One line per part of a cell."""
+    lines = [f"{json.dumps(k)}: {msgspec.json.encode(d).decode()}" for k, d in sorted(known.items())]
+    with replacing(DIFFERING) as target:
+        target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
