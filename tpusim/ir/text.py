@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, LocationAttr, ModuleOp
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, FusedLoc, LocationAttr, ModuleOp, NoneAttr
 from xdsl.dialects.func import Func
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.parser import Parser
@@ -22,7 +22,7 @@ from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import int_attr, op_name, set_op_name
+from tpusim.ir.attrs import int_attr, name_place, op_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
@@ -82,19 +82,30 @@ class ModuleParser(Parser):
             self._typed.append((values[0].owner, name))
 
     def name_ops(self) -> None:
-        """Name every op without a location after its value: `%conv1 = "top.Conv"...` is called conv1.
+        """Name every op whose location has no name after its value: `%conv1 = "top.Conv"...` is called conv1.
 
         That is how a person writes a module: the names of tensors and weights without a `loc("...")` per line. A value
         that is only numbered (%0) names nothing.
         """
         for op, name in self._typed:
             if not op_name(op) and is_tensor(op.results[0]):
-                set_op_name(op, name)
+                name_place(op, name)
 
     def _parse_location(self) -> LocationAttr:
         if self._current_token.kind == MLIRTokenKind.HASH_IDENT and self._current_token.text in self._late:
             return self._resolve(self._consume_token().text)
+        if self.parse_optional_keyword("fused"):
+            return self._parse_fused()
         return super()._parse_location()
+
+    def _parse_fused(self) -> FusedLoc:
+        """`fused[...]` or `fused<metadata>[...]`; xDSL prints the metadata and does not read it."""
+        metadata: Attribute = NoneAttr()
+        if self.parse_optional_punctuation("<") is not None:
+            metadata = self.parse_attribute()
+            self.parse_punctuation(">")
+        parts = self.parse_comma_separated_list(self.Delimiter.SQUARE, self._parse_location)
+        return FusedLoc(tuple(parts), metadata)
 
     def _resolve(self, alias: str) -> LocationAttr:
         """The location an alias stands for, parsed where it is defined (aliases may name other aliases)."""
