@@ -106,6 +106,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "CEIL": math.ceil,
     "FLOOR": math.floor,
     "ROUND": lambda x: math.copysign(math.floor(abs(x) + 0.5), x),
+    "ROUND_EVEN": round,
     "SQRT": math.sqrt,
     "RSQRT": lambda x: 1 / math.sqrt(x),
     "SQUARE": lambda x: x**2,
@@ -343,7 +344,7 @@ def test_float_types_by_function_on_bm1684x() -> None:
 
 @pytest.mark.parametrize("op", UNARY)
 def test_float_is_onnx_runtime(op: str) -> None:
-    """Kernel and machine, on the values a network meets; Round without ties, where upstream differs from ONNX."""
+    """Kernel and machine, on the values a network meets; Round without ties, where the chip differs from ONNX."""
     opset, attributes = UNARY[op]
     x = samples(op)
     proto = one(op, x, opset, **attributes)
@@ -365,12 +366,21 @@ def test_far_values_do_not_warn(op: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
 
 
-def test_round_goes_away_from_zero() -> None:
-    """Upstream's rule (numerics.md 9.8), where ONNX rounds halves to even."""
-    x = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 0.49999997], np.float32).reshape(1, 1, 1, 6)
-    tpu, _ = lowered(one("Round", x, 13), x, "bm1684x", "f32")
-    assert run(tpu, {"x": x})["y"].ravel().tolist() == [1, 2, 3, -1, -3, 0]
-    np.testing.assert_array_equal(machine(tpu, x)["y"], run(tpu, {"x": x})["y"])
+HALVES = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 0.49999997], np.float32).reshape(1, 1, 1, 6)
+
+
+@pytest.mark.parametrize(("chip", "mode"), [("bm1684x", "f32"), ("bm1684x", "f16"), ("cv183x", "bf16")])
+def test_round_goes_away_from_zero(chip: str, mode: str) -> None:
+    """Upstream's rule (numerics.md 9.8), a quirk by name: with it off, and in the top module, halves are ONNX's."""
+    even = OnnxReference(one("Round", HALVES, 13), threads=1).run({"x": HALVES})["y"]
+    assert even.ravel().tolist() == [0, 2, 2, 0, -2, 0]
+    np.testing.assert_array_equal(run(import_onnx(one("Round", HALVES, 13)), {"x": HALVES})["y"], even)
+    last = 1 if mode == "f16" else 0  # 0.49999997 is a half in F16; CV18xx truncates it
+    for off, wanted in (((), [1, 2, 3, -1, -3, last]), (("round_half_away",), even.ravel().tolist())):
+        tpu, _ = lowered(one("Round", HALVES, 13), HALVES, chip, mode, quirks_off=off)
+        assert ("DN-02 round_half_away" in str(the(tpu, "tpu.Active").attributes.get("decisions"))) == (not off)
+        assert run(tpu, {"x": HALVES})["y"].ravel().tolist() == wanted
+        assert machine(tpu, HALVES)["y"].ravel().tolist() == wanted
 
 
 def test_unknown_options_are_refused() -> None:

@@ -23,10 +23,12 @@ from tpusim_kernels.prim.scale import asymmetric_scale
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
+from xdsl.parser import Parser
+from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tpusim.errors import ImportModelError, TpusimError
 from tpusim.ir import text
-from tpusim.ir.attrs import ints, op_name
+from tpusim.ir.attrs import ints, onnx_name, op_name, value_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import address_of, calibrated_range, uniform_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
@@ -105,6 +107,73 @@ def test_round_trip(name: str):
 def test_mlir_reads_what_we_print(name: str):
     module = parse(TEXTS[name])
     assert_same(parse(through_mlir(text.print_module(module))), module)
+
+
+PLACES = """module {
+  func.func @main(%0: tensor<1x4x2x2xf32>) -> tensor<1x4x2x2xf32> {
+    %1 = "top.Input"(%0) : (tensor<1x4x2x2xf32>) -> tensor<1x4x2x2xf32> loc(fused<"tuple">["x":1:2, "x", "more"])
+    %2 = "top.Relu"(%1) : (tensor<1x4x2x2xf32>) -> tensor<1x4x2x2xf32> loc(callsite("model.py":3:7 at "called"))
+    %3 = "top.Abs"(%2) : (tensor<1x4x2x2xf32>) -> tensor<1x4x2x2xf32> loc("named"(callsite("inner" at unknown)))
+    %typed = "top.Exp"(%3) : (tensor<1x4x2x2xf32>) -> tensor<1x4x2x2xf32> loc("model.py":5:1)
+    %5 = "top.Tanh"(%typed) : (tensor<1x4x2x2xf32>) -> tensor<1x4x2x2xf32> loc("model.py":6:1)
+    func.return %5 : tensor<1x4x2x2xf32>
+  }
+}
+"""
+"""Locations of every kind; `"x":1:2` is a place in a file that is called x."""
+
+
+def test_locations_of_every_kind_are_kept():
+    """Parsed, printed, and read by MLIR, each is what it was; a name that was typed stands in front of a place."""
+    module = parse(PLACES)
+    body = [op for op in module.walk() if op.name.startswith("top.")]
+    assert [op_name(op) for op in body] == ["x", "called", "named", "typed", ""]
+    assert [onnx_name(op) for op in body] == ["x", "called", "named", "typed", ""]
+    printed = text.print_module(module)
+    for place in re.findall(r"loc\(.*\)$", PLACES, re.MULTILINE):
+        assert place in printed or place == 'loc("model.py":5:1)'
+    assert 'loc("typed"("model.py":5:1))' in printed
+    assert_same(parse(printed), module)
+    assert_same(parse(through_mlir(printed)), module)
+
+
+def test_each_result_has_its_part_of_a_fused_location():
+    source = """module {
+  func.func @main(%0: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+    %1:2 = "tpu.Group"(%0) ({
+      %2 = "tpu.Load"(%0) : (tensor<4xf32>) -> tensor<4xf32> loc("load")
+      "tpu.Yield"(%2, %2) : (tensor<4xf32>, tensor<4xf32>) -> ()
+    }) : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) loc(fused["a", "b"])
+    func.return %1#0, %1#1 : tensor<4xf32>, tensor<4xf32>
+  }
+}
+"""
+    group = next(op for op in text.ModuleParser(context(), source).parse_module().walk() if op.name == "tpu.Group")
+    assert [value_name(v) for v in group.results] == ["a", "b"]
+    assert op_name(group) == "a"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "[1 : i64, -2 : i64, 30]", "[]", "[999999999999999999, -999999999999999999 : i64]", "[9223372036854775807]",
+        "[-0, 007]", "[1 : i32, 2 : i64]", "[1, 2.5]", "[[1, 2], [3]]", "[ 1,2 ]", "[1, true]", "[0x1F, 2]", "[1:i64]",
+        "[9223372036854775808]", "[1, ٣]",
+    ],
+)  # fmt: skip
+def test_lists_are_read_as_xdsl_reads_them(source: str):
+    entry = f"{{a = {source}, b = 7 : i64}}"
+    assert text.ModuleParser(context(), entry).parse_attribute() == Parser(context(), entry).parse_attribute()
+
+
+@pytest.mark.parametrize("source", ["[1, 2", "[1, 2,]", "[1 2]", "[1 : i64 : i64]"])
+def test_broken_lists_fail_as_in_xdsl(source: str):
+    said = []
+    for kind in (text.ModuleParser, Parser):
+        with pytest.raises((ParseError, VerifyException)) as caught:
+            kind(context(), source).parse_attribute()
+        said.append(str(caught.value).replace("<text>", "<unknown>"))
+    assert said[0] == said[1]
 
 
 def test_conv_module():

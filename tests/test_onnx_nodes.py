@@ -57,7 +57,7 @@ EMPTY = "tensors without elements are refused"
 SLOPES = "slopes that differ along another axis than the channels are refused"
 FIRST_OUTPUT = frozenset({"LayerNormalization"})
 """Op types of which only the first output is imported; the others are left out of the suite's models."""
-NONE_LEFT = frozenset({"PRelu", "Round"})
+NONE_LEFT = frozenset({"PRelu"})
 """Op types whose cases are all excluded."""
 
 EXCLUDED: dict[str, str] = {
@@ -89,7 +89,6 @@ EXCLUDED: dict[str, str] = {
     r"test_prelu_(example|broadcast)": SLOPES,
     r"test_reduce_.*_empty_set(_expanded|_non_reduced_axis_zero)?": EMPTY,
     r"test_reduce_(max|min)_empty_set_bool": EMPTY,
-    r"test_round": "halves are rounded away from zero, as upstream does (numerics.md 9.8)",
     r"test_reshape_allowzero_reordered": "an input with an extent of 0 is not static",
 }
 """Full-match patterns of case names -> why tpusim does not do them."""

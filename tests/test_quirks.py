@@ -121,6 +121,20 @@ def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> Non
     assert op_name(named(lowered(top), "tpu.Where")) == "y"  # type: ignore[arg-type]
 
 
+def test_halves_in_the_table_of_round(caplog: pytest.LogCaptureFixture) -> None:
+    """2.5 is at a byte of the grid of 1/2, and 2 or 3 at the result's; a grid without halves has one table only."""
+    top = canonicalize(import_onnx(network([node("Round", "x")])({"x": (2, 5, 6)})))[0]
+    ranged(top, {"x": (-63.5, 63.5), "y": (-127.0, 127.0)})
+    with caplog.at_level(logging.WARNING):
+        theirs, ours = lowered(top), lowered(top, ("round_half_away",))
+    tables = [model.weights["y_table"].reshape(-1)[[5, 251, 7, 4]].tolist() for model in (theirs, ours)]
+    assert tables == [[3, -3, 4, 2], [2, -2, 4, 2]]
+    assert caplog.text.count("quirks_off=round_half_away") == 1
+    assert [bool(marks(named(model, "tpu.Lut"))) for model in (theirs, ours)] == [True, False]
+    ranged(top, {"x": (-42.0, 42.0), "y": (-127.0, 127.0)})
+    assert not marks(named(lowered(top), "tpu.Lut"))
+
+
 def test_every_quirk_states_what_it_does() -> None:
     assert all("; off: " in text for text in QUIRKS.values())
 

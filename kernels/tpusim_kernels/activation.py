@@ -51,6 +51,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "CEIL": jnp.ceil,
     "FLOOR": jnp.floor,
     "ROUND": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "ROUND_EVEN": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
     "SQRT": jnp.sqrt,
     "RSQRT": lambda x: 1.0 / jnp.sqrt(x),
     "SQUARE": lambda x: x * x,
@@ -88,8 +89,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = (), sticky: bool = False) -> Array:
     """Compute y = f(x), computed in double from f32 `x` and rounded once to f32; any shape (numerics 9.8).
 
-    `mode` is the upstream name (FUNCTIONS); coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha),
-    RECIPROCAL (numerator,), others none.
+    `mode` is the upstream name, or ROUND_EVEN, which upstream lacks (FUNCTIONS). coeffs: SWISH (beta,), ELU (alpha,),
+    HSIGMOID (beta, alpha), RECIPROCAL (numerator,), others none.
     MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding to F16 or BF16 is the caller's (`prim.smallfloat`);
     with `sticky` the f32 is one that then rounds as the double would.
     """

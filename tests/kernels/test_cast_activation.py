@@ -112,6 +112,7 @@ PYTHON = {
     "CEIL": (math.ceil, ()),
     "FLOOR": (math.floor, ()),
     "ROUND": (lambda x: math.copysign(math.floor(abs(x) + 0.5), x), ()),
+    "ROUND_EVEN": (round, ()),
     "SQRT": (lambda x: math.sqrt(x) if x >= 0 else math.nan, ()),
     "RSQRT": (lambda x: 1 / math.sqrt(x) if x > 0 else math.nan, ()),
     "SQUARE": (lambda x: x * x, ()),

@@ -4,7 +4,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NameLoc, NoneAttr, StringAttr, i64
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    CallSiteLoc,
+    FloatAttr,
+    FusedLoc,
+    IntegerAttr,
+    NameLoc,
+    NoneAttr,
+    StringAttr,
+    UnknownLoc,
+    i64,
+)
 from xdsl.ir import Attribute, Data, Operation, SSAValue
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -52,15 +64,33 @@ def floats(attribute: Attribute) -> tuple[float, ...]:
 
 
 def op_name(op: Operation) -> str:
-    """The op's name in the network: its location's string; "" if it has none."""
-    location = op.location
-    return location.desc.data if isinstance(location, NameLoc) else ""
+    """The op's name in the network: its location's string (`location_name`); "" if it has none."""
+    return location_name(op.location)
+
+
+def location_name(location: Attribute) -> str:
+    """The first name in a location, as TPU-MLIR takes it; "" of `unknown` and of a place in a file."""
+    named = _named(location)
+    return named.desc.data if named else ""
+
+
+def _named(location: Attribute) -> NameLoc | None:
+    """The location itself, of `fused[a, b]` and `callsite(a at b)` the first part that has a name."""
+    if isinstance(location, NameLoc):
+        return location
+    return next((named for part in _parts(location) if (named := _named(part))), None)
+
+
+def _parts(location: Attribute) -> tuple[Attribute, ...]:
+    if isinstance(location, FusedLoc):
+        return cast("ArrayAttr[Attribute]", location.locations).data
+    return (location.callee, location.caller) if isinstance(location, CallSiteLoc) else ()
 
 
 def onnx_name(op: Operation) -> str:
     """The ONNX tensor that the op's result equals: `y` of `loc("y_Relu"("y"))`; without an inner location its name."""
-    location = op.location
-    inner = location.location if isinstance(location, NameLoc) else None
+    named = _named(op.location)
+    inner = named.location if named else None
     return inner.desc.data if isinstance(inner, NameLoc) else op_name(op)
 
 
@@ -74,15 +104,25 @@ def copy_name(op: Operation, source: Operation) -> None:
     op.location = source.location
 
 
+def name_place(op: Operation, name: str) -> None:
+    """Give the op a name in front of the place it has: `loc("name"("model.py":3:7))`."""
+    place = op.location
+    op.location = NameLoc(StringAttr(name), NoneAttr() if isinstance(place, UnknownLoc) else place)
+
+
 def name_location(name: str, onnx: str = "") -> NameLoc:
     """`loc("name")`, or `loc("name"("onnx"))`."""
     return NameLoc(StringAttr(name), name_location(onnx) if onnx else NoneAttr())
 
 
 def value_name(value: SSAValue) -> str:
-    """The tensor name of a value: the name of the op that makes it."""
+    """The tensor name of a value: the name of the op that makes it, of several results the part of `fused[...]`."""
     owner = value.owner
-    return op_name(owner) if isinstance(owner, Operation) else f"arg{value.index}"  # type: ignore[attr-defined]
+    if not isinstance(owner, Operation):
+        return f"arg{value.index}"  # type: ignore[attr-defined]
+    parts = _parts(owner.location) if isinstance(owner.location, FusedLoc) else ()
+    one_each = len(owner.results) == len(parts) > 1
+    return location_name(parts[value.index]) if one_each else op_name(owner)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ xDSL's own parser wants an alias defined before it is used; MLIR prints `#loc1 =
 import io
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import DYNAMIC_INDEX, Builtin, LocationAttr, ModuleOp
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, FusedLoc, LocationAttr, ModuleOp, NoneAttr
 from xdsl.dialects.func import Func
-from xdsl.ir import Dialect, Operation, SSAValue
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
@@ -21,10 +22,14 @@ from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import op_name, set_op_name
+from tpusim.ir.attrs import int_attr, name_place, op_name
 from tpusim.ir.types import Quant, is_tensor, shape_of, tensor_of
 
 _LOCATION_ALIAS = re.compile(r"^(#[A-Za-z_][\w$.]*)\s*=\s*(?=loc\s*\()", re.MULTILINE)
+
+_INTEGERS = re.compile(r"\[-?\d{1,18}(?: : i64)?(?:, -?\d{1,18}(?: : i64)?)*\]", re.ASCII)
+"""A list of i64 as it is printed; 18 digits always fit."""
+_INTEGER = re.compile(r"(-?\d+)(?: : i64)?", re.ASCII)
 
 
 def context(dialects: Iterable[Dialect] = ()) -> Context:
@@ -50,6 +55,7 @@ class ModuleParser(Parser):
         self._late: dict[str, int] = {}
         self._resolving: set[str] = set()
         self._typed: list[tuple[Operation, str]] = []
+        self._int_attr = cache(int_attr)
         for match in _LOCATION_ALIAS.finditer(text):
             if match.group(1) in self._late:
                 self.raise_error(f"location alias {match.group(1)} is defined twice", match.start(), match.end())
@@ -60,25 +66,46 @@ class ModuleParser(Parser):
         escaped = self.parse_optional_bytes_literal()
         return super().parse_optional_str_literal() if escaped is None else escaped.decode("utf-8")
 
+    def _parse_optional_array_attr(self) -> ArrayAttr[Attribute] | None:
+        """An array; integers as they are printed are read in one go: nearly all of a lowered module's text is these."""
+        if self._current_token.kind != MLIRTokenKind.L_SQUARE:
+            return None
+        integers = _INTEGERS.match(self.lexer.input.content, self.pos)
+        if integers is None:
+            return super()._parse_optional_array_attr()
+        self._resume_from(integers.end())
+        return ArrayAttr([self._int_attr(int(digits)) for digits in _INTEGER.findall(integers[0])])
+
     def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
         super()._register_ssa_definition(name, values, span)
         if len(values) == 1 and isinstance(values[0].owner, Operation) and SSAValue.is_valid_name(name):
             self._typed.append((values[0].owner, name))
 
     def name_ops(self) -> None:
-        """Name every op without a location after its value: `%conv1 = "top.Conv"...` is called conv1.
+        """Name every op whose location has no name after its value: `%conv1 = "top.Conv"...` is called conv1.
 
         That is how a person writes a module: the names of tensors and weights without a `loc("...")` per line. A value
         that is only numbered (%0) names nothing.
         """
         for op, name in self._typed:
             if not op_name(op) and is_tensor(op.results[0]):
-                set_op_name(op, name)
+                name_place(op, name)
 
     def _parse_location(self) -> LocationAttr:
         if self._current_token.kind == MLIRTokenKind.HASH_IDENT and self._current_token.text in self._late:
             return self._resolve(self._consume_token().text)
+        if self.parse_optional_keyword("fused"):
+            return self._parse_fused()
         return super()._parse_location()
+
+    def _parse_fused(self) -> FusedLoc:
+        """`fused[...]` or `fused<metadata>[...]`; xDSL prints the metadata and does not read it."""
+        metadata: Attribute = NoneAttr()
+        if self.parse_optional_punctuation("<") is not None:
+            metadata = self.parse_attribute()
+            self.parse_punctuation(">")
+        parts = self.parse_comma_separated_list(self.Delimiter.SQUARE, self._parse_location)
+        return FusedLoc(tuple(parts), metadata)
 
     def _resolve(self, alias: str) -> LocationAttr:
         """The location an alias stands for, parsed where it is defined (aliases may name other aliases)."""

@@ -209,7 +209,7 @@ _ACTIVATIONS: dict[str, Steps] = {
     "HSWISH": Steps(arithmetic=4),
     "SOFT_SIGN": Steps(arithmetic=7),
     "RECIPROCAL": Steps(arithmetic=5),
-    **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "SQUARE", "SIGN"), Steps(arithmetic=1)),
+    **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "ROUND_EVEN", "SQUARE", "SIGN"), Steps(arithmetic=1)),
 }
 """AR steps and Taylor series of an activation; a division counts 5 (hardware.md 5.1)."""
 

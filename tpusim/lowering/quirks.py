@@ -11,6 +11,7 @@ QUIRKS: dict[str, str] = {
     "avgpool_full_kernel": "integer averages that leave padding out are scaled by kh*kw; off: they run in float",
     "resize_steps_of_sizes": "linear Resize steps by input over output size; off: by the scales that the model gives",
     "where_const_no_round_mode": "constants of Where are rounded half away from zero; off: half up, as requants",
+    "round_half_away": "halves of Round go away from zero; off: to the even integer, as ONNX says",
 }
 """What each does, and what happens with it switched off."""
 

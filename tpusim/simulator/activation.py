@@ -55,6 +55,7 @@ _OF_ONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "CEIL": np.ceil,
     "FLOOR": np.floor,
     "ROUND": round_half_away,
+    "ROUND_EVEN": np.rint,
     "SQRT": np.sqrt,
     "RSQRT": lambda x: 1.0 / np.sqrt(x),
     "SQUARE": lambda x: x * x,

@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "CEIL": np.ceil,
     "FLOOR": np.floor,
     "ROUND": round_half_away,
+    "ROUND_EVEN": np.rint,
     "SQRT": np.sqrt,
     "RSQRT": lambda x: 1.0 / np.sqrt(x),
     "SQUARE": np.square,

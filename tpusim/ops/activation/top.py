@@ -88,7 +88,7 @@ class Activation(UnaryTop):
         if found is not None:
             return found
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
-        cls, attributes = self._float_form()
+        cls, attributes = self._float_form(ctx)
         return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _lower_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue:
@@ -110,8 +110,9 @@ class Activation(UnaryTop):
         del ctx
         return self.mode
 
-    def _float_form(self) -> tuple[OpT, dict[str, Attribute]]:
+    def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """(class, attributes) of the op in float."""
+        del ctx
         return TpuActive, {"mode": text(self.mode), "coeffs": floats_attr(self.coeffs)}
 
 
@@ -375,7 +376,8 @@ class TopReciprocal(Activation):
             return super()._entries(ctx, x, y)
         return reciprocal_table(self.const_val.value.data, threshold(self.output), x, y)
 
-    def _float_form(self) -> tuple[OpT, dict[str, Attribute]]:
+    def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
+        del ctx
         return TpuReciprocal, {"const_val": self.const_val}
 
 
@@ -394,7 +396,7 @@ class TopAbs(Activation):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active on bytes or in float."""
-        cls, attributes = self._float_form()
+        cls, attributes = self._float_form(ctx)
         lowered = lower_same_scale(self, ctx, cls, attributes)
         if uniform_of(lowered) is not None:
             ctx.decision(self, "DN-14")
@@ -423,13 +425,24 @@ class TopCeil(Activation):
 
 @irdl_op_definition
 class TopRound(Activation):
-    """`top.Round`: to the nearest integer, halves away from zero as upstream (ONNX: halves to even)."""
+    """`top.Round`: to the nearest integer, halves to the even one; lowered with halves away from zero, as upstream."""
 
     name = "top.Round"
-    MODE: ClassVar[str] = "ROUND"
+    MODE: ClassVar[str] = "ROUND_EVEN"
     TABLE_ON_CV18XX: ClassVar[bool] = False
     TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Round",)
+
+    def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
+        """Upstream's table; the other one with the quirk off."""
+        return ctx.quirked(self, "round_half_away", lookup_table("ROUND", (), x, y), super()._entries(ctx, x, y))
+
+    def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
+        """Upstream's function, whose halves show only in the data; the other one with the quirk off."""
+        if not ctx.reproduces("round_half_away"):
+            return super()._float_form(ctx)
+        ctx.decision(self, "DN-02 round_half_away")
+        return TpuActive, {"mode": text("ROUND"), "coeffs": floats_attr(())}
 
 
 @irdl_op_definition
