@@ -10,7 +10,8 @@ from networks import Network, program_of, reordered
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, dynamic, group_layers
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.layer_group.search import dynamic
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.simulator import Simulator
