@@ -15,16 +15,17 @@ from networks import CHIPS, cached_lowered, randomly_grouped
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.grouping import WIDTH, cut, show, wrapped
-from tpusim.cli.plot import draw_memory, draw_pipeline, spans
+from tpusim.cli.plot import MEMORY_ROWS, PIPELINE_ROWS, distinct, draw_memory, draw_pipeline, pages, spans
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import ints_attr, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.layer_group import GroupView, views
+from tpusim.layer_group.files import Area, Item
 from tpusim.layer_group.local_memory import buffers
 from tpusim.layer_group.planning import plan
 from tpusim.ops import context
-from tpusim.ops.base import TpuOp
+from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
 from tpusim.schedule import GroupSchedule, tensor_name
 
@@ -268,6 +269,54 @@ def test_pictures_show_every_area_and_item() -> None:
         draw_pipeline(figure, patches, view)
         boxes = sorted(round(p.get_x() + 0.47) for p in figure.axes[0].patches)
         assert boxes == sorted(r for r, row in enumerate(view.rows) for _ in row)
+
+
+def test_large_groups_have_pages_with_everything_inside(network_of: GroupView) -> None:
+    """Every row is on one page, every area of the page in its legend, and no legend reaches out of the figure."""
+    pytest.importorskip("matplotlib", reason="extra 'plot' is not installed")
+    from matplotlib import patches
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    view = network_of
+    for draw, most in ((draw_memory, MEMORY_ROWS), (draw_pipeline, PIPELINE_ROWS)):
+        found = pages(len(view.rows), most)
+        assert len(found) > 1 and [row for rows in found for row in rows] == list(range(len(view.rows)))
+        for rows in found:
+            figure = Figure(layout="constrained", dpi=110)
+            draw(figure, patches, view, rows)
+            FigureCanvasAgg(figure).draw()
+            box, (legend,) = figure.bbox, figure.legends
+            inside = legend.get_window_extent()
+            assert box.x0 <= inside.x0 and inside.x1 <= box.x1 and box.y0 <= inside.y0 and inside.y1 <= box.y1
+            assert not inside.overlaps(figure.axes[0].get_window_extent())
+            if draw is draw_memory:
+                alive = [a for a in view.areas if not a.rows.isdisjoint(rows)]
+                assert len(legend.get_texts()) == len({t.get_text() for t in legend.get_texts()}) == len(alive)
+
+
+@pytest.fixture(scope="module")
+def network_of() -> GroupView:
+    """A group of 190 ops with long names that differ in the middle, made by hand: one step, one area per op."""
+    count, chip = 190, chips.load("bm1684x")
+    names = [f"backbone/stage_{i % 5}/block_{i:03}/convolution_with_a_long_name" for i in range(count)]
+    rows = tuple((Item("TIU", name, name, 1, 0, held=False),) for name in names)
+    areas = tuple(
+        Area(name, "result", 64 * (i % 7), 64, held=False, rows=frozenset({i, (i + 1) % count}), marks={i: "W"})
+        for i, name in enumerate(names)
+    )
+    ops = tuple((name, "tpu.Conv2D") for name in names)
+    return GroupView(0, ops, GroupType.NORMAL, dict.fromkeys("ncdhw", 1), rows, areas, chip)
+
+
+def test_short_names_are_never_alike() -> None:
+    names = [f"backbone/stage_{i % 5}/block_{i:03}/convolution_with_a_long_name" for i in range(190)]
+    short = distinct([*names, "x", *names], 20)
+    assert set(short) == {*names, "x"} and short["x"] == "x"
+    assert len(set(short.values())) == len(short) and all(len(text) <= 20 for text in short.values())
+    assert "_003" in distinct(names[3:9:5], 20)[names[3]]
+    twins = ["a" * 30 + "b" + "c" * 30, "a" * 30 + "d" + "c" * 30]
+    assert len(set(distinct(twins, 9).values())) == 2
 
 
 def test_group_number_of_a_plot() -> None:
