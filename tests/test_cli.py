@@ -341,9 +341,7 @@ def test_samples_of_the_wrong_shape(refusal: Refusals, convnet: Path, tmp_path: 
     np.savez(tmp_path / "s.npz", x=floats(4, 3, 15, 16))
     message = refusal(*run_words(convnet, tmp_path / "out", "--data", tmp_path / "s.npz"))
     assert "'x' must have shape (1, 3, 16, 16)" in message and "(4, 3, 15, 16)" in message
-    assert sorted(hashes(tmp_path / "out")) == [
-        *("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "weights.npz"),
-    ]
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -427,7 +425,7 @@ def test_table_without_some_tensors(refusal: Refusals, folder: Path):
 def test_table_reads_and_out_table_writes(folder: Path):
     """--table means the same in calibrate as in run: what is read."""
     table = folder / "cali_table"
-    table.write_text(re.sub(r"(?m)^half .*$", "half 1.25 0.0 1.25", table.read_text()))
+    table.write_text(re.sub(r"(?m)^(half\S*) .*$", r"\1 1.25 0.0 1.25", table.read_text()))
     text = table.read_text()
     assert main(["calibrate", str(folder / "2_canonical.mlir"), "--table", str(table)]) == 0
     assert table.read_text() == text
@@ -579,7 +577,8 @@ def test_compare_gives_the_verdict_of_the_run(folder: Path, tmp_path: Path, targ
 def test_compare_holds_the_machine_to_the_bound_of_a_run(folder: Path, tmp_path: Path):
     """A float that is off by 1e-4 is CLOSE to the tool and wrong to a run, which has the module."""
     machine, path = tensors(folder / "local_outputs.npz"), folder / "local_outputs.npz"
-    machine["logits_float32"] = machine["logits_float32"] * np.float32(1.0001)
+    name = next(n for n, v in machine.items() if n.startswith("logits") and v.dtype == np.float32)
+    machine[name] = machine[name] * np.float32(1.0001)
     save_tensors(path, machine, read_about(path))
     assert main(["compare", str(path), str(folder / "tpu_outputs.npz")]) == 1
     words = [str(shutil.copy(folder / f"{level}_outputs.npz", tmp_path)) for level in ("local", "tpu")]
