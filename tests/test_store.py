@@ -9,9 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ConfigError
+from tpusim.persistence import model_key
 from tpusim.store import LOCK, MANIFEST, UNFINISHED, Store
 
 NAMES = ("a.txt", "b.txt", "c.txt")
@@ -197,3 +201,17 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="a folder to write to is required, got Not a directory"):
         run(tmp_path / "file" / "out", "1")
+
+
+def test_weights_outside_the_model_file_are_part_of_its_key(tmp_path: Path):
+    path = tmp_path / "model.onnx"
+    weight = numpy_helper.from_array(np.arange(6, dtype=np.float32), "w")
+    tensor = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [6]) for n in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", tensor[:1], tensor[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    before = model_key(path)
+    assert model_key(path) == before and len(before) == 2
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 24)
+    assert model_key(path) != before
+    assert model_key(tmp_path / "none.onnx") == [""]

@@ -584,7 +584,7 @@ def test_a_typed_module_goes_all_the_way(desk: Desk, capsys: pytest.CaptureFixtu
     flat = desk.folder / "flat.npz"
     desk.says("infer", desk.folder / "bm1684x.mlir", "--input", desk.folder / "in.npz", "--all-tensors", "--out", flat)
     with np.load(flat) as a, np.load(desk.folder / "local.npz") as b:
-        np.testing.assert_array_equal(a["y_float32"], b["y_float32"])
+        np.testing.assert_array_equal(a["y_f32"], b["y_f32"])
         assert a["y"].dtype == np.int8 and len(np.unique(a["y"])) > 10
 
 

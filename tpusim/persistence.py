@@ -17,6 +17,7 @@ import numpy as np
 from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
+from tpusim.frontend.onnx_file import external_files
 from tpusim.inference import quantisation
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa.region import numpy_dtype
@@ -158,7 +159,7 @@ FILES: dict[str, Files] = {
         "1_top.mlir",
         "weights.npz",
         "top",
-        lambda c: [str(c.model.name), file_key(c.model), sorted(c.input_shapes.items())],
+        lambda c: [str(c.model.name), model_key(c.model), sorted(c.input_shapes.items())],
     ),
     "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical"),
     "calibrate": Files(
@@ -207,6 +208,11 @@ def stage_keys(config: RunConfig) -> dict[str, str]:
 def file_key(path: str | Path | None) -> str:
     """The content of a file; "" for none, and for what is no file."""
     return digest(Path(path)) if path is not None and Path(path).is_file() else ""
+
+
+def model_key(path: Path) -> list[str]:
+    """The content of an ONNX file and of the files that hold its weights."""
+    return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 
 def samples_key(source: str) -> list[Any]:

@@ -98,6 +98,16 @@ def proto_bytes(model: onnx.ModelProto) -> int:
         return PROTO_LIMIT + 1
 
 
+def external_files(path: Path) -> list[Path]:
+    """The files beside an ONNX model that hold weights of it; none for a file that is no model."""
+    try:
+        model = onnx.load(path, "protobuf", load_external_data=False)
+    except (DecodeError, OSError):
+        return []
+    names = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
+    return [path.parent / name for name in sorted(names)]
+
+
 def save_external(model: onnx.ModelProto, path: Path) -> None:
     """Write a model whose tensors are too large for one protobuf, with the tensors in a file beside it."""
     onnx.save_model(model, path, save_as_external_data=True, location="weights")
