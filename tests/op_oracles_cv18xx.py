@@ -141,11 +141,12 @@ def pool(op: Any, operands: Sequence[Array]) -> Array:
     if op.pool_mode.data == "Max":
         return ORACLES["tpu.Pool2D"](op, operands)
     x, size = operands[0].astype(np.int64), prod(ints(op.kernel_shape))
-    v = np.zeros(shape_of(op.output), np.int64)
+    v = np.zeros((*shape_of(op.output), 1, 1)[:4], np.int64)
     for (i, j), inside in windows(op, x):
         count = size if flagged(op, "count_include_pad") else inside.shape[2] * inside.shape[3]
         v[:, :, i, j] = (2 * inside.sum(axis=(2, 3)) * size + count) // (2 * count)
-    return saturated(relu(f32_shift(v, number(op, "multiplier"), number(op, "rshift")), op), op)
+    scaled = f32_shift(v, number(op, "multiplier"), number(op, "rshift")).reshape(shape_of(op.output))
+    return saturated(relu(scaled, op), op)
 
 
 def reduce(op: Any, operands: Sequence[Array]) -> Array:

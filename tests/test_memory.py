@@ -140,7 +140,7 @@ def test_published_start_of_the_neurons() -> None:
     net = Network(np.random.default_rng(0))
     x = net.input((1, 3, 12, 10))
     for _ in range(159):
-        x = net.conv(x, 3, 1)  # one page of coefficients each
+        x = net.conv(x, 3, 3)  # one page of coefficients each
     lowered = reordered(net.top(), "bm1684x")
     model = assign_addresses(group_layers(lowered, LayerGroupConfig("off")))
     assert model.number("module.coeff_size") == 159 * PAGE == 651264

@@ -153,7 +153,6 @@ def test_card_survives_text_and_later_stages(tmp_path: Path) -> None:
         ("sign", "f32", ("DN-18",)),
         ("log", "int8", ("DN-19",)),
         ("exp", "int8", ()),
-        ("bn-alone", "f16", ("DN-16",)),
         ("layernorm", "f16", ("DN-21",)),
         ("layernorm", "bf16", ()),
     ],

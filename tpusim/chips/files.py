@@ -154,9 +154,12 @@ def _are_tables(*values: object) -> bool:
 
 def _decoded(fields: _Fields, where: str) -> ChipSpec:
     try:
-        return msgspec.convert(fields, ChipSpec)
+        chip = msgspec.convert(fields, ChipSpec)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {error}; {_COMPARE}") from error
+    if (why := chip.problem()) is not None:
+        raise ConfigError(f"{where}: {why}; {_COMPARE}")
+    return chip
 
 
 def _checked(fields: _Fields, where: str) -> ChipSpec:

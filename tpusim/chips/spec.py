@@ -154,16 +154,16 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extends: str = ""
     """The shipped chip that a chip of a user's own was made from; "": a shipped one, or one made from scratch."""
 
-    def __post_init__(self) -> None:
+    def problem(self) -> str | None:
+        """What is impossible about the figures; None if nothing is."""
         sizes = ("lanes", "eu_bytes", "lmem_bytes", "lmem_banks", "gmem_align_bytes", "cores", "cube_pixels")
         for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name}: above 0 is required, got {getattr(self, name)}")
+                return f"{name}: above 0 is required, got {getattr(self, name)}"
         if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
-            raise ValueError(
-                f"lmem_bytes: a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,} is required, "
-                f"got {self.lmem_bytes:,}"
-            )
+            wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
+            return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
+        return None
 
     @classmethod
     def load(cls, chip: "str | Path | ChipSpec") -> "ChipSpec":

@@ -60,11 +60,12 @@ def _alike(operands: Sequence[Shape], result: Shape, count: int = 1) -> Misfit |
 
 
 def _broadcast(operands: Sequence[Shape], result: Shape, parameters: int) -> Misfit | None:
-    """One operand per parameter, each as long as the result or 1 along every axis."""
+    """One operand per parameter, each as long as the result or 1 along its axes, which are the result's last."""
     if (why := _count(operands, parameters)) is not None:
         return why
     for shape in operands:
-        if len(shape) != len(result) or any(a not in (1, b) for a, b in zip(shape, result, strict=True)):
+        last = result[len(result) - len(shape) :]
+        if len(shape) > len(result) or any(a not in (1, b) for a, b in zip(shape, last, strict=True)):
             return Misfit(f"operands that broadcast to {result}", f"{shape}")
     return None
 
