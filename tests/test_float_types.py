@@ -140,7 +140,7 @@ def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | 
             want = expected(kind, mode, chip, dynamic_filter=dynamic, constant_left=constant_left)
             want = "f32" if kind in ("Compare", "CompareConst", "Where") and reads_indices(op) else want
             if isinstance(op, ViewTop):  # a view keeps the type of what it is a view of
-                want = found.get(op_name(op.operands[0].owner), "f32")  # type: ignore[arg-type]
+                want = found.get(op_name(op.operands[0].owner), want)  # type: ignore[arg-type]
             assert found[name] == want, (name, op.name)
             count += 1
     return count
