@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help demo test slow zoo fuzz lint types bench support accuracy mutation isa golden groups conformance upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation isa golden groups conformance upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -31,6 +31,9 @@ test: $(VENV)/.test ## the default tests
 
 slow: $(VENV)/.test ## the larger models, and what the default tests leave of rows and configurations
 	$(BIN)/python -m pytest -q -m slow $(BALANCED)
+
+models: $(VENV)/.test ## the larger models alone, as CI runs them
+	$(BIN)/python -m pytest -q -m "slow and not rotated" $(BALANCED)
 
 zoo: $(VENV)/.test ## run the classic networks on every chip and its cores, with all checks of the machine on (long)
 	$(BIN)/python -m pytest -q -m zoo $(BALANCED)

@@ -28,7 +28,7 @@ def is_first(case: OpCase, number: int) -> bool:
 
 def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
     """Of an item that the default tests have, or leave to `make slow`."""
-    return () if usual else (pytest.mark.slow,)
+    return () if usual else (pytest.mark.slow, pytest.mark.rotated)
 
 
 def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
