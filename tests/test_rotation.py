@@ -23,7 +23,7 @@ def test_every_op_has_a_first_row() -> None:
 
 def test_what_is_left_is_slow() -> None:
     assert not marks(True)
-    assert [mark.name for mark in marks(False)] == ["slow"]
+    assert [mark.name for mark in marks(False)] == ["slow", "rotated"]
     found = one_in(3, [(n, "a") for n in range(7)])
     assert [line.id for line in found if not line.marks] == ["0-a", "3-a", "6-a"]  # type: ignore[attr-defined]
     assert len(found) == 7
