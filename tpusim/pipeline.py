@@ -64,7 +64,7 @@ def stage_canonicalize(a: Artefacts) -> None:
 def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
-    samples = load_samples(a.config.data, input_specs(model), a.config.calibration.max_samples)
+    samples = load_samples(a.config.data, input_specs(model), a.config.calibration.max_samples, shuffled=True)
     if not is_calibrated(a.config):
         a.sample = dict(next(samples))
         a.calibrated = model

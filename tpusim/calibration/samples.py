@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ InputSpec = tuple[Sequence[int], np.dtype[Any]]
 
 MAX_EXACT_F32 = 2**24
 """Integers up to this size are exact in f32."""
+
+
+SHUFFLE_SEED = 1684
+"""Upstream's: the same files give the same table."""
 
 
 class Sample(dict[str, Tensor]):
@@ -49,13 +54,22 @@ def require_finite(sample: Mapping[str, Tensor], origin: str) -> None:
             )
 
 
-def load_samples(source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0) -> Iterator[Sample]:
+def load_samples(
+    source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0, *, shuffled: bool = False
+) -> Iterator[Sample]:
     """The samples of a source, one at a time, at most `limit` if that is not 0.
 
-    The source itself is examined at once, each file when its turn comes.
+    The source itself is examined at once, each file when its turn comes. shuffled: the files of a folder come in the
+    order in which upstream's calibration takes them, else in the order of their names.
     """
     text = str(source)
-    samples = _random(text, inputs) if text.startswith("random:") else _from_files(_files(Path(source), inputs), inputs)
+    if text.startswith("random:"):
+        samples = _random(text, inputs)
+    else:
+        files = _files(Path(source), inputs)
+        if shuffled:
+            Random(SHUFFLE_SEED).shuffle(files)
+        samples = _from_files(files, inputs)
     return islice(samples, limit) if limit > 0 else samples
 
 

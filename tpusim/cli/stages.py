@@ -102,7 +102,7 @@ class Calibrate:
             table = read_table(self.table)
         else:
             config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
-            found = load_samples(self.data, input_specs(model), self.samples)
+            found = load_samples(self.data, input_specs(model), self.samples, shuffled=True)
             with LiveProgress(console) as progress, progress.stage("calibrate"):
                 table, count = calibrate(model, found, config, progress.progress)
             path = beside(self.module, "cali_table", self.out_table)
