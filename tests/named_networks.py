@@ -23,6 +23,7 @@ CONSTANTS: dict[str, Array] = {
     "bias": _weight(8), "small": _weight(8, 4), "half": np.array(0.5, np.float32), "zero": np.array(0, np.float32),
     "six": np.array(6, np.float32), "axes": np.array([2, 3]), "sizes": np.array([2, 2, 4]), "flat": np.array([1, -1]),
     "begin": np.array([1, 0]), "end": np.array([5, 4]), "two": np.array([1, 2]), "index": np.array(2),
+    "wide": _weight(288, 8), "root": np.array(2**0.5, np.float32), "one": np.array(1, np.float32),
 }  # fmt: skip
 CONV = {"pads": [1, 1, 1, 1]}
 POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
@@ -55,7 +56,18 @@ NETWORKS: dict[str, tuple[str, Sequence[Line]]] = {
     ),
     "gemm": (
         "y",
-        [("Flatten", "x", "f"), ("Gemm", "f fc bias", "g", {"transB": 1}), ("Relu", "g", "r"), ("Gemm", "r small", "y")],
+        [("Flatten", "x", "f"), ("Gemm", "f fc bias", "g", {"transB": 1}), ("Relu", "g", "r"),
+         ("Gemm", "r small", "y")],
+    ),
+    "product_and_row": ("y", [("Flatten", "x", "f"), ("MatMul", "f wide", "m"), ("Add", "m bias", "y")]),
+    "concat_relu": (
+        "y",
+        [("Conv", "x w", "c", CONV), ("Conv", "x u", "d", CONV), ("Concat", "c d", "k", {"axis": 1}),
+         ("Relu", "k", "y")],
+    ),
+    "gelu": (
+        "y",
+        [("Div", "x root", "a"), ("Erf", "a", "e"), ("Add", "e one", "p"), ("Mul", "x p", "q"), ("Mul", "q half", "y")],
     ),
     "reshape": ("y", [("Reshape", "x flat", "f"), ("Relu", "f", "y")]),
     "mean": ("y", [("ReduceMean", "x", "r", {"axes": [2, 3], "keepdims": 0}), ("Gemm", "r small", "y")]),

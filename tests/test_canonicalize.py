@@ -302,19 +302,21 @@ def test_relu_moves_ahead_of_concat() -> None:
     model = imported(conv("x w", "a"), conv("x w b", "d"), node("Concat", "a d", "k", axis=1), node("Relu", "k", "y"))
     fired = {"TopMoveReluAheadConcatPattern": 1, "TopFuseRelu": 2}
     result = simplified(model, fired, "Conv Conv Concat")
-    assert renamed(result, model) == {"a_relu", "d_relu"}  # their values are no longer those of ONNX's a and d
+    # their values are no longer those of ONNX's a and d
+    assert renamed(result, model) == {"a_move_ahead_relu", "d_move_ahead_relu"}
 
 
 def test_names_of_moved_relus_are_new() -> None:
     model = imported(
-        conv("x w", "a"), conv("a w", "a_relu"), conv("x w b", "d"), conv("x w", "e"),
-        node("Concat", "d e", "k", axis=1), node("Relu", "k", "r"), node("Add", "a_relu a_relu", "d_relu"),
-        node("Concat", "r d_relu", "y", axis=1),
+        conv("x w", "a"), conv("a w", "a_move_ahead_relu"), conv("x w b", "d"), conv("x w", "e"),
+        node("Concat", "d e", "k", axis=1), node("Relu", "k", "r"),
+        node("Add", "a_move_ahead_relu a_move_ahead_relu", "d_move_ahead_relu"),
+        node("Concat", "r d_move_ahead_relu", "y", axis=1),
     )  # fmt: skip
     result, _ = canonicalize(model)
     names = [op_name(op) for op in ops(result)]
     assert len(set(names)) == len(names)
-    assert renamed(result, model) == {"d_relu_1", "e_relu"}
+    assert renamed(result, model) == {"d_move_ahead_relu_1", "e_move_ahead_relu"}
 
 
 def test_relu_stays_behind_a_concat_of_what_has_none() -> None:

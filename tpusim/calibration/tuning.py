@@ -3,8 +3,9 @@
 Source: numerics.md 15.3 (upstream `simple_tunner.py`; default `--tune_num 5`). Ops are visited in program order. For
 each operand that no op before has tuned (the first operand, if all are), STEPS + 1 thresholds from the measured one to
 the absolute maximum are tried: the op runs on its float operands, all of them rounded to INT8 by that one threshold,
-with weights rounded to INT8 too, and the mean distance of its result over the samples decides; the first of the best
-wins. A tensor that is tuned twice keeps the larger threshold. Upstream's arithmetic is kept: f32 arrays, f64 steps.
+and the mean distance of its result over the samples decides; the first of the best wins. A tensor that is tuned twice
+keeps the larger threshold. Weights stay float: 1.30.2 asks for rounded ones but computes without them. Upstream's
+arithmetic is kept: f32 arrays, f64 steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,16 +51,14 @@ def tuned_thresholds(
 
 
 class _Tuner:
-    """Float tensors of the samples, and weights as INT8 would store them."""
+    """The float tensors of the samples, and the weights."""
 
     def __init__(self, model: Model, samples: Sequence[Tensors]) -> None:
         graph = Graph(model, "all")
         self._floats = [graph(sample) for sample in samples]
-        weights: dict[SSAValue, np.ndarray] = {
+        self._weights: dict[SSAValue, np.ndarray] = {
             op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)
         }
-        biases = {op.operands[op.BIAS] for op in model.ops if isinstance(op, TopOp) and op.BIAS is not None}
-        self._weights = {v: w if v in biases else _rounded_weight(w) for v, w in weights.items()}
 
     def best(self, op: TopOp, threshold: float, absmax: float) -> float:
         """The threshold of an op's operands that changes its result least."""
@@ -100,16 +99,6 @@ def _rounded(values: np.ndarray, threshold: float) -> np.ndarray:
         return values
     scale = np.float32(127.0 / threshold)
     return np.clip(np.round(values * scale), np.float32(-128), np.float32(127)) / scale
-
-
-def _rounded_weight(values: np.ndarray) -> np.ndarray:
-    """A weight as INT8 gives it back with one scale for all of it: half away from zero, in f32."""
-    if values.dtype != np.float32 or not values.any():
-        return values
-    largest = np.abs(values).max()
-    scaled = values * np.float32(127) / largest
-    whole = np.copysign(np.floor(np.abs(scaled) + np.float32(0.5)), scaled)
-    return whole * largest / np.float32(127)
 
 
 def _name(value: SSAValue) -> str:

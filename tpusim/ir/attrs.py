@@ -110,6 +110,14 @@ def name_place(op: Operation, name: str) -> None:
     op.location = NameLoc(StringAttr(name), NoneAttr() if isinstance(place, UnknownLoc) else place)
 
 
+def copy_name_as(op: Operation, source: Operation, old: str, new: str) -> None:
+    """As `copy_name`, but `y_OLD` of the ONNX tensor y becomes `y_NEW`: upstream fuses into another node."""
+    tensor = onnx_name(source)
+    copy_name(op, source)
+    if op_name(source) == f"{tensor}_{old}":
+        set_op_name(op, f"{tensor}_{new}", tensor)
+
+
 def name_location(name: str, onnx: str = "") -> NameLoc:
     """`loc("name")`, or `loc("name"("onnx"))`."""
     return NameLoc(StringAttr(name), name_location(onnx) if onnx else NoneAttr())

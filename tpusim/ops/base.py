@@ -120,8 +120,6 @@ class TopOp(ShapedOp):
     """What the results stand for."""
     MOVES: ClassVar[bool] = False
     """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
-    BIAS: ClassVar[int | None] = None
-    """The operand that is a bias: the tuning of thresholds leaves it as precise as it is (numerics.md 15)."""
     SPEC: ClassVar[tuple[str, ...]] = ()
     """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
 

@@ -119,16 +119,15 @@ class TopConcat(TopOp):
                 return f"operand '{value_name(value)}' is constant (numerics.md 12.1)"
             if ctx.quant(value) is None:
                 return f"operand '{value_name(value)}' is not calibrated"
-        found: list[SSAValue] = []
-        for i, value in enumerate(self.inputs):
+        found: dict[SSAValue, SSAValue] = {}
+        for value in dict.fromkeys(self.inputs):  # one that is there twice is requantised once
             source = ctx.quant(value)
             assert source is not None  # asked above
-            name = f"{op_name(self)}_requant{i}"
-            operand = requantised(ctx, self, ctx.operand(value, "int8", self), source, self.output, name)
+            operand = requantised(ctx, self, ctx.operand(value, "int8", self), source, self.output)
             if operand is None:
                 return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
-            found.append(operand)
-        return found
+            found[value] = operand
+        return [found[value] for value in self.inputs]
 
 
 @irdl_op_definition

@@ -95,25 +95,25 @@ class ExtremeTop(NaryTop):
             return "the output is not calibrated"
         if relu_of(self) and out.zero_point:
             return "relu with a zero point"
-        found: list[SSAValue] = []
-        for i, value in enumerate(self.inputs):
+        found: dict[SSAValue, SSAValue] = {}
+        for value in dict.fromkeys(self.inputs):  # one that is there twice is requantised once
             constant, quant = ctx.array(value), ctx.quant(value)
             if constant is not None:
                 stored = saturate_np(
                     round_half_away(constant.astype("float64") / out.scale) + out.zero_point, out.dtype
                 )
-                found.append(ctx.weight(value_name(value) + "_int8", stored))
+                found[value] = ctx.weight(value_name(value) + "_int8", stored)
                 continue
             if quant is None:
                 return f"operand '{value_name(value)}' is not calibrated"
             source = ctx.operand(value, "int8", self)
             operand = source
             if quant.dtype != out.dtype:
-                operand = requantised(ctx, self, source, quant, self.output, f"{op_name(self)}_requant{i}")
+                operand = requantised(ctx, self, source, quant, self.output)
             if operand is None:
                 return f"the scale of operand '{value_name(value)}' is more than 126 times the output's"
-            found.append(operand)
-        return found
+            found[value] = operand
+        return [found[value] for value in self.inputs]
 
 
 def _relu(y: Array, relu: bool) -> Array:

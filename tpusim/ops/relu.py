@@ -12,7 +12,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, float_attr, int_attr, onnx_name, op_name, set_op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -228,7 +228,7 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
     """Concat used only by a Relu, where every producer can carry a relu -> a Relu on every input of the Concat."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Concat is renamed to the Relu; the new Relus get names of their own (no such tensor in ONNX)."""
+        """The Concat stands for the Relu's tensor; the new Relus are called after their producers, as upstream's."""
         concat = op.operands[0].owner if isinstance(op, TopRelu) else None
         if not isinstance(concat, TopOp) or concat.name != "top.Concat" or only_user(concat.results[0]) is None:
             return
@@ -241,11 +241,14 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
             relu = TopRelu.create(
                 operands=[value], result_types=[value.type], attributes={"relu_limit": float_attr(limit)}
             )
-            name = f"{op_name(producers[index])}_relu"  # type: ignore[arg-type]
+            name = f"{op_name(producers[index])}_move_ahead_relu"  # type: ignore[arg-type]
             set_op_name(relu, _unique(name, taken))
             rewriter.insert(relu, InsertPoint.before(concat))
             concat.operands[index] = relu.output
-        copy_name(concat, op)
+        if onnx_name(op) == op_name(op):
+            copy_name(concat, op)
+        else:
+            set_op_name(concat, f"{op_name(concat)}_relu", onnx_name(op))
         rewriter.replace(op, [], [concat.results[0]])
         rewriter.notify_op_modified(concat)
 

@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import int_attr, op_name
+from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
@@ -111,11 +111,12 @@ def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int
 
 
 def requantised(
-    ctx: LoweringContext, op: Operation, operand: SSAValue, source: QuantInfo, target: SSAValue, name: str
+    ctx: LoweringContext, op: Operation, operand: SSAValue, source: QuantInfo, target: SSAValue, name: str = ""
 ) -> SSAValue | None:
     """`operand`, stored as `source`, as integers of the type of the top value `target`; None: no multiplier fits.
 
-    The operand itself if nothing changes; else tpu.MulShift, or tpu.RequantInt where a zero point is involved.
+    The operand itself if nothing changes; else tpu.MulShift, or tpu.RequantInt where a zero point is involved, called
+    as upstream does if no `name` is given.
     """
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
@@ -133,6 +134,7 @@ def requantised(
         cls = TpuRequantInt
         attributes["quant_mode"] = requant_mode("MultiplierShift")
         attributes["round_mode"] = round_mode("HalfAwayFromZero")
+    name = name or f"{value_name(operand)}_to_{op_name(op)}"
     return ctx.build(cls, [operand], attributes, ctx.quantised_type(target), shape_of(operand), name)
 
 
@@ -158,7 +160,7 @@ def lower_same_scale(
         if why_not is None and (source is None or ctx.quant(result) is None):
             why_not = "input or output is not calibrated"
         if why_not is None and source is not None:
-            operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, result, name + "_requant")
+            operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, result)
             if operand is not None:
                 return ctx.build(cls, [operand], attributes, ctx.quantised_type(result), shape_of(result), name)
             why_not = TOO_LARGE

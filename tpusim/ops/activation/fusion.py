@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, float_attr, text
+from tpusim.ir.attrs import copy_name_as, float_attr, text
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import OpT
@@ -16,10 +16,12 @@ TOLERANCE = 1e-4
 """How far a constant of an exported network may be from the exact one."""
 
 
-def _replace(op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, **attributes: Attribute) -> None:
-    """Put cls(x) in an op's place under its name."""
+def _replace(
+    op: Operation, cls: OpT, x: SSAValue, rewriter: PatternRewriter, kind: str = "Mul", **attributes: Attribute
+) -> None:
+    """Put cls(x) in an op's place under its name; kind: what upstream calls the node in a Mul's place."""
     new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
-    copy_name(new, op)
+    copy_name_as(new, op, "Mul", kind)
     rewriter.replace(op, new)
 
 
@@ -88,7 +90,7 @@ class MergeGelu(RewritePattern):
         half, (first, second) = parts
         for x, gate in ((first, second), (second, first)):
             if abs(half - 0.5) < TOLERANCE and self._is_gate(gate, x) and shape_of(x) == shape_of(op.results[0]):
-                _replace(op, self.gelu, x, rewriter, approx_mode=text("normal"))
+                _replace(op, self.gelu, x, rewriter, kind="GELU", approx_mode=text("normal"))
                 return
 
     def _scaled(self, value: SSAValue) -> tuple[SSAValue, float] | None:

@@ -239,7 +239,7 @@ class TopPRelu(TopOp):
             return NO_ZERO_POINTS
         if ctx.chip.requant == "qdm":
             return self._lower_both_sides(ctx)
-        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output, name + "_requant")
+        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output)
         if operand is None:
             return TOO_LARGE
         slopes, shift = shared_small_multiplier(self._slope(ctx))

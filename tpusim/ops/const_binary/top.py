@@ -170,7 +170,7 @@ class ExtremeConstTop(ConstTop):
     def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
         """CV18xx: the largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
         name, shape = op_name(self), shape_of(self.output)
-        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), x, self.output, name + "_requant")
+        operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), x, self.output)
         assert operand is not None  # small multipliers always fit
         stored = np.full(shape, saturate_np(round_half_away(self.number / y.scale), "int8"), np.int8)
         operands = [operand, ctx.weight(name + "_const", stored)]
@@ -206,7 +206,7 @@ class ExtremeConstTop(ConstTop):
         assert source is not None  # held by the caller
         if ctx.asymmetric:
             ctx.decision(self, "DN-15")
-        same = requantised(ctx, self, operand, source, self.output, op_name(self) + "_requant")
+        same = requantised(ctx, self, operand, source, self.output)
         return TOO_LARGE if same is None else super().build_int8(ctx, same, found)
 
 

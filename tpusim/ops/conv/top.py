@@ -58,7 +58,6 @@ class TopConv(ConvTop):
     """
 
     name = "top.Conv"
-    BIAS: ClassVar[int | None] = 2
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("Conv",)

@@ -8,7 +8,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, op_name
+from tpusim.ir.attrs import copy_name_as, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
@@ -37,7 +37,7 @@ class MatMulWithBias(RewritePattern):
             if isinstance(matmul, Operation) and self._takes_bias(matmul) and self._is_row(row, op):
                 matmul.operands[2] = self._bias(row, op, matmul, rewriter)
                 matmul.attributes |= relu_attributes(relu_of(op), relu_limit_of(op))
-                copy_name(matmul, op)
+                copy_name_as(matmul, op, "Add", "Gemm" if len(shape_of(product)) == 2 else "Add")
                 rewriter.replace(op, [], [product])
                 rewriter.notify_op_modified(matmul)
                 return

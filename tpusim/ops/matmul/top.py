@@ -63,7 +63,6 @@ class TopMatMul(TopOp):
     """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
 
     name = "top.MatMul"
-    BIAS: ClassVar[int | None] = 2
     SPEC: ClassVar[tuple[str, ...]] = ("9.2", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
     ONNX: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
