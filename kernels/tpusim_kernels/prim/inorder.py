@@ -32,8 +32,8 @@ def convolution_blocks(k: int) -> tuple[int, ...]:
 
 
 def matmul_blocks(k: int) -> tuple[int, ...]:
-    """How a matrix product's k is cut: 1,024 at a time from there on, 512 at a time below."""
-    size = 1024 if k >= 1024 else 512
+    """How a matrix product's k is cut: 1,024 at a time if there are more, else 512 at a time."""
+    size = 1024 if k > 1024 else 512
     return (*[size] * (k // size), *[k % size] * bool(k % size))
 
 

@@ -1,0 +1,215 @@
+"""Tables and npz files of the real TPU-MLIR 1.30.2 on our modules of the same ONNX file, unedited.
+
+tests/upstream/names was recorded by, for digits with its 200 calibration samples as `data/000.npz` ... and for
+squeezenet (`tpusim zoo squeezenet`) with three images of seed 7:
+
+    model_transform.py --model_name m --model_def m.onnx --mlir m.mlir               -> networks.json (its tensor names)
+    run_calibration.py m.mlir --dataset data -o m_cali_table                         -> digits_, squeezenet_cali_table
+    model_deploy.py --mlir m.mlir --quantize INT8 --calibration_table m_cali_table --processor bm1684x --debug ...
+    model_runner.py --input data/000.npz --model m.mlir (m_bm1684x_int8_sym_tpu.mlir) --dump_all_tensors
+                                                                     -> digits_top.npz (digits_bm1684x_int8.npz)
+
+digits_qtable is in its format; `model_deploy.py` took it, and our table of digits, and ran the listed ops in float.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end import DIGITS, tensors
+from named_networks import IMAGE, NETWORKS, network
+
+from tpusim.calibration.samples import load_samples
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+from tpusim.calibration.table import CalibrationTable, Entry, read_table
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import CalibrationError
+from tpusim.frontend import OnnxReference, as_called, import_onnx, zoo
+from tpusim.inference import dequantised, input_specs, run
+from tpusim.ir.attrs import onnx_name, op_name
+from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ir.types import calibrated_range, element_of, uniform_of
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops import context
+from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.structure import TopInput
+from tpusim.verify.compare import Tolerance, compare
+
+RECORDED = Path(__file__).resolve().parent / "upstream" / "names"
+NAMES: dict[str, list[str]] = json.loads((RECORDED / "networks.json").read_text())
+EVERY = Tolerance.parse("0.99,0.99")
+
+
+def tops(model: Model) -> list[TopOp]:
+    return [op for op in model.ops if isinstance(op, TopOp)]
+
+
+@cache
+def digits() -> Model:
+    return canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+
+
+@cache
+def theirs() -> CalibrationTable:
+    return read_table(RECORDED / "digits_cali_table")
+
+
+def image() -> dict[str, np.ndarray]:
+    """The sample of the recorded tensors."""
+    return {"image": np.load(DIGITS / "calibration.npz")["image"][:1]}
+
+
+# --- names
+
+
+def test_every_network_is_recorded():
+    assert set(NAMES) == set(NETWORKS)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_names_are_upstreams(name: str):
+    """The tensors of the canonical module, in order."""
+    model, _ = canonicalize(import_onnx(network(name)))
+    assert [op_name(op) for op in tops(model) if not isinstance(op, TopInput)] == NAMES[name]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_tensor_is_paired_with_onnx_runtime(name: str, tmp_path: Path):
+    """The ONNX name goes with the op through fusions and text; a Conv that took in a batch norm equals the norm."""
+    x = {"x": np.random.default_rng(1).uniform(-2, 2, IMAGE).astype(np.float32)}
+    proto = network(name)
+    save_model(canonicalize(import_onnx(proto))[0], tmp_path / "m.mlir")
+    model = load_model(tmp_path / "m.mlir", context())
+    reference = as_called(model, OnnxReference(proto, threads=1).run(x))
+    found = run(model, x)
+    paired = [n for n in found if n in reference]
+    moved = [n for n in found if n.endswith("move_ahead_relu") or n == "a_Gather_slice"]
+    assert set(paired) | set(moved) | {"x"} == set(found)
+    for key in paired:
+        np.testing.assert_allclose(found[key], reference[key], rtol=1e-5, atol=1e-5, err_msg=key)
+
+
+def test_names_of_the_tpu_module():
+    """Casts and requants are called as upstream calls them."""
+    tpu, _ = lower(apply_table(digits(), theirs()), LoweringConfig("bm1684x", "int8"))
+    made = {op_name(op) for op in tpu.ops if isinstance(op, TpuOp | TopInput)}
+    assert made == set(np.load(RECORDED / "digits_bm1684x_int8.npz").files)
+
+
+# --- their files on our module
+
+
+def test_their_tensors_equal_ours():
+    """The float interpreter's values, none off by a bit, and the integers that the tpu module's tensors stand for."""
+    ours, its = run(digits(), image()), tensors(RECORDED / "digits_top.npz")
+    top = compare(ours, its, EVERY, label="top")
+    assert top.passed and not top.missing and len(top.tensors) == 14
+    assert [name for name in its if not np.array_equal(ours[name], its[name])] == []
+    tpu, _ = lower(apply_table(digits(), theirs()), LoweringConfig("bm1684x", "int8"))
+    real = dequantised(tpu, run(tpu, image()))
+    found = compare(real, tensors(RECORDED / "digits_bm1684x_int8.npz"), EVERY, label="tpu")
+    assert found.passed and not found.missing and len(found.tensors) == 17
+    steps = {op_name(op): u.scale.data for op in tpu.ops if op.results and (u := uniform_of(op.results[0]))}
+    for name, wanted in tensors(RECORDED / "digits_bm1684x_int8.npz").items():
+        if name in steps:
+            assert np.array_equal(np.rint(real[name] / steps[name]), np.rint(wanted / steps[name])), name
+
+
+def test_their_qtable_names_our_ops():
+    calibrated = apply_table(digits(), theirs())
+    tpu, _ = lower(calibrated, LoweringConfig("bm1684x", "int8", qtable=str(RECORDED / "digits_qtable")))
+    kinds = {op_name(op): str(element_of(op.results[0])) for op in tpu.ops if isinstance(op, TpuOp)}
+    assert (kinds["mix_Relu"], kinds["logits_Gemm"]) == ("f16", "f32")
+    assert {"both_Concatmix_Relu_f16", "mix_Reluquarter_AveragePool_ui8", "flat_Flattenlogits_Gemm_f32"} <= set(kinds)
+
+
+# --- our tables
+
+
+def lines(path: Path) -> list[str]:
+    """A table from its sample number on; the sign of a zero, which no reader sees, is left out."""
+    found = path.read_text().splitlines()
+    return [s.replace("-0.0000000", "0.0000000") for s in found if "mlir" not in s and "time" not in s]
+
+
+def calibrated_as_upstream(model: Model, data: Path, out: Path) -> list[str]:
+    samples = load_samples(data, input_specs(model), shuffled=True)
+    table, count = calibrate(model, samples, CalibrationConfig())
+    save_table(out, table, CalibrationConfig(), count, module="m.mlir")
+    return lines(out)
+
+
+def test_digits_are_calibrated_to_the_printed_digit(tmp_path: Path):
+    """200 files in upstream's order, KL, five of them for tuning, which moves one threshold (3.3415196 untuned)."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for number, sample in enumerate(np.load(DIGITS / "calibration.npz")["image"]):
+        np.savez(data / f"{number:03}.npz", image=sample[None])
+    found = calibrated_as_upstream(digits(), data, tmp_path / "cali_table")
+    assert found == lines(RECORDED / "digits_cali_table")
+    assert "stem_Relu 3.4257102 0.0000000 4.2255211" in found
+
+
+@pytest.mark.slow
+def test_squeezenet_is_calibrated_to_the_printed_digit(tmp_path: Path):
+    """All but the maximum of the Softmax, whose exponential is oneDNN's approximation; its range is (0, 1) anyway."""
+    model, _ = canonicalize(import_onnx(zoo.build("squeezenet")))
+    data = tmp_path / "data"
+    data.mkdir()
+    for number, sample in enumerate(zoo.images(3, seed=7)):
+        np.savez(data / f"{number}.npz", data_0=sample[None])
+    found = calibrated_as_upstream(model, data, tmp_path / "cali_table")
+    wanted = lines(RECORDED / "squeezenet_cali_table")
+    assert found[:-1] == wanted[:-1]
+    ours, its = (line.split() for line in (found[-1], wanted[-1]))
+    assert ours[:3] == its[:3] and float(ours[3]) == pytest.approx(float(its[3]), rel=1e-6)
+
+
+def test_samples_of_a_folder_come_in_upstreams_order(tmp_path: Path):
+    for number in range(9):
+        np.savez(tmp_path / f"{number}.npz", x=np.full((1, 2), number, np.float32))
+    spec = {"x": ((1, 2), np.dtype(np.float32))}
+    wanted = list(range(9))
+    random.Random(1684).shuffle(wanted)
+    assert [int(s["x"][0, 0]) for s in load_samples(tmp_path, spec, shuffled=True)] == wanted
+    assert [int(s["x"][0, 0]) for s in load_samples(tmp_path, spec)] == list(range(9))
+
+
+# --- tables with other names
+
+
+def renamed(name: Callable[[TopOp], str]) -> CalibrationTable:
+    """Their table of digits under other names."""
+    return CalibrationTable({name(op): theirs().entries[op_name(op)] for op in tops(digits())})
+
+
+def ranges(model: Model) -> list[tuple[float, float] | None]:
+    return [calibrated_range(op.results[0]) for op in tops(model)]
+
+
+def test_a_table_of_onnx_names_is_understood():
+    """As tpusim wrote them once; and where only the op type differs."""
+    known = ranges(apply_table(digits(), theirs()))
+    assert ranges(apply_table(digits(), renamed(onnx_name))) == known
+    typed = renamed(lambda op: op_name(op) if op_name(op) == "image" else f"{onnx_name(op)}_Clip")
+    assert ranges(apply_table(digits(), typed)) == known
+
+
+def test_a_name_that_could_mean_two_types_means_none():
+    entries = {**theirs().entries, "logits_Clip": Entry(1, -1, 1), "logits_Cast": Entry(1, -1, 1)}
+    del entries["logits_Gemm"]
+    with pytest.raises(CalibrationError, match="logits_Gemm"):
+        apply_table(digits(), CalibrationTable(entries))
+
+
+def test_an_op_that_only_moves_values_needs_no_entry():
+    """Upstream's module may lack it: it has the range of what it moves, and a moved result stands for its source."""
+    for gone in ("flat_Flatten", "global_GlobalAveragePool"):
+        entries = {k: v for k, v in theirs().entries.items() if k != gone}
+        assert ranges(apply_table(digits(), CalibrationTable(entries))) == ranges(apply_table(digits(), theirs()))
