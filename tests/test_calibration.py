@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from op_row import network, node
+from plain_names import import_onnx
 
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
+from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, TpusimError
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
@@ -490,3 +493,45 @@ def test_a_tensor_that_is_not_finite_is_named_with_its_sample():
         calibrate(logarithm(), samples, CalibrationConfig("max"))
     with pytest.warns(TableWarning), pytest.raises(CalibrationError, match="'y' needs .* got 4 NaN, first in sample 1"):
         calibrate(logarithm(), [{"x": np.float32([[-1, -1, -1, -1]])}], CalibrationConfig("max"))
+
+
+# --- tuning
+
+
+def tuned_by_hand(x: np.ndarray, w: np.ndarray | np.floating, threshold: float) -> float:
+    """The best of 22 thresholds up to the maximum for y = w*x, by the definition."""
+    step = (float(abs(x).max()) - threshold) / 21
+    losses = []
+    for i in range(22):
+        scale = 127 / (threshold + step * i)
+        found = w * np.clip(np.rint(x * scale), -128, 127) / scale
+        losses.append(np.linalg.norm(w * x - found) / abs(w * x).sum())
+    return threshold + step * int(np.argmin(losses))
+
+
+def test_tuning_takes_the_threshold_that_loses_least():
+    """A few outliers behind a channel of small weights do not pay; behind large weights they do."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(1, 2, 40, 40)).astype(np.float32)
+    x[0, 0, 0, :4] = 30.0
+    for large, clipped in ((0.001, True), (10.0, False)):
+        weights = np.array([large, 1.0], np.float32).reshape(1, 2, 1, 1)
+        build = network([node("Mul", "x w")], {"w": weights})
+        model = import_onnx(build({"x": x.shape}))
+        found = tuned_thresholds(model, [{"x": x}], {"x": 4.0, "y": 9.0}, {"x": 30.0, "y": 300.0})
+        assert found["x"] == pytest.approx(tuned_by_hand(x, weights, 4.0), rel=1e-12)
+        assert (found["x"] < 10) == clipped and found["y"] == 9.0
+
+
+def test_a_threshold_near_the_maximum_stays_and_a_second_reader_only_raises():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(1, 1, 8, 8)).astype(np.float32)
+    x[0, 0, 0, 0] = 6.0
+    build = network([node("Mul", "x large", "a"), node("Mul", "x small", "b"), node("Add", "a b")],
+                    {"large": np.float32([[[[9.0]]]]), "small": np.float32([[[[0.1]]]])})  # fmt: skip
+    model = import_onnx(build({"x": x.shape}))
+    absmax = {"x": 6.0, "a": 54.0, "b": 0.6, "y": 54.6}
+    near = tuned_thresholds(model, [{"x": x}], {name: top - 0.009 for name, top in absmax.items()}, absmax)
+    assert near == {name: top - 0.009 for name, top in absmax.items()}
+    far = tuned_thresholds(model, [{"x": x}], {"x": 1.0, "a": 54.0, "b": 0.6, "y": 54.6}, absmax)
+    assert far["x"] == pytest.approx(max(tuned_by_hand(x, w, 1.0) for w in np.float32([9.0, 0.1])), rel=1e-12)
