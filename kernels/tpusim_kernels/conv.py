@@ -215,20 +215,23 @@ def conv2d_float(
     """
     x, w = f32(x), f32(w)
     check_operands(x, w, groups)
-    y = _sum_in_order(_padded_nhwc(x, jnp.float32(0), pads), w, strides, dilations, groups)
-    return finished_float(y, b, do_relu, relu_limit)
+    top, left, bottom, right = pads
+    x = lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
+    y = _sum_in_order(x, w, strides, dilations, groups)
+    y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
+    return relu_with_limit(y, do_relu, relu_limit)
 
 
 def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
-    """f32 sums in NHWC of a padded NHWC image, term by term over (channel, row, column) of the window."""
-    oc, icg, kh, kw = w.shape
-    views = _taps(x, (kh, kw), strides, dilations)
-    n, oh, ow, _ = views[0].shape
-    windows = jnp.stack(views).reshape(kh * kw, n * oh * ow, groups, icg)
-    right = jnp.transpose(windows, (2, 3, 0, 1)).reshape(groups, icg * kh * kw, n * oh * ow)
-    left = w.reshape(groups, oc // groups, icg * kh * kw)
-    sums = dot_in_order(left, right, convolution_blocks(icg * kh * kw))
-    return jnp.moveaxis(sums.reshape(oc, n, oh, ow), 0, -1)
+    """f32 sums in NCHW of a padded NCHW image, term by term over (channel, row, column) of the window."""
+    (n, c, h, width), (oc, icg, kh, kw) = x.shape, w.shape
+    (sh, sw), (dh, dw) = strides, dilations
+    oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
+    rows = jnp.stack([x[:, :, i : i + (oh - 1) * sh + 1 : sh] for i in range(0, dh * kh, dh)], axis=2)
+    taps = jnp.stack([rows[..., j : j + (ow - 1) * sw + 1 : sw] for j in range(0, dw * kw, dw)], axis=3)
+    windows = taps.reshape(n, groups, c // groups * kh * kw, oh * ow)
+    filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
+    return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
 
 
 def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) -> Array:

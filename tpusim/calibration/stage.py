@@ -75,7 +75,7 @@ def calibrate(
     if config.tunes:
         absmax = {name: statistics.tensors[name].absmax for name in entries}
         measured = {name: entry.threshold for name, entry in entries.items()}
-        tuned = tuned_thresholds(model, first, measured, absmax)
+        tuned = tuned_thresholds(graph, first, measured, absmax)
         entries = {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
     return CalibrationTable(entries), count
 

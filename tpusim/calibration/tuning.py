@@ -17,7 +17,6 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim.inference import Graph
 from tpusim.ir.attrs import op_name
-from tpusim.ir.module import Model
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput, TopWeight
 
@@ -28,17 +27,17 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def tuned_thresholds(
-    model: Model, samples: Sequence[Tensors], measured: Mapping[str, float], absmax: Mapping[str, float]
+    graph: Graph, samples: Sequence[Tensors], measured: Mapping[str, float], absmax: Mapping[str, float]
 ) -> dict[str, float]:
     """The thresholds by tensor name after tuning.
 
-    model: state TOP_F32; samples: network inputs; measured: thresholds as printed in a table; absmax: the largest
-    absolute values, f32.
+    graph: of a module in state TOP_F32, every tensor; samples: network inputs; measured: thresholds as printed in a
+    table; absmax: the largest absolute values, f32.
     """
-    tuner = _Tuner(model, samples)
+    tuner = _Tuner(graph, samples)
     found = dict(measured)
     done: set[SSAValue] = set()
-    for op in model.ops:
+    for op in graph.model.ops:
         if not isinstance(op, TopOp) or isinstance(op, TopInput):
             continue
         operands = list(dict.fromkeys(v for v in op.operands if isinstance(v.owner, TopOp)))
@@ -53,8 +52,8 @@ def tuned_thresholds(
 class _Tuner:
     """The float tensors of the samples, and the weights."""
 
-    def __init__(self, model: Model, samples: Sequence[Tensors]) -> None:
-        graph = Graph(model, "all")
+    def __init__(self, graph: Graph, samples: Sequence[Tensors]) -> None:
+        model = graph.model
         self._floats = [graph(sample) for sample in samples]
         self._weights: dict[SSAValue, np.ndarray] = {
             op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)

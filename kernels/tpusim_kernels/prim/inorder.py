@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, pin
@@ -40,34 +41,42 @@ def matmul_blocks(k: int) -> tuple[int, ...]:
 def dot_in_order(a: Array, b: Array, blocks: Sequence[int]) -> Array:
     """Compute sum_k a[..., m, k] * b[..., k, n] in f32: a chain per block, the blocks added in order.
 
-    a (..., M, K), b (..., K, N) f32 with equal batch axes; blocks: sizes that add up to K.
+    a (..., M, K), b (..., K, N) f32 with batch axes that are equal or 1; blocks: sizes that add up to K. The chains of
+    all blocks advance side by side.
     """
-    total, start = None, 0
-    for size in blocks:
-        end = start + size
-        part = _chain(a[..., start:end], b[..., start:end, :])
-        total = part if total is None else pin(total) + pin(part)
-        start = end
-    return jnp.zeros((*a.shape[:-1], b.shape[-1]), jnp.float32) if total is None else total
+    if not blocks:
+        return jnp.zeros((*a.shape[:-1], b.shape[-1]), jnp.float32)
+    sums = _chain(_cut(a, blocks, a.ndim - 1), _cut(b, blocks, b.ndim - 2))
+    return lax.fori_loop(1, len(blocks), lambda i, total: total + sums[i], sums[0])
+
+
+def _cut(x: Array, blocks: Sequence[int], axis: int) -> Array:
+    """The blocks of an axis on a new first axis, filled with zeros to equal size: they leave a sum as it is."""
+    if len(set(blocks)) == 1:
+        shape = (*x.shape[:axis], len(blocks), blocks[0], *x.shape[axis + 1 :])
+        return jnp.moveaxis(x.reshape(shape), axis, 0)
+    ends = np.cumsum(blocks)
+    parts = [lax.slice_in_dim(x, end - size, end, axis=axis) for size, end in zip(blocks, ends.tolist(), strict=True)]
+    fills = [[(0, max(blocks) - p.shape[axis]) if i == axis else (0, 0) for i in range(x.ndim)] for p in parts]
+    return jnp.stack([jnp.pad(part, fill) for part, fill in zip(parts, fills, strict=True)])
 
 
 def _chain(a: Array, b: Array) -> Array:
-    """One block: acc = fma(a_k, b_k, acc) for k = 1 ..., from acc = a_0 * b_0."""
+    """One block: acc = fma(a_k, b_k, acc) for k = 1 ..., from acc = a_0 * b_0.
+
+    Zeros fill the last iteration: they leave the sum as it is.
+    """
     acc = pin(a[..., :1] * b[..., :1, :])
-    loops = (a.shape[-1] - 1) // STEPS
+    loops = -(-(a.shape[-1] - 1) // STEPS)
+    fill = 1 + loops * STEPS - a.shape[-1]
+    a = jnp.pad(a[..., 1:], [(0, 0)] * (a.ndim - 1) + [(0, fill)])
+    b = jnp.pad(b[..., 1:, :], [(0, 0)] * (b.ndim - 2) + [(0, fill), (0, 0)])
 
     def step(i: Array, acc: Array) -> Array:
-        left = lax.dynamic_slice_in_dim(a, 1 + i * STEPS, STEPS, axis=-1)
-        right = lax.dynamic_slice_in_dim(b, 1 + i * STEPS, STEPS, axis=-2)
-        return _add_terms(acc, left, right)
+        left = lax.dynamic_slice_in_dim(a, i * STEPS, STEPS, axis=-1)
+        right = lax.dynamic_slice_in_dim(b, i * STEPS, STEPS, axis=-2)
+        for k in range(STEPS):
+            acc = acc + left[..., k : k + 1] * right[..., k : k + 1, :]
+        return acc
 
-    if loops:
-        acc = lax.fori_loop(0, loops, step, acc)
-    done = 1 + loops * STEPS
-    return _add_terms(acc, a[..., done:], b[..., done:, :])
-
-
-def _add_terms(acc: Array, a: Array, b: Array) -> Array:
-    for k in range(a.shape[-1]):
-        acc = acc + a[..., k : k + 1] * b[..., k : k + 1, :]
-    return acc
+    return lax.fori_loop(0, loops, step, acc) if loops else acc
