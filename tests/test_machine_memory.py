@@ -202,6 +202,14 @@ def test_a_write_must_fit_its_view() -> None:
         machine.write(lmem(0, (1, 1, 1, 2)), np.zeros((1, 1, 1, 2), np.int16))
 
 
+def test_a_region_that_does_not_fit_this_computer_is_named() -> None:
+    regions = (Region("neurons", NEURON, 1 << 60, writable=True),)
+    with pytest.raises(
+        SimulationError, match=r"1,152,921,504,606,846,976 bytes .* region neurons \[.* cannot be alloc"
+    ):
+        Machine(CHIPS[0], regions, np.zeros(0, np.uint8))
+
+
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda c: c.name)
 def test_a_memory_that_keeps_part_of_every_lane_is_the_whole_one(chip: ChipSpec) -> None:
     """Views inside the part hold the same values; a look beyond it finds zeros and loses nothing."""

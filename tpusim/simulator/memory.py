@@ -93,7 +93,17 @@ class Memory:
         self.regions = regions
         self.lane_bytes = chip.lmem_bytes if lane_bytes is None else lane_bytes
         self.lmem = np.zeros(chip.lanes * self.lane_bytes, self.cell)
-        self.gmem = {region.name: np.zeros(region.nbytes, self.cell) for region in regions}
+        self.gmem = {region.name: self._zeroed(region) for region in regions}
+
+    def _zeroed(self, region: Region) -> np.ndarray:
+        """The buffer of a region. Raises SimulationError if this computer has no room for it."""
+        try:
+            return np.zeros(region.nbytes, self.cell)
+        except MemoryError as error:
+            raise SimulationError(
+                f"{region.nbytes:,} bytes of global memory for region {region} cannot be allocated on this computer; "
+                "if the program needs so much, run it where more memory is free"
+            ) from error
 
     def beside(self) -> Self:
         """The memory of another core: local memory of its own, global memory in common (DC-06)."""
