@@ -360,9 +360,9 @@ def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chip", "cores", "message"),
     [
-        ("bm1688", 3, "--cores 3: bm1688 has 2 cores; give 1 to 2"),
-        ("bm1690", 0, "--cores 0: bm1690 has 8 cores; give 1 to 8"),
-        ("bm1684x", 2, "--cores 2: bm1684x has 1 core; give 1"),
+        ("bm1688", 3, "cores=3: bm1688 has 2 cores; give 1 to 2"),
+        ("bm1690", 0, "cores=0: bm1690 has 8 cores; give 1 to 8"),
+        ("bm1684x", 2, "cores=2: bm1684x has 1 core; give 1"),
     ],
 )
 def test_more_cores_than_the_chip_has_are_refused(chip: str, cores: int, message: str) -> None:
@@ -409,11 +409,11 @@ def test_digits_end_to_end(chip: str, cores: int, tmp_path: Path, capsys: pytest
 def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = [str(DIGITS / "digits.onnx"), "--data", str(DIGITS / "calibration.npz"), "--samples", "4"]
     assert main(["run", *model, "--cores", "2", "--out", str(tmp_path / "out")]) == 1
-    assert "--cores 2: bm1684x has 1 core; give 1" in capsys.readouterr().err
+    assert "cores=2: bm1684x has 1 core; give 1" in capsys.readouterr().err
     assert main(["run", *model, "--seed", "2", "--out", str(tmp_path / "out")]) == 1
     assert "--seed 2: needs --dma random, got --dma early" in capsys.readouterr().err
     for chip, cores, message in (("bm1684x", "0", "give 1"), ("bm1688", "3", "bm1688 has 2 cores; give 1 to 2")):
         words = ["run", *model, "--chip", chip, "--cores", cores, "--out", str(tmp_path / "out")]
         assert main(words) == 1
-        assert f"--cores {cores}: " in (err := capsys.readouterr().err) and message in err
+        assert f"cores={cores}: " in (err := capsys.readouterr().err) and message in err
     assert not (tmp_path / "out").exists()

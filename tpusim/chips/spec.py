@@ -228,4 +228,4 @@ def require_cores(chip: ChipSpec, cores: int) -> int:
     if 1 <= cores <= chip.cores:
         return cores
     have = "1 core" if chip.cores == 1 else f"{chip.cores} cores"
-    raise ConfigError(f"--cores {cores}: {chip.name} has {have}; give 1{f' to {chip.cores}' * (chip.cores > 1)}")
+    raise ConfigError(f"cores={cores}: {chip.name} has {have}; give 1{f' to {chip.cores}' * (chip.cores > 1)}")

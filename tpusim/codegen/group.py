@@ -70,7 +70,7 @@ def emit_group(group: GroupSchedule, emitter: Emitter) -> None:
     if emitter.cores > 1 and group.overlap != Overlap():
         raise ImportModelError(
             f"tpu.Group {', '.join(map(op_name, group.graph.ops[:3]))}: overlaps its neighbours, between which "
-            f"{emitter.cores} cores meet; run `tpusim group --cores {emitter.cores}`"
+            f"{emitter.cores} cores meet; group the module for {emitter.cores} cores"
         )
     emitter.barrier()
     for core, steps in enumerate(group.shares(emitter.cores)):

@@ -70,7 +70,7 @@ def cores(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """The core exists on the chip."""
     if 0 <= command.core < chip.cores:
         return None
-    return Finding(f"a core within 0-{chip.cores - 1}", str(command.core), "compile with fewer --cores")
+    return Finding(f"a core within 0-{chip.cores - 1}", str(command.core), "compile for fewer cores")
 
 
 def messages(command: AnyCommand, chip: ChipSpec) -> Finding | None:

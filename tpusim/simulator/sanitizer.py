@@ -21,8 +21,8 @@ def check_cores(commands: tuple[AnyCommand, ...], chip: ChipSpec) -> None:
     for command in commands:
         if not 0 <= command.core < chip.cores:
             raise SimulationError(
-                f"{command.label}: {chip.name} has {chip.cores} core{'s' * (chip.cores > 1)}; compile with --cores "
-                f"{chip.cores} at most"
+                f"{command.label}: {chip.name} has {chip.cores} core{'s' * (chip.cores > 1)}; compile for "
+                f"{chip.cores} core{'s' * (chip.cores > 1)} at most"
             )
 
 

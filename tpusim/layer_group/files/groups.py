@@ -52,11 +52,11 @@ def read_groups(path: Path) -> tuple[ForcedGroup, ...]:
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         return msgspec.convert(content, _File).groups
     except OSError as error:
-        raise ConfigError(f"--force {path}: {error.strerror or error}") from error
+        raise ConfigError(f"groups to force, {path}: {error.strerror or error}") from error
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(
-            f"--force {path}: {error}; expected [[groups]] with first, last and, if wanted, type and sections, as "
-            f"`tpusim group --write-groups` writes them"
+            f"groups to force, {path}: {error}; expected [[groups]] with first, last and, if wanted, type and "
+            f"sections, as `tpusim group --write-groups` writes them"
         ) from error
 
 
