@@ -47,3 +47,13 @@ def pack(w: np.ndarray, packing: int) -> np.ndarray:
     for c, k in product(range(ic), range(kh * kw)):
         out[0, :, 0, (c // packing) * (kh * kw * packing) + k * packing + c % packing] = w[:, c, k // kw, k % kw]
     return out
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Values of the whole type (up to +-30000); the same for the same arguments, whatever ran before."""
+    kind = numpy_dtype(dtype)  # type: ignore[arg-type]
+    rng = np.random.default_rng([*shape, *dtype.encode()])
+    if kind.kind not in "iu":
+        return rng.normal(0, 3, shape).astype(kind)
+    low, high = max(np.iinfo(kind).min, -30000), min(np.iinfo(kind).max, 30000)
+    return rng.integers(low, high + 1, shape).astype(kind)

@@ -26,6 +26,19 @@ from tpusim.ops.structure import TopWeight
 
 Array = np.ndarray
 
+SECONDARY = {
+    "bm1684x-f16": LoweringConfig("bm1684x", "f16"),
+    "bm1684x-bf16": LoweringConfig("bm1684x", "bf16"),
+    "bm1684x-asym": LoweringConfig("bm1684x", "int8", asymmetric=True),
+    "bm1688-int8": LoweringConfig("bm1688", "int8"),
+    "bm1688-f16": LoweringConfig("bm1688", "f16"),
+    "bm1690-asym": LoweringConfig("bm1690", "int8", asymmetric=True),
+    "cv183x-int8": LoweringConfig("cv183x", "int8"),
+    "cv183x-bf16": LoweringConfig("cv183x", "bf16"),
+    "cv182x-int8": LoweringConfig("cv182x", "int8"),
+}
+"""Chips, number modes and zero points beyond the two chips and modes that every row meets."""
+
 # ------------------------------------------------------------------------------------------------------------- stages
 
 

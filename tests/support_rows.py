@@ -15,8 +15,7 @@ from pathlib import Path
 
 from op_cases import CASES, OpCase
 from op_row import CHIPS
-from rows import imported, top_for, tpu_ops
-from test_modes import CONFIGS
+from rows import SECONDARY, imported, top_for, tpu_ops
 
 from tpusim import chips
 from tpusim.errors import ModeWarning, UnsupportedError
@@ -126,7 +125,7 @@ def executing_tests() -> dict[str, str]:
     found = {
         cell(c, m): f"{OPS}::test_lowering_kernels_and_machine[{{row}}-{c}-{m}]" for c in CHIPS for m in ("int8", "f32")
     }
-    for label, settings in CONFIGS.items():
+    for label, settings in SECONDARY.items():
         where = cell(settings.chip, mode_of(settings))
         found.setdefault(where, f"tests/test_modes.py::test_machine_agrees_with_flat[{{row}}-{label}]")
     return found

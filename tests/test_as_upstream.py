@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders.calibrated import Range, ranged
 from op_row import network, node
 from plain_names import import_onnx
-from test_logic import Range, ranged
 from xdsl.ir import Operation
 
 from tpusim.calibration.stage import apply_table

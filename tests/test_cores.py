@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.sliced_networks import NETWORKS, SHAPES, deep, equal, tokens
 from end_to_end import DIGITS
 from msgspec import structs
 from networks import cached_lowered, cached_network, program_of, randomly_grouped
 from rotation import one_in
-from test_layer_group import NETWORKS, equal
-from test_sections import SHAPES, deep, tokens
 
 from tpusim import chips
 from tpusim.chips import ChipSpec

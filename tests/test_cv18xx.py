@@ -7,13 +7,13 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
+from builders.calibrated import WINDOW, Row, module, x
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import BY_ID
 from op_oracles_cv18xx import bf16_bits
 from rows import calibrated, canonical, lowered
 from streams import Builder, gmem, lmem
-from test_lowering import WINDOW, Row, module, x
 from tpusim_kernels import cv18xx
 from tpusim_kernels.prim import requant
 from tpusim_kernels.prim.multiplier import cv18xx_qdm

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.debugged import changed, debugger, network
 from end_to_end import digits_run, tensors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from rich.console import Console
-from test_debugger import changed, debugger, network
 
 from tpusim.cli import main
 from tpusim.cli.debugger import Prompt

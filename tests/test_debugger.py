@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from networks import CHIPS, cached_lowered, cached_network, program_of, randomly_grouped
+from builders.debugged import changed, debugger, network
+from networks import CHIPS
 from streams import Builder, lmem, neuron
 
 from tpusim.errors import ConfigError, SimulationError, TpusimError
@@ -17,26 +17,11 @@ from tpusim.isa.blocks import offsets
 from tpusim.isa.commands import Arith, Conv, Fill, Move
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, itemsize
-from tpusim.isa.stream import Program
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.simulator.debugger import ByteRange, Debugger, random_inputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "debugger.md"
-Tensors = dict[str, np.ndarray]
-
-
-@cache
-def network(seed: int, chip: str) -> tuple[Program, Tensors, Tensors]:
-    """(program in random groups, flat tensors, network inputs)."""
-    model, flat = cached_lowered(seed, chip)
-    grouped, _ = randomly_grouped(model, np.random.default_rng(seed + 7))
-    return program_of(grouped), flat, cached_network(seed).feeds()
-
-
-def debugger(seed: int = 3, chip: str = "bm1684x", **options: Any) -> Debugger:
-    program, _, feeds = network(seed, chip)
-    return Debugger(program, feeds, **options)
 
 
 def content(one: Debugger) -> tuple[int, ...]:
@@ -400,12 +385,6 @@ def test_two_cores() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- check
-
-
-def changed(flat: Tensors, name: str) -> Tensors:
-    wrong = flat[name].copy()
-    wrong[(-1,) * wrong.ndim] ^= 1
-    return {**flat, name: wrong}
 
 
 @pytest.mark.parametrize(("seed", "chip"), CASES)

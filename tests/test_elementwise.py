@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders.calibrated import Row, image, lowered, module, op, propagated, x
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases_elementwise import CASES
@@ -22,7 +23,6 @@ from plain_names import import_onnx
 from rotation import marks, turn
 from rows import canonical, compiled, imported
 from rows import lowered as row_lowered
-from test_lowering import Row, image, lowered, module, op, propagated, x
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.resize import interp_linear
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from builders.groups import BIG, X, add, conv, matmul, outside, softmax, value
 from end_to_end import DIGITS, digits_run, hashes, report_of
 from networks import CHIPS, cached_lowered, cached_network, program_of, randomly_grouped
-from test_layer_group import X, add, conv, outside, value
-from test_sections import BIG, matmul, softmax
 from xdsl.ir import SSAValue
 
 from tpusim import chips

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.commands import LEGAL, F, T, U, conv, global_conv, make, program
 from msgspec import structs
-from streams import Builder, gmem, lmem, neuron
+from streams import gmem, lmem, neuron
 
 from tpusim import chips
 from tpusim.errors import CommandError, ImportModelError
@@ -17,9 +18,7 @@ from tpusim.isa.check import RULES, check
 from tpusim.isa.commands import (
     AnyCommand,
     Arith,
-    ChannelScale,
     Command,
-    Conv,
     Depthwise,
     Dequantize,
     Fill,
@@ -40,72 +39,11 @@ from tpusim.isa.commands import (
 from tpusim.isa.layout import extent
 from tpusim.isa.page import page
 from tpusim.isa.region import View
-from tpusim.isa.stream import Program, load, save
+from tpusim.isa.stream import load, save
 from tpusim.isa.text import COMMANDS
 
 RNG = np.random.default_rng(0)
 
-T = lmem(0, (1, 64, 4, 4))
-U = lmem(1024, (1, 64, 4, 4))
-F = lmem(0, (1, 64, 4, 4), "f32")
-
-
-def conv(**more: Any) -> Conv:
-    """A legal 3x3 convolution on BM1684X."""
-    fields: dict[str, Any] = {
-        "input": T,
-        "filter": lmem(2048, (1, 64, 1, 576), layout="compact"),
-        "output": U,
-        "kernel": (3, 3),
-        "pads": (1, 1, 1, 1),
-        "bias": lmem(8192, (1, 64, 1, 1), "i32", "compact"),
-        "requant_table": lmem(8256, (1, 64, 1, 3), "i32", "compact"),
-    }
-    return Conv(id=1, dep=0, op="conv1", **{**fields, **more})
-
-
-def make(kind: type[Any], /, **fields: Any) -> Any:
-    return kind(**{"id": 1, "dep": 0, "op": "op", **fields})
-
-
-def global_conv(**more: Any) -> GlobalKernel:
-    body = conv(
-        input=neuron(0, (1, 64, 4, 4)), output=neuron(4096, (1, 64, 4, 4)), filter=neuron(8192, (1, 64, 1, 576)),
-        bias=None, requant_table=None, requant=Requant(),
-    )  # fmt: skip
-    return make(GlobalKernel, body=structs.replace(body, **more))
-
-
-LEGAL: list[Any] = [
-    conv(),
-    conv(bias=None, requant_table=None, requant=Requant(3, 5, -7), strides=(15, 15), output=lmem(1024, (1, 64, 1, 1))),
-    make(
-        Depthwise, input=T, filter=lmem(2048, (1, 64, 1, 9), layout="compact"), output=U, kernel=(3, 3), pads=(1,) * 4
-    ),
-    make(Pool, mode="avg", input=T, output=lmem(1024, (1, 64, 2, 2)), kernel=(2, 2), strides=(2, 2), requant=Requant()),
-    make(MatMul, left=lmem(0, (1, 4, 8, 1)), right=lmem(64, (1, 8, 4, 1)), output=lmem(128, (1, 4, 4, 1), "i32")),
-    make(Arith, kind="add", a=T, b=lmem(2048, (1, 64, 1, 1)), output=U),
-    make(Rescale, input=T, output=U, requant=Requant(1, -128, -32768)),
-    make(Quantize, input=F, output=lmem(8192, F.shape), scale=1.0),
-    make(Dequantize, input=lmem(8192, F.shape), output=F, scale=1.0),
-    make(ChannelScale, input=F, scale=lmem(8192, (1, 64, 1, 1), "f32"), output=F),
-    make(Select, input=T, slope=lmem(2048, (1, 64, 1, 1), layout="compact"), rshift=7, output=U),
-    make(Select, input=F, slope=0.01, output=F),
-    make(Arith, kind="add", a=T, b=lmem(0, T.shape, "u8"), output=T),
-    make(
-        Lut,
-        input=lmem(0, (1, 4, 2, 2), lane=3),
-        table=lmem(2048, (1, 1, 1, 256), "u8"),
-        output=lmem(1024, (1, 4, 2, 2), "u8", lane=3),
-    ),
-    make(LaneCopy, input=lmem(0, (1, 8, 2, 2)), output=lmem(65, (1, 8, 2, 2), layout="compact", lane=60)),
-    make(Fn, function=functions.Softmax(1), inputs=(F,), output=F),
-    make(Move, input=neuron(3, (1, 64, 4, 4)), output=T),
-    make(Move, input=gmem(0, (1, 64, 1, 100), layout="compact", lane_pitch=100), output=lmem(0, (1, 64, 1, 100))),
-    make(Fill, output=lmem(7, (1, 1, 3, 3), layout="strided", strides=(0, 0, 9, 2)), value=0),
-    global_conv(),
-    global_conv(pads=(20,) * 4, dilations=(16, 16), strides=(16, 16), output=neuron(4096, (1, 64, 1, 1))),
-]
 
 BROKEN: list[tuple[str, Any, str]] = [
     ("functions", make(Fn, function=functions.Softmax(4), inputs=(F,), output=F), "an axis of 0 to 3, got 4"),
@@ -264,19 +202,6 @@ def test_extents_of_lanes_and_lane_images() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the program file
-
-
-def program() -> Program:
-    build = Builder()
-    x = build.tensor("x", neuron(0, (1, 64, 4, 4)), "input", scale=0.5)
-    build.tensor("y", neuron(4096, (1, 64, 4, 4)), "output", shape=(64, 16), parts=("x",))
-    build.coefficient(np.arange(100, dtype=np.int8))
-    for command in LEGAL:
-        build.add(
-            type(command), **{k: getattr(command, k) for k in command.__struct_fields__ if k not in ("id", "dep")}
-        )
-    build.add(Move, input=x, output=T, step="n0", group=3, tensor="x")
-    return build.program()
 
 
 def test_program_file_round_trip(tmp_path: Path) -> None:

@@ -2,15 +2,27 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from itertools import combinations, pairwise, product
+from itertools import pairwise, product
 from math import ceil
-from typing import ClassVar
 
 import msgspec
 import numpy as np
 import pytest
+from builders.groups import I8, OLD, Rule, X, add, conv, odd, outside, pool, value
+from builders.replays import (
+    Dag,
+    accesses,
+    check_placement,
+    clashes,
+    events,
+    overlap,
+    plan_buffers,
+    random_dag,
+    replay,
+)
+from builders.sliced_networks import NETWORKS, equal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import (
@@ -25,18 +37,15 @@ from networks import (
     reordered,
 )
 from rotation import one_in
-from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import irdl_op_definition
 
 from tpusim import chips
 from tpusim.errors import ImportModelError
 from tpusim.inference import run
-from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name
-from tpusim.ir.modes import pool_mode
+from tpusim.ir.attrs import int_attr, ints, op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module, verify
-from tpusim.ir.types import UniformType, f32, shape_of, tensor
+from tpusim.ir.types import f32, shape_of, tensor
 from tpusim.isa.commands import Move
 from tpusim.isa.layout import align
 from tpusim.layer_group import LayerGroupConfig, group_layers
@@ -46,96 +55,16 @@ from tpusim.layer_group.local_memory import allocate, buffers
 from tpusim.layer_group.planning import fold, nearest_rows, plan, schedule
 from tpusim.layer_group.slicing import SliceError, even_windows, extents, max_sections, slice_group, whole_slices
 from tpusim.ops import context
-from tpusim.ops.add import TpuAdd
-from tpusim.ops.base import Axis, GroupType, TpuOp, Window
-from tpusim.ops.conv import TpuConv2D
-from tpusim.ops.families import UnaryTpu
+from tpusim.ops.base import GroupType, TpuOp, Window
 from tpusim.ops.logical import AXES
-from tpusim.ops.pool import TpuPool2D
-from tpusim.ops.structure import TopInput, TopWeight, TpuGroup, TpuLoad, TpuStore, group_info, make_none
-from tpusim.schedule import Allocation, Buffer, GroupSchedule, Row, Sections, Subgraph, Transferred, subgraph
+from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, group_info
+from tpusim.schedule import Buffer, GroupSchedule, Row, Sections, Subgraph, Transferred, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions
 
-X = chips.load("bm1684x")
-OLD = chips.load("bm1684")
 ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
-I8 = UniformType.of(0.1)
-NETWORKS = tuple((seed, 6 if batch == 1 else 4, batch) for seed, batch in ((0, 1), (1, 4), (2, 1), (4, 1), (3, 4)))
-"""(seed, ops, batch) of the random networks that run on the machine."""
 
 
 # ------------------------------------------------------------------------------------------------- ops without a module
-
-
-def value(shape: Sequence[int] = (1, 4, 10, 8), element: object = f32) -> SSAValue:
-    """An activation made by some op outside every group."""
-    return TopInput.create(result_types=[tensor(shape, element)]).output  # type: ignore[arg-type]
-
-
-def weight(shape: Sequence[int]) -> SSAValue:
-    return TopWeight.create(result_types=[tensor(shape, f32)]).output
-
-
-def conv(
-    x: SSAValue, k: int = 3, stride: int = 1, pad: int | None = None, *, packed: bool = True, dilation: int = 1,
-    groups: int = 1,
-) -> TpuConv2D:  # fmt: skip
-    """A convolution of f32 with as many channels out as in."""
-    pad = dilation * (k // 2) if pad is None else pad
-    n, c, h, w = shape_of(x)
-    reach = (k - 1) * dilation + 1
-    shape = (n, c, (h + 2 * pad - reach) // stride + 1, (w + 2 * pad - reach) // stride + 1)
-    attributes = {
-        "kernel_shape": ints_attr((k, k)), "strides": ints_attr((stride, stride)), "pads": ints_attr((pad,) * 4),
-        "dilations": ints_attr((dilation, dilation)), "filter_packed": flag(packed), "filter_packing": int_attr(1),
-        "group": int_attr(groups),
-    }  # fmt: skip
-    operands = [x, weight((1, c, 1, c // groups * k * k)), make_none().output]
-    return TpuConv2D.create(operands=operands, result_types=[tensor(shape, f32)], attributes=attributes)
-
-
-def pool(x: SSAValue, k: int, stride: int, pad: int = 0) -> TpuPool2D:
-    n, c, h, w = shape_of(x)
-    shape = (n, c, (h + 2 * pad - k) // stride + 1, (w + 2 * pad - k) // stride + 1)
-    attributes = {
-        "pool_mode": pool_mode("Max"), "kernel_shape": ints_attr((k, k)), "strides": ints_attr((stride, stride)),
-        "pads": ints_attr((pad,) * 4),
-    }  # fmt: skip
-    return TpuPool2D.create(operands=[x], result_types=[tensor(shape, f32)], attributes=attributes)
-
-
-def add(*values: SSAValue) -> TpuAdd:
-    shape = np.broadcast_shapes(*(shape_of(v) for v in values))
-    return TpuAdd.create(operands=list(values), result_types=[tensor(shape, f32)])
-
-
-Rule = Callable[[Window], Window | None]
-
-
-@irdl_op_definition
-class Odd(UnaryTpu):
-    """An element-wise op with any backward rule the test gives it."""
-
-    name = "test.odd"
-    RULES: ClassVar[dict[Operation, tuple[Rule, bool]]] = {}
-
-    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        del axis, operand
-        return self.RULES[self][0](window)
-
-    def accepts_margins(self) -> bool:
-        return self.RULES[self][1]
-
-
-def odd(x: SSAValue, rule: Rule = lambda window: window, *, margins: bool = False) -> Odd:
-    op = Odd.create(operands=[x], result_types=[x.type])
-    Odd.RULES[op] = rule, margins
-    return op
-
-
-def outside(*values: SSAValue) -> ReturnOp:
-    """A user outside every group; keep a reference to it."""
-    return ReturnOp(*values)
 
 
 def h_windows(ops: list[TpuOp], wanted: SSAValue, sections: int, chip: chips.ChipSpec = X) -> tuple[Window, ...]:
@@ -380,78 +309,6 @@ def test_an_operand_of_the_last_op_gets_a_row_of_its_own() -> None:
     assert user.arguments
 
 
-@dataclass
-class Dag:
-    """A random group; `users` keeps the outside users alive."""
-
-    graph: Subgraph
-    users: list[Operation]
-
-
-def random_dag(rng: np.random.Generator, *, weights: bool = False) -> Dag:
-    """2 to 7 ops with 1 to 3 operands each and several outputs."""
-    shape = (1, 1, 4, 4)
-    values = [value(shape) for _ in range(int(rng.integers(1, 4)))]
-    ops: list[TpuOp] = []
-    for _ in range(int(rng.integers(2, 8))):
-        picked = {int(rng.integers(max(len(values) - 4, 0), len(values))) for _ in range(int(rng.integers(1, 4)))}
-        operands = [values[i] for i in sorted(picked)] + [weight(shape)] * (weights and bool(rng.integers(2)))
-        ops.append(add(*operands))
-        values.append(ops[-1].results[0])
-    inside = [op.results[0] for op in ops]
-    users: list[Operation] = [outside(v) for v in inside if not list(v.uses) or rng.integers(4) == 0]
-    return Dag(subgraph(ops), users)
-
-
-def events(rows: Sequence[Row], steps: int) -> Iterator[tuple[int, int, int, TpuOp | Transferred]]:
-    """(iteration, row, step, item) in order by layer_group.md 15, without held tensors."""
-    for iteration in range(steps + 2):
-        for index, row in enumerate(rows):
-            for op in row.layers:
-                if 0 <= iteration - 1 < steps:
-                    yield iteration, index, iteration - 1, op
-            for transfer in row.transfers:
-                step = iteration - transfer.stage
-                if 0 <= step < steps:
-                    yield iteration, index, step, transfer
-
-
-Access = tuple[SSAValue, str, bool]
-"""(tensor, engine, whether it writes)."""
-
-
-def accesses(item: TpuOp | Transferred) -> set[Access]:
-    if isinstance(item, Transferred):
-        return {(item.value, "dma", item.kind == "load")}
-    return {*((v, "tiu", False) for v in item.operands), *((v, "tiu", True) for v in item.results)}
-
-
-def clashes(row: set[Access]) -> bool:
-    """Whether one engine writes what the other one touches."""
-    return any(a[0] is b[0] and a[1] != b[1] and (a[2] or b[2]) for a, b in combinations(row, 2))
-
-
-def replay(graph: Subgraph, rows: Sequence[Row], steps: int) -> Counter[tuple[SSAValue, int]]:
-    """Run the schedule with one buffer per tensor that holds a step number; returns how often each was stored."""
-    holds: dict[SSAValue, int] = {}
-    stored: Counter[tuple[SSAValue, int]] = Counter()
-    now, touched = (-1, -1), set[Access]()
-    for iteration, index, step, item in events(rows, steps):
-        touched = touched | accesses(item) if (iteration, index) == now else accesses(item)
-        now = iteration, index
-        assert not clashes(touched), "an engine writes what the other one uses in this row"
-        if isinstance(item, Transferred):
-            if item.kind == "load":
-                holds[item.value] = step
-            else:
-                assert holds.get(item.value) == step, "a stale tensor is stored"
-                stored[item.value, step] += 1
-        else:
-            assert all(holds.get(v) == step for v in item.operands), "a stale tensor is read"
-            holds[item.results[0]] = step
-    return stored
-
-
 @pytest.mark.parametrize("weights", [False, True], ids=["activations", "weights"])
 def test_random_schedules_read_nothing_stale_and_store_once(weights: bool) -> None:
     rng = np.random.default_rng(83)
@@ -546,21 +403,6 @@ def test_buffer_sizes_are_those_of_the_largest_slice() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- 10: placement
-
-
-def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    return a[0] < b[1] and b[0] < a[1]
-
-
-def check_placement(found: Allocation, placed: Sequence[Buffer], count: int, chip: chips.ChipSpec) -> None:
-    """Validity tests a and d: no two live buffers share bytes, nothing shares with a held one, all is inside."""
-    spans = {b.owner: (found.address[b.owner], found.address[b.owner] + b.size) for b in placed}
-    assert all(low >= 0 and high <= chip.lmem_bytes for low, high in spans.values())
-    assert all(low % chip.eu_bytes == 0 for low, _ in spans.values())
-    assert found.peak_bytes == max(high for _, high in spans.values())
-    for a, b in combinations(placed, 2):
-        if a.held or b.held or a.rows(count) & b.rows(count):
-            assert not overlap(spans[a.owner], spans[b.owner])
 
 
 @given(st.integers(0, 10**6), st.sampled_from((X, OLD)), st.sampled_from((1, 6, 40, 120)), st.booleans(), st.booleans())
@@ -787,15 +629,6 @@ def test_grouped_modules_are_text_and_compute_the_same(key: tuple[int, int, int]
 # ------------------------------------------------------------------------------ 16: whole groups on the machine, a to f
 
 
-def equal(found: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
-    """Every tensor of the flat inference, bit for bit; network inputs are the only ones the machine may not show."""
-    missing = {n for n in flat if n not in found}
-    assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found), [
-        n for n in flat if n in found and not np.array_equal(found[n], flat[n])
-    ]
-    assert all(flat[n].dtype == np.float32 for n in missing) and len(missing) <= 1
-
-
 @pytest.mark.parametrize(("key", "chip"), one_in(3, product(NETWORKS, CHIPS)))
 def test_random_sections_give_the_bits_of_the_whole(key: tuple[int, int, int], chip: str) -> None:
     """Validity tests e and f, under both DMA timings."""
@@ -868,10 +701,6 @@ def test_every_strategy_gives_the_same_bits(key: tuple[int, int, int], chip: str
     names = set(results[0]) & set(results[1])
     assert len(names) >= len(flat) - 1
     assert all(results[0][n].tobytes() == results[1][n].tobytes() for n in names)
-
-
-def plan_buffers(found: GroupSchedule, chip: str) -> list[Buffer]:
-    return buffers(found.graph, found.rows, found.slices, chips.load(chip), steps=found.sections.steps)
 
 
 @ON_CHIPS

@@ -300,6 +300,25 @@ def test_no_chip_is_named_in_code(project: dict[str, str]):
     assert found == []
 
 
+def between_test_files(texts: dict[str, str]) -> list[str]:
+    """Imports of one test file by another, whatever it is called from."""
+    modules = {name.split(".")[-1] for name in texts}
+    return [
+        str(found)
+        for name, text in texts.items()
+        for found in imports_of(name, text, set(texts))
+        if found.module.split(".")[-1] in modules and found.module.split(".")[-1].startswith("test_")
+    ]
+
+
+def test_no_test_file_imports_another():
+    """What several use is in tests/builders or a module of its own, so that a test file can be split or moved."""
+    folder = ROOT / "tests"
+    texts = {module_name(path, folder, "tests"): path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
+    assert len(texts) > 100
+    assert between_test_files(texts) == []
+
+
 def test_layers_are_acyclic():
     """The table itself: isa and chips share a level, and so do nothing else."""
     graph = {unit: allowed - {unit} for unit, allowed in ALLOWED.items()}
@@ -376,6 +395,12 @@ def test_checker_sees_a_cycle():
 )
 def test_checker_sees_a_foreign_package(module: str, text: str):
     assert foreign(planted(**{module: text}))
+
+
+@pytest.mark.parametrize("text", ["from test_ops import EVERY", "def f():\n    import tests.test_ops as rows"])
+def test_checker_sees_a_test_file_that_is_imported(text: str):
+    texts = {"tests.test_ops": "from onnx.backend.test.case import test_case", "tests.bench": text}
+    assert len(between_test_files(texts)) == 1
 
 
 @pytest.mark.parametrize(

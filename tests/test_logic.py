@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from bench import Bench
+from bench import Bench, numbers
+from builders.calibrated import ranged
 from op_row import network, node
 from plain_names import import_onnx
 from rotation import one_in
-from test_machine_commands import numbers
 
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
@@ -22,13 +22,12 @@ from tpusim.frontend import OnnxReference
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import CalibratedType, calibrated_range, element_of, is_tensor, retyped, set_type, uniform_of
+from tpusim.ir.types import calibrated_range, element_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.propagate import propagate
 from tpusim.ops.base import TopOp, holds
-from tpusim.ops.structure import TopWeight
 from tpusim.pipeline import RunConfig
 from tpusim.pipeline import run as run_pipeline
 
@@ -44,16 +43,6 @@ def scalar(value: float) -> np.ndarray:
 
 def made(nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], inputs: Mapping[str, tuple[int, ...]]) -> Model:
     return canonicalize(import_onnx(network(nodes, constants, 17, BOOL)(inputs)))[0]
-
-
-def ranged(model: Model, ranges: dict[str, Range]) -> Model:
-    """The module with calibrated ranges by name."""
-    for op in list(model.ops):
-        if op.results and not isinstance(op, TopWeight) and is_tensor(op.results[0]):
-            value = op.results[0]
-            set_type(value, retyped(value, CalibratedType.of(*ranges[op_name(op)])))
-    model.set(state="TOP_CALIBRATED")
-    return model
 
 
 def propagated(model: Model, in_float: str = "") -> dict[str, Range | None]:

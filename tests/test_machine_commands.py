@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench import Bench, pack
+from bench import Bench, numbers, pack
 from hypothesis import given
 from hypothesis import strategies as st
 from streams import NEURON, gmem
@@ -51,16 +51,6 @@ def rescaled(value: int, requant: Requant, dtype: str, *, relu: bool = False) ->
 def each(function: Any, array: np.ndarray, dtype: str) -> np.ndarray:
     """Apply a Python-int function to every element."""
     return np.array([function(int(v)) for v in array.flat], object).reshape(array.shape).astype(numpy_dtype(dtype))  # type: ignore[arg-type]
-
-
-def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Values of the whole type (up to +-30000); the same for the same arguments, whatever ran before."""
-    kind = numpy_dtype(dtype)  # type: ignore[arg-type]
-    rng = np.random.default_rng([*shape, *dtype.encode()])
-    if kind.kind not in "iu":
-        return rng.normal(0, 3, shape).astype(kind)
-    low, high = max(np.iinfo(kind).min, -30000), min(np.iinfo(kind).max, 30000)
-    return rng.integers(low, high + 1, shape).astype(kind)
 
 
 # ------------------------------------------------------------------------------------------------------- rounding

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from op_cases import BY_ID, CASES, OpCase
 from rotation import marks, turn
-from rows import calibrated, canonical, top_for, top_tensors
+from rows import SECONDARY, calibrated, canonical, top_for, top_tensors
 
 from tpusim import chips
 from tpusim.agreement import compare_local
@@ -29,17 +29,6 @@ from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import compare
 from tpusim.verify.tolerances import tpu_vs_top
 
-CONFIGS = {
-    "bm1684x-f16": LoweringConfig("bm1684x", "f16"),
-    "bm1684x-bf16": LoweringConfig("bm1684x", "bf16"),
-    "bm1684x-asym": LoweringConfig("bm1684x", "int8", asymmetric=True),
-    "bm1688-int8": LoweringConfig("bm1688", "int8"),
-    "bm1688-f16": LoweringConfig("bm1688", "f16"),
-    "bm1690-asym": LoweringConfig("bm1690", "int8", asymmetric=True),
-    "cv183x-int8": LoweringConfig("cv183x", "int8"),
-    "cv183x-bf16": LoweringConfig("cv183x", "bf16"),
-    "cv182x-int8": LoweringConfig("cv182x", "int8"),
-}
 NEAR = "of 300 numbers the two largest may be one F16, BF16 or INT8 number; the first of equals wins"
 BYTES = "two bytes may be equal where the numbers are only near each other"
 FAR = "with zero points the range is widened to the constant's magnitude, its low end stays: -900 saturates"
@@ -56,7 +45,7 @@ NOT_SIMILAR: dict[tuple[str, str], str] = {
 SOME = [
     pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 5)))
     for case in CASES
-    for number, label in enumerate(CONFIGS)
+    for number, label in enumerate(SECONDARY)
 ]
 """Of the nine every row meets one or two in the default tests."""
 
@@ -64,7 +53,7 @@ SOME = [
 @pytest.mark.parametrize(("case", "label"), SOME)
 def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
     """And the flat network with the float one."""
-    config, feeds = CONFIGS[label], case.feeds()
+    config, feeds = SECONDARY[label], case.feeds()
     tpu, _ = lower(top_for(case.id, config), config)
     flat = run(tpu, feeds)
     assert_similar(case, label, dequantised(tpu, flat))
@@ -78,7 +67,7 @@ def test_machine_agrees_with_flat(case: OpCase, label: str) -> None:
 
 
 def assert_similar(case: OpCase, label: str, real: dict[str, np.ndarray]) -> None:
-    found = compare(real, top_tensors(case.id), tpu_vs_top(CONFIGS[label].mode))
+    found = compare(real, top_tensors(case.id), tpu_vs_top(SECONDARY[label].mode))
     similar = found.passed or (case.id, label) in NOT_SIMILAR
     assert similar, [(t.name, t.verdict, t.cosine, t.euclidean) for t in found.failures]
 

@@ -6,10 +6,10 @@ import logging
 
 import numpy as np
 import pytest
+from builders.calibrated import ranged
 from op_row import network, node
 from plain_names import import_onnx
 from rows import canonical, table
-from test_logic import ranged
 
 from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize

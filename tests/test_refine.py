@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from builders.groups import X, add, conv, odd, outside, value, weight
+from builders.replays import random_dag, replay
+from builders.sliced_networks import NETWORKS
 from networks import Network, cached_lowered, cached_network, program_of, randomly_grouped, reordered
 from rotation import one_in
-from test_layer_group import NETWORKS, X, add, conv, odd, outside, random_dag, replay, value, weight
 from xdsl.ir import SSAValue
 
 from tpusim import chips

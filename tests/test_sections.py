@@ -1,12 +1,15 @@
 """Five axes of slicing and the types of group: sections 3 to 7 by hand, section 16 as properties (layer_group.md)."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from itertools import pairwise, product
 from math import prod
 
 import numpy as np
 import pytest
+from builders.groups import BIG, I8, OLD, X, add, conv, matmul, odd, outside, pool, softmax, value, weight
+from builders.replays import accesses, clashes, overlap, plan_buffers
+from builders.replays import check_placement as check_placed
+from builders.sliced_networks import NETWORKS, SHAPES, deep, equal, tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import (
@@ -14,38 +17,17 @@ from networks import (
     cached_lowered,
     cached_network,
     program_of,
-    random_tokens,
     randomly_grouped,
     reordered,
 )
 from rotation import one_in
-from test_layer_group import (
-    I8,
-    NETWORKS,
-    OLD,
-    X,
-    accesses,
-    add,
-    clashes,
-    conv,
-    equal,
-    odd,
-    outside,
-    overlap,
-    plan_buffers,
-    pool,
-    value,
-    weight,
-)
-from test_layer_group import check_placement as check_placed
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import SSAValue
 
 from tpusim import chips
 from tpusim.inference import run
-from tpusim.ir.attrs import flag, int_attr, ints_attr
+from tpusim.ir.attrs import ints_attr
 from tpusim.ir.module import Model, update_function_type
-from tpusim.ir.types import f16, f32, shape_of, tensor
+from tpusim.ir.types import f16, f32, shape_of
 from tpusim.layer_group.candidates import base_groups, group_types
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import first_guess, plan
@@ -63,29 +45,12 @@ from tpusim.layer_group.slicing.sharing import _over_d_and_h, _over_h_and_w
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.families import conv_extent, padded_window
 from tpusim.ops.logical import AXES, fills_lanes, logical_axes
-from tpusim.ops.matmul import TpuMatMul
-from tpusim.ops.softmax import TpuSoftmax
-from tpusim.ops.structure import make_none
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices, subgraph
 from tpusim.simulator import Simulator, SimulatorOptions
 
 MID = chips.load("bm1688")
-BIG = chips.load("bm1690")
 THREE = pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1684"])
 NORMAL, GROUP_3D, SMALL_C, MM = GroupType
-
-
-def matmul(left: SSAValue, right: SSAValue, *, transposes: tuple[bool, bool] = (False, False)) -> TpuMatMul:
-    """A product of two f16 tensors of one rank, or of rows by one matrix."""
-    rows, columns = shape_of(left)[:-1], shape_of(right)[-2 if transposes[1] else -1]
-    attributes = {"left_transpose": flag(transposes[0]), "right_transpose": flag(transposes[1])}
-    operands = [left, right, make_none().output]
-    return TpuMatMul.create(operands=operands, result_types=[tensor((*rows, columns), f16)], attributes=attributes)
-
-
-def softmax(x: SSAValue, axis: int) -> TpuSoftmax:
-    operands = [x, make_none().output]
-    return TpuSoftmax.create(operands=operands, result_types=[x.type], attributes={"axis": int_attr(axis)})
 
 
 # --------------------------------------------------------------------------------------------------- 3: logical shapes
@@ -341,28 +306,6 @@ def test_a_halo_larger_than_allowed_is_refused_with_its_size() -> None:
 
 
 # ------------------------------------------------------------------------------------ 16: whole groups on the machine
-
-
-SHAPES = ((3, 70, 12), (1, 200, 12), (2, 3, 70, 12), (2, 4, 32, 12))
-
-
-@cache
-def tokens(seed: int, shape: tuple[int, ...], chip: str) -> tuple[Model, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    net = random_tokens(seed, shape)
-    model = reordered(net.top(), chip)
-    return model, net.feeds(), run(model, net.feeds())
-
-
-@cache
-def deep(chip: str) -> tuple[Model, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """An element-wise network on five axes, with constants that are cut along d, or not."""
-    net = Network(np.random.default_rng(6))
-    x = net.input((2, 70, 5, 4, 6))
-    y = net.add_constant(net.function(x, "Tanh"), (2, 70, 5, 1, 1))
-    z = net.function(net.mul(y, x), "Sigmoid")
-    net.add(net.add_constant(z, (1, 1, 1, 4, 6)), y)
-    model = reordered(net.top(), chip)
-    return model, net.feeds(), run(model, net.feeds())
 
 
 def assert_equal_to_flat(divided: Model, feeds: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:

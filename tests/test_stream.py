@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from builders.commands import LEGAL, make
+from builders.commands import program as hand_built
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -18,8 +20,6 @@ from networks import CHIPS, cached_lowered, program_of, randomly_grouped
 from op_cases import CASES
 from rows import lowered
 from streams import Builder, lmem, neuron
-from test_isa import LEGAL, make
-from test_isa import program as hand_built
 
 from tpusim.errors import ImportModelError
 from tpusim.isa import archive, functions

@@ -8,13 +8,13 @@ from itertools import product
 import numpy as np
 import pytest
 from bench import Bench
+from builders.sliced_networks import equal
 from networks import Network, program_of, randomly_grouped, reordered
 from op_row import network, node, values
 from plain_names import import_onnx
 from rotation import one_in
 from rows import calibrated, compiled, lowered, tpu_ops
 from streams import lmem
-from test_layer_group import equal
 
 from tpusim import chips
 from tpusim.agreement import compare_local

@@ -1,0 +1,1 @@
+"""What several test files build their cases with; no test module imports another one."""
