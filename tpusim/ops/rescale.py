@@ -21,6 +21,7 @@ from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantInfo, TensorSlice, TopOp
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
 from tpusim.ops.logical import WITH_MM, GroupType
+from tpusim.ops.structure import TopInput
 
 
 class Requantising(UnaryTpu):
@@ -136,6 +137,18 @@ def requantised(
         attributes["round_mode"] = round_mode("HalfAwayFromZero")
     name = name or f"{value_name(operand)}_to_{op_name(op)}"
     return ctx.build(cls, [operand], attributes, ctx.quantised_type(target), shape_of(operand), name)
+
+
+def lower_as_stored(op: Operation, ctx: LoweringContext, cls: OpT, attributes: Mapping[str, Attribute]) -> SSAValue:
+    """Lower a view or a repetition in whatever type its operand is stored in; the cast stands before the next op.
+
+    Decided after TPU-MLIR 1.30.2, whatever mode the op asks for. CV18xx quantises a network input before a view of it.
+    """
+    value, result = op.operands[0], op.results[0]
+    stored = ctx.stored(value)
+    if stored is None or (ctx.chip.bf16_unit and isinstance(stored.owner, TopInput)):
+        return lower_same_scale(op, ctx, cls, attributes)
+    return ctx.build(cls, [stored], attributes, element_of(stored), shape_of(result), op_name(op))
 
 
 def lower_same_scale(

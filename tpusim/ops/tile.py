@@ -28,7 +28,7 @@ from tpusim.ops.base import (
     TpuOp,
 )
 from tpusim.ops.families import broadcast_shape, shorter_axes
-from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.rescale import lower_as_stored
 from tpusim.ops.view import TopReshape
 
 
@@ -82,7 +82,7 @@ class TopTile(TopOp):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Tile with the operand's stored type."""
-        return lower_same_scale(self, ctx, TpuTile, {"tile": self.tile})
+        return lower_as_stored(self, ctx, TpuTile, {"tile": self.tile})
 
 
 @irdl_op_definition

@@ -8,12 +8,12 @@ from math import prod
 from typing import ClassVar
 
 import msgspec
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType, bf16, f16, f32
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -34,8 +34,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.families import MAX_AXIS, shorter_axes
 from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
-from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.structure import TopInput
+from tpusim.ops.rescale import lower_as_stored
 
 
 class ViewTop(TopOp):
@@ -54,14 +53,8 @@ class ViewTop(TopOp):
         return (operands[0].reshape(shape_of(self.output)),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reshape with the operand's stored type: a float stays what it is (numerics.md 3.5 step 9)."""
-        stored = ctx.stored(self.input) if ctx.mode(self) != "int8" else None
-        if stored is not None and element_of(stored) in (f32, f16, bf16) and not isinstance(stored.owner, TopInput):
-            shape = shape_of(self.output)
-            return ctx.build(
-                TpuReshape, [stored], {"shape": ints_attr(shape)}, element_of(stored), shape, op_name(self)
-            )
-        return lower_same_scale(self, ctx, TpuReshape, {"shape": ints_attr(shape_of(self.output))})
+        """tpu.Reshape with the operand's stored type."""
+        return lower_as_stored(self, ctx, TpuReshape, {"shape": ints_attr(shape_of(self.output))})
 
 
 @irdl_op_definition
