@@ -342,7 +342,7 @@ def _random_plan(ops: list[TpuOp], rng: np.random.Generator) -> GroupSchedule | 
     kinds = group_types(ops, chip)
     for _ in range(6 if kinds else 0):
         kind = kinds[int(rng.integers(len(kinds)))]
-        found = plan(ops, chip, _random_sections(possible_sections(subgraph(ops, kind), chip), rng), kind)
+        found = plan(ops, chip, _random_sections(possible_sections(subgraph(ops, chip, kind), chip), rng), kind)
         if isinstance(found, GroupSchedule):
             return found
     whole = plan(ops, chip, Sections())

@@ -15,7 +15,7 @@ def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections, GroupType]:
     """(axes along which the op's result can be cut at all, largest section counts, group type with the most axes)."""
     if not is_local(op, chip) or not kinds_of(op, chip) or (op.in_place() and at_edge(op, chip)):
         return "", Sections(), GroupType.NORMAL
-    found = [(possible_sections(subgraph([op], kind), chip), kind) for kind in kinds_of(op, chip)]
+    found = [(possible_sections(subgraph([op], chip, kind), chip), kind) for kind in kinds_of(op, chip)]
     batches = {"n"} if shape_of(op.results[0])[0] > 1 and op.can_slice("n") else set()
     axes = "".join(a for a in AXES if a in batches or any(limit.count(a) > 1 for limit, _ in found))
     limit, kind = max(found, key=lambda f: sum(f[0].count(axis) > 1 for axis in AXES))
@@ -86,7 +86,7 @@ class Forced:
 
     def _alone(self, op: TpuOp, chip: ChipSpec) -> Decided:
         kind = self.kind if op.why_not_in(self.kind, chip) is None else GroupType.NORMAL
-        limit = possible_sections(subgraph([op], kind), chip)
+        limit = possible_sections(subgraph([op], chip, kind), chip)
         counts = {axis: min(self.sections.count(axis), limit.count(axis)) for axis in AXES}
         found = plan([op], chip, Sections(**counts), kind)
         return found if isinstance(found, GroupSchedule) else (op, found)

@@ -365,18 +365,18 @@ def test_casts_of_the_network() -> None:
     tpu, _ = lowered("relu", "cv183x", "bf16")
     first, last = ops_of(tpu, "tpu.Cast")
     x = np.array([1 + 255 / 256 * 2**-7, -1 - 255 / 256 * 2**-7], np.float32)
-    assert np.asarray(first.compute([x])[0]).astype(np.float32).tolist() == [1.0, -1.0]
-    assert np.asarray(last.compute([np.array([1.5], ml_dtypes.bfloat16)])[0]).dtype == np.float32
+    assert np.asarray(first.compute([x], CV)[0]).astype(np.float32).tolist() == [1.0, -1.0]
+    assert np.asarray(last.compute([np.array([1.5], ml_dtypes.bfloat16)], CV)[0]).dtype == np.float32
     tpu, _ = lowered("relu", "cv183x", "int8")
     first, last = ops_of(tpu, "tpu.Cast")
     uniform = uniform_of(first.results[0])
     assert uniform is not None
     ties = np.array([2.5, 3.5, -2.5], np.float32) * np.float32(uniform.scale.data)
     expected = np.floor(np.abs(ties * np.float32(1 / uniform.scale.data)) + np.float32(0.5)) * np.sign(ties)
-    assert np.asarray(first.compute([ties])[0]).tolist() == expected.tolist()
+    assert np.asarray(first.compute([ties], CV)[0]).tolist() == expected.tolist()
     q, scale = np.array([-128, 7, 127], np.int8), np.float32(uniform.scale.data).astype(ml_dtypes.bfloat16)
     real = (q.astype(np.float32) * scale.astype(np.float32)).astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(np.asarray(last.compute([q])[0]), real.astype(np.float32))
+    np.testing.assert_array_equal(np.asarray(last.compute([q], CV)[0]), real.astype(np.float32))
 
 
 # --------------------------------------------------------------------------------------------------- layouts
@@ -446,7 +446,7 @@ def test_filters_have_channels_innermost_and_an_even_number_of_them() -> None:
 def test_compact_operands(case: str, mode: str, compact: tuple[int, ...]) -> None:
     tpu = reorder_weights(lowered(case, "cv183x", mode)[0])
     kind = "tpu.PRelu" if case == "prelu" else "tpu.Conv2D"
-    assert [op.compact_operands() for op in ops_of(tpu, kind)] == [compact]
+    assert [op.compact_operands(CV) for op in ops_of(tpu, kind)] == [compact]
 
 
 # --------------------------------------------------------------------------------------------------- local memory

@@ -26,6 +26,7 @@ from rows import lowered as row_lowered
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.resize import interp_linear
 
+from tpusim import chips
 from tpusim.calibration.stage import calibrated_limits
 from tpusim.calibration.table import Entry
 from tpusim.canonicalize import canonicalize
@@ -520,6 +521,6 @@ def test_canonical_form_computes_the_same(case: OpCase) -> None:
 def test_where_an_upsampled_result_is_cut(chip: str) -> None:
     """layer_group.md 7.2: at multiples of the factors only but on the 1684X family."""
     tpu, _ = row_lowered("upsample-2x3", chip, "int8")
-    upsample = next(op for op in tpu.ops if isinstance(op, TpuUpsample))
-    assert upsample.backward_slice("w", (3, 6), 0) == (1, 2)
-    assert upsample.backward_slice("w", (1, 3), 0) == ((0, 2) if chip in ("bm1684x", "bm1688") else None)
+    spec, upsample = chips.load(chip), next(op for op in tpu.ops if isinstance(op, TpuUpsample))
+    assert upsample.backward_slice_on(spec, "w", (3, 6), 0) == (1, 2)
+    assert upsample.backward_slice_on(spec, "w", (1, 3), 0) == ((0, 2) if chip in ("bm1684x", "bm1688") else None)

@@ -316,7 +316,7 @@ def test_an_op_that_fits_at_no_slicing_is_explained() -> None:
     assert "bm1684x has 512" in message and "at the finest cut" in message
     assert re.search(r"constant '\w*' \(held\) 5,\d{3}", message) and "narrower weights" in message
     assert explained(ops[0], "some other reason", X) == "some other reason", "it fits: memory is not the reason"
-    assert shortage(subgraph(ops), X) is None
+    assert shortage(subgraph(ops, X), X) is None
     assert user.arguments
 
 

@@ -69,7 +69,7 @@ ON_CHIPS = pytest.mark.parametrize("chip", CHIPS)
 
 def h_windows(ops: list[TpuOp], wanted: SSAValue, sections: int, chip: chips.ChipSpec = X) -> tuple[Window, ...]:
     user = outside(ops[-1].results[0])
-    found = slice_group(subgraph(ops), Sections(h=sections), chip)[wanted].h
+    found = slice_group(subgraph(ops, chip), Sections(h=sections), chip)[wanted].h
     assert user.arguments
     return found
 
@@ -105,15 +105,15 @@ def test_a_packed_batch_is_cut_at_whole_words_only() -> None:
     op = odd(x)
     user = outside(op.output)
     for chip, secs in ((X, 8), (OLD, 2)):
-        assert max_sections(subgraph([op]), chip) == Sections(secs, h=10)
-    assert slice_group(subgraph([op]), Sections(2), OLD)[x].n == ((0, 4), (4, 4))
+        assert max_sections(subgraph([op], chip), chip) == Sections(secs, h=10)
+    assert slice_group(subgraph([op], OLD), Sections(2), OLD)[x].n == ((0, 4), (4, 4))
     assert user.arguments
 
 
 def test_the_batch_of_a_packed_input_counts_too() -> None:
     """A cast to f32 makes unpacked batches, but it reads packed ones (layer_group.md 4: n starts from the input)."""
     op = UnaryCast(value((8, 4, 10, 8), I8))
-    assert max_sections(subgraph([op]), OLD).n == 2
+    assert max_sections(subgraph([op], OLD), OLD).n == 2
 
 
 def UnaryCast(x: SSAValue) -> TpuOp:  # noqa: N802  reads like a constructor
@@ -204,7 +204,7 @@ def test_an_output_with_users_inside_is_stored_with_their_halo() -> None:
     first = conv(x, 1)
     second = conv(first.output, 3)
     user = outside(first.output, second.output)
-    slices = slice_group(subgraph([first, second]), Sections(h=2), X)
+    slices = slice_group(subgraph([first, second], X), Sections(h=2), X)
     assert slices[first.output].h == ((0, 6), (4, 6)) and slices[second.output].h == ((0, 5), (5, 5))
     assert user.arguments
 
@@ -216,7 +216,7 @@ def shift(rows: int) -> Rule:
 def refused(ops: list[TpuOp], sections: Sections, chip: chips.ChipSpec, words: str) -> None:
     user = outside(*(op.results[0] for op in ops))
     with pytest.raises(SliceError, match=words):
-        slice_group(subgraph(ops), sections, chip)
+        slice_group(subgraph(ops, chip), sections, chip)
     assert user.arguments
 
 
@@ -260,8 +260,8 @@ def test_only_the_x_family_tolerates_repeated_windows() -> None:
 def test_max_sections() -> None:
     x = value((5, 4, 12, 8))
     half = pool(x, 2, 2)
-    assert max_sections(subgraph([half]), X) == Sections(5, h=6)
-    assert max_sections(subgraph([conv(x, 3), half]), X) == Sections(5, h=6)
+    assert max_sections(subgraph([half], X), X) == Sections(5, h=6)
+    assert max_sections(subgraph([conv(x, 3), half], X), X) == Sections(5, h=6)
 
 
 # -------------------------------------------------------------------------------------------------------- 8: time steps
@@ -277,7 +277,7 @@ def test_worked_example_of_two_convolutions() -> None:
     second = conv(first.output)
     w1, w2, y = first.filter, second.filter, second.output
     user = outside(y)
-    graph = subgraph([first, second])
+    graph = subgraph([first, second], X)
     assert [items(r) for r in nearest_rows(graph)] == [
         ([], {(x, "load", 0), (w1, "load", 0)}),
         ([first], {(w2, "load", 1)}),
@@ -294,7 +294,7 @@ def test_worked_example_of_two_convolutions() -> None:
 def test_a_single_op_keeps_three_rows() -> None:
     op = odd(value())
     user = outside(op.output)
-    assert [items(r) for r in schedule(subgraph([op]))] == [
+    assert [items(r) for r in schedule(subgraph([op], X))] == [
         ([], {(op.output, "store", 2)}), ([op], set()), ([], {(op.input, "load", 0)}),
     ]  # fmt: skip
     assert user.arguments
@@ -305,7 +305,7 @@ def test_an_operand_of_the_last_op_gets_a_row_of_its_own() -> None:
     first = odd(x)
     last = add(first.output, x)
     user = outside(last.output)
-    assert items(schedule(subgraph([first, last]))[-1]) == ([], {(x, "load", 0)})
+    assert items(schedule(subgraph([first, last], X))[-1]) == ([], {(x, "load", 0)})
     assert user.arguments
 
 
@@ -327,7 +327,7 @@ def test_the_replay_notices_a_wrong_fold() -> None:
     x = value()
     op = odd(x)
     user = outside(op.output)
-    graph = subgraph([op])
+    graph = subgraph([op], X)
     first, middle, last = nearest_rows(graph)
     middle = middle.plus(*first.transfers)
     with pytest.raises(AssertionError):
@@ -380,7 +380,7 @@ def test_lifetimes_are_those_of_the_replay() -> None:
 def test_constants_are_held_while_several_steps_run() -> None:
     first = conv(value())
     user = outside(first.output)
-    graph = subgraph([first])
+    graph = subgraph([first], X)
     for sections in (Sections(), Sections(h=2)):
         slices = slice_group(graph, sections, X)
         found = {b.owner: b for b in buffers(graph, schedule(graph), slices, X, steps=sections.steps)}
@@ -393,7 +393,7 @@ def test_buffer_sizes_are_those_of_the_largest_slice() -> None:
     x = value((2, 70, 10, 8))
     op = conv(x)
     user = outside(op.output)
-    graph = subgraph([op])
+    graph = subgraph([op], X)
     slices = slice_group(graph, Sections(2, h=3), X)
     found = {b.owner: b.size for b in buffers(graph, schedule(graph), slices, X, steps=6)}
     assert found[x] == 1 * 2 * align(5 * 8, 16) * 4  # batch, channel rows, AL(h * w, EU), f32
@@ -431,7 +431,7 @@ def test_placement_reuses_bytes() -> None:
     for _ in range(5):
         ops.append(odd(ops[-1].output))
     user = outside(ops[-1].output)
-    graph = subgraph(ops)
+    graph = subgraph(ops, X)
     rows = schedule(graph)
     quarter = X.lmem_bytes // 4
     found = [replace(b, size=quarter) for b in buffers(graph, rows, whole_slices(graph, X), X, steps=1)]
@@ -443,7 +443,7 @@ def test_placement_reuses_bytes() -> None:
 def test_operand_and_result_of_an_op_lie_in_different_banks() -> None:
     op = odd(value())
     user = outside(op.output)
-    graph = subgraph([op])
+    graph = subgraph([op], X)
     rows = schedule(graph)
     placed = allocate(buffers(graph, rows, whole_slices(graph, X), X, steps=1), rows, X)
     assert placed is not None
@@ -454,7 +454,7 @@ def test_operand_and_result_of_an_op_lie_in_different_banks() -> None:
 def test_placement_fails_for_what_cannot_fit() -> None:
     op = odd(value())
     user = outside(op.output)
-    graph = subgraph([op])
+    graph = subgraph([op], X)
     rows = schedule(graph)
     found = buffers(graph, rows, whole_slices(graph, X), X, steps=1)
     for size, fits in ((X.lmem_bytes // 2, True), (X.lmem_bytes // 2 + 1, False), (X.lmem_bytes + 1, False)):
@@ -794,5 +794,5 @@ def test_random_networks_are_what_they_say() -> None:
 def test_slices_of_the_whole() -> None:
     op = odd(value((2, 3, 4, 5, 6)))
     for kind, largest in ((GroupType.NORMAL, (2, 3, 4, 30)), (GroupType.GROUP_3D, (8, 3, 5, 6))):
-        assert whole_slices(subgraph([op], kind), X)[op.input].largest == largest
+        assert whole_slices(subgraph([op], X, kind), X)[op.input].largest == largest
     assert Sections(3, h=4).steps == 12

@@ -132,7 +132,7 @@ def test_how_far_a_transfer_reaches() -> None:
     third = add(second.output, first.output)
     last = conv(third.results[0])
     user = outside(first.output, last.output)
-    rows = schedule(subgraph([first, second, third, last]))
+    rows = schedule(subgraph([first, second, third, last], X))
     where = {(t.value, t.kind): (i, t) for i, row in enumerate(rows) for t in row.transfers}
     at, load = where[x, "load"]
     assert at == 3 and [*reach(rows, load, at)] == [2, 1]  # row 0 reads it
@@ -404,7 +404,7 @@ def test_an_operand_that_is_needed_again_is_not_overwritten() -> None:
 
     def able(*ops: TpuOp, outputs: Sequence[SSAValue] = ()) -> dict[SSAValue, tuple[SSAValue, ...]]:
         user = outside(ops[-1].results[0], *outputs)
-        graph = subgraph(ops)
+        graph = subgraph(ops, X)
         rows, slices = schedule(graph), whole_slices(graph, X)
         assert user.arguments
         return dict(partners(graph, rows, slices, buffers(graph, rows, slices, X, steps=1), X))
@@ -625,7 +625,7 @@ def test_a_load_and_a_store_change_places() -> None:
     third = conv(second.output)
     last = conv(third.output)
     user = outside(first.output, last.output)
-    rows = schedule(subgraph([first, second, third, last]))
+    rows = schedule(subgraph([first, second, third, last], X))
     where = {(t.value, t.kind): i for i, row in enumerate(rows) for t in row.transfers}
     at, store = where[last.filter, "load"], where[first.output, "store"]
     assert (at, store) == (2, 1)

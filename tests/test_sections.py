@@ -109,22 +109,22 @@ def test_types_of_groups() -> None:
 def test_counts_by_type_and_chip() -> None:
     x = value((2, 130, 7, 600), I8)
     one = [odd(x)]
-    assert possible_sections(subgraph(one), X) == Sections(2, h=7, w=600)
-    assert max_sections(subgraph(one), X) == Sections(2, h=7, w=600)  # 600 bytes, more than 512
-    assert max_sections(subgraph(one), OLD) == Sections(h=7)
-    assert max_sections(subgraph([odd(value((2, 130, 7, 512), I8))]), X) == Sections(2, h=7)
-    assert max_sections(subgraph([odd(value((2, 130, 7, 512), I8))]), BIG) == Sections(2, h=7, w=512)
+    assert possible_sections(subgraph(one, X), X) == Sections(2, h=7, w=600)
+    assert max_sections(subgraph(one, X), X) == Sections(2, h=7, w=600)  # 600 bytes, more than 512
+    assert max_sections(subgraph(one, OLD), OLD) == Sections(h=7)
+    assert max_sections(subgraph([odd(value((2, 130, 7, 512), I8))], X), X) == Sections(2, h=7)
+    assert max_sections(subgraph([odd(value((2, 130, 7, 512), I8))], BIG), BIG) == Sections(2, h=7, w=512)
     five = value((2, 130, 3, 5, 600), I8)
-    assert possible_sections(subgraph([odd(five)], GROUP_3D), X) == Sections(2, d=3, h=5, w=600)
+    assert possible_sections(subgraph([odd(five)], X, GROUP_3D), X) == Sections(2, d=3, h=5, w=600)
     both = [odd(x), odd(x)]
     for chip, rows in ((X, 3), (MID, 5)):
-        assert possible_sections(subgraph(both, MM), chip).c == rows
+        assert possible_sections(subgraph(both, chip, MM), chip).c == rows
     half = value((2, 130, 7, 12), f16)
-    assert possible_sections(subgraph([softmax(half, 3)], MM), X) == Sections(2, 3, h=7)
-    assert possible_sections(subgraph([softmax(half, 2)]), X) == Sections(2)
+    assert possible_sections(subgraph([softmax(half, 3)], X, MM), X) == Sections(2, 3, h=7)
+    assert possible_sections(subgraph([softmax(half, 2)], X), X) == Sections(2)
     product_ = matmul(value((3, 130, 12), f16), value((3, 12, 20), f16))
-    assert possible_sections(subgraph([product_], MM), X) == Sections(3, 3)
-    assert possible_sections(subgraph([product_]), X) == Sections(3)
+    assert possible_sections(subgraph([product_], X, MM), X) == Sections(3, 3)
+    assert possible_sections(subgraph([product_], X), X) == Sections(3)
 
 
 # ----------------------------------------------------------------------------------------------- 5, 10.2: shared counts
@@ -161,7 +161,7 @@ def test_a_total_is_shared_by_halo_cost() -> None:
 
 
 def test_depth_is_cut_before_rows_where_it_is_not_balanced() -> None:
-    graph = subgraph([odd(value((1, 4, 4, 8, 600), I8))], GROUP_3D)
+    graph = subgraph([odd(value((1, 4, 4, 8, 600), I8))], X, GROUP_3D)
     limit = Sections(d=4, h=8, w=600)
     assert shared(4, limit, Sections(), graph, X) == Sections(d=4)
     assert shared(6, limit, Sections(), graph, X) == Sections(d=4, h=2)
@@ -172,19 +172,19 @@ def test_first_guess() -> None:
     x = value((4, 64, 64, 2048), I8)  # 128 KiB per lane and image
     ops = [odd(x), odd(x)]
     user = outside(*(op.output for op in ops))
-    limit = max_sections(subgraph(ops), X)
+    limit = max_sections(subgraph(ops, X), X)
     assert limit == Sections(4, h=64, w=2048)
-    assert first_guess(subgraph(ops), limit, X) == Sections(4)
-    assert first_guess(subgraph(ops), Sections(2, h=64), X) == Sections(2, h=2)
-    assert first_guess(subgraph(ops), Sections(1, h=3, w=2048), X) == Sections(h=3, w=2)
-    assert first_guess(subgraph(ops), Sections(1, h=3), X) is None
+    assert first_guess(subgraph(ops, X), limit, X) == Sections(4)
+    assert first_guess(subgraph(ops, X), Sections(2, h=64), X) == Sections(2, h=2)
+    assert first_guess(subgraph(ops, X), Sections(1, h=3, w=2048), X) == Sections(h=3, w=2)
+    assert first_guess(subgraph(ops, X), Sections(1, h=3), X) is None
     deep = value((1, 64, 4, 64, 2048), I8)
     layers = [odd(deep), odd(deep)]
-    assert first_guess(subgraph(layers, GROUP_3D), Sections(d=4, h=64), X) == Sections(d=4)
+    assert first_guess(subgraph(layers, X, GROUP_3D), Sections(d=4, h=64), X) == Sections(d=4)
     channels = value((1, 1024, 64, 128), I8)  # 16 rows of lanes of 8 KiB: 256 KiB for operand and result
-    wide = subgraph([odd(channels), odd(channels)], MM)
+    wide = subgraph([odd(channels), odd(channels)], X, MM)
     assert first_guess(wide, Sections(1, 16, h=64), X) == Sections(h=2)  # it would fit whole, but the input streams in
-    tall = subgraph([odd(value((1, 1024, 64, 512), I8))], MM)
+    tall = subgraph([odd(value((1, 1024, 64, 512), I8))], X, MM)
     assert first_guess(tall, Sections(1, 16, h=64), X) == Sections(1, 4)
     assert user.arguments
 
@@ -200,7 +200,7 @@ def test_windows_along_the_columns() -> None:
     ):
         op = make()
         user = outside(op.results[0])
-        slices = slice_group(subgraph([op]), Sections(w=3), X)
+        slices = slice_group(subgraph([op], X), Sections(w=3), X)
         assert slices[x].w == expected and slices[x].h == ((0, 16),)
         assert user.arguments
 
@@ -210,7 +210,7 @@ def test_users_share_the_union_of_their_columns() -> None:
     wide, narrow = conv(x, 5), conv(x, 3)
     last = add(wide.output, narrow.output)
     user = outside(last.results[0])
-    assert slice_group(subgraph([wide, narrow, last]), Sections(w=2), X)[x].w == ((0, 6), (2, 6))
+    assert slice_group(subgraph([wide, narrow, last], X), Sections(w=2), X)[x].w == ((0, 6), (2, 6))
     assert user.arguments
 
 
@@ -225,7 +225,7 @@ def test_a_right_matrix_is_held_or_loaded_again() -> None:
     ):
         op = matmul(left, right)
         user = outside(op.output)
-        slices = slice_group(subgraph([op], MM), sections, X)
+        slices = slice_group(subgraph([op], X, MM), sections, X)
         assert slices[left].c == ((0, 64), (64, 64), (128, 2)) and not slices[left].resident
         assert slices[right].resident == held
         if not held:
@@ -239,7 +239,7 @@ def test_constants_are_cut_with_the_result_or_held() -> None:
     second = add(first.results[0], single)
     third = conv(second.results[0])
     user = outside(third.output)
-    slices = slice_group(subgraph([first, second, third]), Sections(2, h=2), X)
+    slices = slice_group(subgraph([first, second, third], X), Sections(2, h=2), X)
     assert slices[rows].h == ((0, 6), (4, 6)) and slices[rows].n == ((0, 1), (0, 1))
     assert slices[single].resident and slices[third.filter].resident
     assert user.arguments
@@ -252,7 +252,7 @@ def test_a_constant_held_whole_is_not_read_by_batches_of_several_depths() -> Non
     second = add(odd(first.results[0], lambda w: (w[0], w[1] + 1)).results[0], constant)
     middle = second.operands[0].owner
     user = outside(second.results[0])
-    graph = subgraph([first, middle, second], GROUP_3D)  # type: ignore[list-item]
+    graph = subgraph([first, middle, second], X, GROUP_3D)  # type: ignore[list-item]
     assert slice_group(graph, Sections(d=2), X)[constant].resident
     with pytest.raises(SliceError, match="2 batches and 4 depths is held whole"):
         slice_group(graph, Sections(2, d=2), X)
@@ -348,7 +348,7 @@ def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip
         work = model.clone()
         ((ops, _),) = base_groups(work, spec)
         assert group_types(ops, spec)[0] == kind
-        limit = possible_sections(subgraph(ops, kind), spec)
+        limit = possible_sections(subgraph(ops, spec, kind), spec)
         assert limit.c == -(-logical_axes(shape, kind, spec)[1] // spec.lanes)
         found = plan(ops, spec, Sections(limit.n, limit.c), kind)
         assert isinstance(found, GroupSchedule)
@@ -399,7 +399,7 @@ def plans_of(chip: str) -> Iterator[GroupSchedule]:
                 part = ops[start : start + int(rng.integers(1, 6))]
                 for kind in {*group_types(part, spec), *([GROUP_3D] if spec.has_group_types else [])}:
                     if all(op.why_not_in(kind, spec) is None for op in part):
-                        limit = possible_sections(subgraph(part, kind), spec)
+                        limit = possible_sections(subgraph(part, spec, kind), spec)
                         counts = {axis: int(rng.integers(1, min(limit.count(axis), 3) + 1)) for axis in AXES}
                         found = plan(part, spec, Sections(**counts), kind)
                         if isinstance(found, GroupSchedule):
@@ -458,15 +458,15 @@ def test_every_cut_is_made_or_refused_by_name(seed: int) -> None:
         ops.append(add(last, last) if kind == 0 or small else conv(last, 3, int(rng.integers(1, 3))) if kind == 1
                    else pool(last, 3, 2, 1))  # fmt: skip
     user = outside(ops[-1].results[0])
-    limit = possible_sections(subgraph(ops), X)
+    limit = possible_sections(subgraph(ops, X), X)
     sections = Sections(**{axis: int(rng.integers(1, min(limit.count(axis), 4) + 1)) for axis in AXES})
     try:
-        slices = slice_group(subgraph(ops), sections, X)
+        slices = slice_group(subgraph(ops, X), sections, X)
     except SliceError as error:
         assert any(f"along {axis}" in str(error) for axis in AXES) and any(c.isdigit() for c in str(error))
         return
     for op, axis in product(ops, ("h", "w")):
-        length = extents(op.operands[0], subgraph(ops), X)[AXES.index(axis)]
+        length = extents(op.operands[0], subgraph(ops, X), X)[AXES.index(axis)]
         for out, have in zip(slices[op.results[0]].along(axis), slices[op.operands[0]].along(axis), strict=True):
             need = op.backward_slice(axis, out, 0)
             assert need is not None

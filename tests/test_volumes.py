@@ -144,7 +144,7 @@ def _split(ops: list[TpuOp], spec: chips.ChipSpec, sections: Sections) -> list[G
         return [whole]
     found: list[GroupSchedule] = []
     for op in ops:
-        limit = possible_sections(subgraph([op], group_types([op], spec)[0]), spec)
+        limit = possible_sections(subgraph([op], spec, group_types([op], spec)[0]), spec)
         counts = {a: min(sections.count(a), limit.count(a)) for a in "ncdhw"}  # type: ignore[arg-type]
         one = plan([op], spec, Sections(**counts))
         found += [one] if isinstance(one, GroupSchedule) else []

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from builders.groups import add, outside, value, weight
+from builders.groups import X, add, outside, value, weight
 from tpusim import chips
 from tpusim.layer_group.local_memory import buffers
 from tpusim.ops.base import TpuOp
@@ -37,7 +37,7 @@ def random_dag(rng: np.random.Generator, *, weights: bool = False) -> Dag:
         values.append(ops[-1].results[0])
     inside = [op.results[0] for op in ops]
     users: list[Operation] = [outside(v) for v in inside if not list(v.uses) or rng.integers(4) == 0]
-    return Dag(subgraph(ops), users)
+    return Dag(subgraph(ops, X), users)
 
 
 def events(rows: Sequence[Row], steps: int) -> Iterator[tuple[int, int, int, TpuOp | Transferred]]:

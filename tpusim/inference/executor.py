@@ -1,12 +1,15 @@
 """The executor: walk @main in program order and ask each op for its function."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
+from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -52,38 +55,60 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
     arguments = check_inputs(model, inputs)
     environment: Environment = dict(zip(model.body.args, arguments, strict=True))
-    _execute(model.body, environment, model.weights, record)
+    Steps.of(model, record).block(model.body, environment)
     return found
 
 
-def run_block(ops: Sequence[Operation], environment: Environment, weights: Mapping[str, np.ndarray]) -> None:
-    """Execute a few ops on given values; their results are added to `environment`."""
-    for op in ops:
-        _step(op, environment, weights, None)
+def chip_of(model: Model) -> ChipSpec | None:
+    """The chip that a module was lowered for; None for a top module, which is for all."""
+    return chips.of(model) if model.attribute("module.chip") else None
 
 
-def _execute(block: Block, environment: Environment, weights: Mapping[str, Array], record: Recorder | None) -> None:
-    for op in block.ops:
-        _step(op, environment, weights, record)
+@dataclass(frozen=True)
+class Steps:
+    """The ops of one module, executed on an environment to which their results are added.
 
+    chip: None for a top module; record: is told the results of every op that computes.
+    """
 
-def _step(op: Operation, environment: Environment, weights: Mapping[str, Array], record: Recorder | None) -> None:
-    if isinstance(op, TopWeight):
-        environment[op.output] = weights[op_name(op)]
-    elif isinstance(op, TopNone):
-        environment[op.output] = None
-    elif isinstance(op, TpuGroup):
-        _execute(op.body.block, environment, weights, record)
-        last = op.body.block.last_op
-        assert isinstance(last, TpuYield)
-        for result, value in zip(op.results, last.operands, strict=True):
-            environment[result] = environment[value]
-    elif isinstance(op, ShapedOp):
-        operands = [environment[v] for v in op.operands]
-        results = op.compute(operands) if isinstance(op, TpuOp) else op.inference(operands)
-        environment.update(zip(op.results, results, strict=True))
-        if record is not None and not isinstance(op, Transfer):
-            record(op, results)
+    weights: Mapping[str, Array]
+    chip: ChipSpec | None
+    record: Recorder | None = None
+
+    @classmethod
+    def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
+        """With a module's own weights, on its chip."""
+        return cls(model.weights, chip_of(model), record)
+
+    def block(self, block: Block, environment: Environment) -> None:
+        """All ops of a block."""
+        for op in block.ops:
+            self.step(op, environment)
+
+    def step(self, op: Operation, environment: Environment) -> None:
+        """One op. Raises ConfigError for a tpu op in a module of no chip."""
+        if isinstance(op, TopWeight):
+            environment[op.output] = self.weights[op_name(op)]
+        elif isinstance(op, TopNone):
+            environment[op.output] = None
+        elif isinstance(op, TpuGroup):
+            self.block(op.body.block, environment)
+            last = op.body.block.last_op
+            assert isinstance(last, TpuYield)
+            for result, value in zip(op.results, last.operands, strict=True):
+                environment[result] = environment[value]
+        elif isinstance(op, ShapedOp):
+            results = self._results(op, [environment[v] for v in op.operands])
+            environment.update(zip(op.results, results, strict=True))
+            if self.record is not None and not isinstance(op, Transfer):
+                self.record(op, results)
+
+    def _results(self, op: ShapedOp, operands: Sequence[Array]) -> tuple[Array, ...]:
+        if not isinstance(op, TpuOp):
+            return op.inference(operands)
+        if self.chip is None:
+            raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")
+        return op.compute(operands, self.chip)
 
 
 def tensor_ops(model: Model) -> Iterator[Operation]:
@@ -107,6 +132,7 @@ class Graph:
         self.keep = [op_name(op) for op in tensor_ops(model)] if keep == "all" else list(keep)
         used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
+        self._chip = chip_of(model)
         self._fixed = {name: model.weights[name] for name in used & concrete}
         self.weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
         self._compiled: Callable[[dict[str, Array], list[Array]], list[Array]] = cast("Any", jax).jit(self.trace)
@@ -119,7 +145,7 @@ class Graph:
             found[op_name(op)] = results[0]
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
-        _execute(self.model.body, environment, {**weights, **self._fixed}, record)
+        Steps({**weights, **self._fixed}, self._chip, record).block(self.model.body, environment)
         return [found[name] for name in self.keep]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.inference.executor import Environment, run_block
+from tpusim.inference.executor import Environment, Steps
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, uniform_of
@@ -44,16 +44,16 @@ def replay(model: Model, machine: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     A tensor whose op has an operand that the machine did not show is left out, except views, which are recomputed.
     """
     wanted = float_upstream(model)
-    values: Environment = {}
+    steps, values = Steps.of(model), Environment()
     found: dict[str, np.ndarray] = {}
     for op in model.ops:
         if isinstance(op, TopWeight | TopNone):
-            run_block([op], values, model.weights)
+            steps.step(op, values)
         elif not isinstance(op, TpuOp):
             _adopt(op, values, machine)
         elif op_name(op) in wanted and all(v in values for v in op.operands):
             environment = {v: values[v] for v in op.operands}
-            run_block([op], environment, model.weights)
+            steps.step(op, environment)
             found[op_name(op)] = np.asarray(environment[op.results[0]])
             values[op.results[0]] = machine.get(op_name(op), found[op_name(op)])
         else:

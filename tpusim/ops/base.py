@@ -10,13 +10,13 @@ from difflib import get_close_matches
 from typing import ClassVar
 
 from tpusim_kernels.prim.smallfloat import narrowed, widened
-from xdsl.dialects.builtin import BoolAttr, NoneType, StringAttr
+from xdsl.dialects.builtin import BoolAttr, NoneType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
 
-from tpusim.chips import ChipSpec, resolve
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
@@ -188,23 +188,6 @@ class TopOp(ShapedOp):
         raise NotImplementedError
 
 
-def chip_of(op: Operation) -> ChipSpec | None:
-    """The chip of the module an op stands in; None for an op on its own or in a module of no chip."""
-    root = op
-    while (parent := root.parent_op()) is not None:
-        root = parent
-    name, definition = (root.attributes.get(f"module.{key}") for key in ("chip", "chip_definition"))
-    if not isinstance(name, StringAttr):
-        return None
-    return resolve(name.data, definition.data if isinstance(definition, StringAttr) else "")
-
-
-def has_bf16_unit(op: Operation) -> bool:
-    """Whether the op runs on a chip whose float unit is BF16."""
-    chip = chip_of(op)
-    return chip is not None and chip.bf16_unit
-
-
 class TpuOp(ShapedOp):
     """An op of one chip; its `inference` computes exactly what the chip computes."""
 
@@ -234,16 +217,22 @@ class TpuOp(ShapedOp):
         """INTEGER_FORMS, as far as they do not depend on attributes and types."""
         return self.INTEGER_FORMS
 
-    def compact_operands(self) -> tuple[int, ...]:
+    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """COMPACT_OPERANDS, as far as they do not depend on the chip."""
+        del chip
         return self.COMPACT_OPERANDS
 
-    def compute(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """`inference` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
-        results = self.inference([None if x is None else widened(x) for x in operands])
+    def compute(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
+        """`inference_on` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
+        results = self.inference_on([None if x is None else widened(x) for x in operands], chip)
         types = [storage_dtype(element_of(r)) for r in self.results]
-        finite = any(t.itemsize == 2 and t.kind != "u" for t in types) and has_bf16_unit(self)
+        finite = chip.bf16_unit and any(t.itemsize == 2 and t.kind != "u" for t in types)
         return tuple(narrowed(y, t, finite=finite) for y, t in zip(results, types, strict=True))
+
+    def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
+        """`inference`, for ops whose attributes and types do not say all about the chip's arithmetic (tpu.Cast)."""
+        del chip
+        return self.inference(operands)
 
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""
@@ -322,6 +311,11 @@ class TpuOp(ShapedOp):
         """
         del axis, operand
         return window
+
+    def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
+        """`backward_slice`, for ops that not every chip cuts alike."""
+        del chip
+        return self.backward_slice(axis, window, operand)
 
     def accepts_margins(self) -> bool:
         """Whether the op can read its window out of a larger slice shared with other users (layer_group.md 7.3)."""

@@ -12,9 +12,10 @@ from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, has_bf16_unit
+from tpusim.ops.base import Array, EmitContext
 from tpusim.ops.families import UnaryTpu, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
@@ -33,43 +34,41 @@ class TpuCast(UnaryTpu):
     name = "tpu.Cast"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+    def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
         """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
         source, target = uniform_of(self.input), uniform_of(self.output)
-        if target is not None and source is None and self._in_bf16:
+        if target is not None and source is None and self._in_bf16(chip):
             scale = bf16_reciprocal(target)
             return (quantize_bf16(operands[0], scale, out_dtype=value_dtype(self.output)),)
         if target is not None and source is None:
-            scale, zero = self._reciprocal(target), target.zero_point.value.data
+            scale, zero = self._reciprocal(target, chip), target.zero_point.value.data
             through = storage_dtype(element_of(self.input)).name
             return (kernels.quantize(operands[0], scale, zero, out_dtype=value_dtype(self.output), through=through),)
         if source is None and _is_index(self.input):
             return (kernels.dequantize(operands[0], np.float32(1), 0),)
         if source is not None and target is None:
-            step, zero = self._step(source), source.zero_point.value.data
+            step, zero = self._step(source, chip), source.zero_point.value.data
             y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
-            return (to_bf16_cv18xx(y) if has_bf16_unit(self) else y,)
-        return (truncate_bf16(operands[0]),) if self._truncates else (operands[0],)
+            return (to_bf16_cv18xx(y) if chip.bf16_unit else y,)
+        return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
 
-    @property
-    def _in_bf16(self) -> bool:
+    def _in_bf16(self, chip: ChipSpec) -> bool:
         """Whether a bf16 operand is quantised on a chip whose float unit is BF16."""
-        return storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16 and has_bf16_unit(self)
+        return storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16 and chip.bf16_unit
 
-    @property
-    def _truncates(self) -> bool:
+    def _truncates(self, chip: ChipSpec) -> bool:
         """Whether an f32 becomes the bf16 of a chip whose float unit is BF16."""
         types = [storage_dtype(element_of(v)) for v in (self.input, self.output)]
-        return types == [np.float32, ml_dtypes.bfloat16] and has_bf16_unit(self)
+        return types == [np.float32, ml_dtypes.bfloat16] and chip.bf16_unit
 
-    def _step(self, source: UniformType) -> np.float32:
+    def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
         """The scale that multiplies integers: rounded to a 16-bit result type first (8.1), on CV18xx always to BF16."""
-        kind = ml_dtypes.bfloat16 if has_bf16_unit(self) else storage_dtype(element_of(self.output))
+        kind = ml_dtypes.bfloat16 if chip.bf16_unit else storage_dtype(element_of(self.output))
         return np.float32(np.float32(source.scale.data).astype(kind))
 
-    def _reciprocal(self, target: UniformType) -> np.float32:
+    def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
         """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the CPU of CV18xx f32(1)/f32(s)."""
-        if has_bf16_unit(self):
+        if chip.bf16_unit:
             return np.float32(1) / np.float32(target.scale.data)
         with np.errstate(over="ignore"):  # infinite in f16 below about 1.5e-5
             return np.float32(np.float32(1.0 / target.scale.data).astype(storage_dtype(element_of(self.input))))
@@ -82,18 +81,18 @@ class TpuCast(UnaryTpu):
         """RQ rq0 to integers, DQ dq0 to float, else a copy."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         views = {"input": ctx.input(0), "output": ctx.output()}
-        if target is not None and source is None and self._in_bf16:
+        if target is not None and source is None and self._in_bf16(ctx.chip):
             ctx.emit(isa.Quantize, scale=float(bf16_reciprocal(target)), bf16=True, **views)
         elif target is not None and source is None:
             zero = target.zero_point.value.data
-            ctx.emit(isa.Quantize, scale=float(self._reciprocal(target)), zero_point=zero, **views)
+            ctx.emit(isa.Quantize, scale=float(self._reciprocal(target, ctx.chip)), zero_point=zero, **views)
         elif source is None and _is_index(self.input):
             ctx.emit(isa.Dequantize, scale=1.0, **views)
         elif source is not None and target is None:
-            fields = {"scale": float(self._step(source)), "zero_point": source.zero_point.value.data}
-            ctx.emit(isa.Dequantize, bf16=has_bf16_unit(self), **fields, **views)
+            fields = {"scale": float(self._step(source, ctx.chip)), "zero_point": source.zero_point.value.data}
+            ctx.emit(isa.Dequantize, bf16=ctx.chip.bf16_unit, **fields, **views)
         else:
-            kind = "truncate" if self._truncates else "copy"
+            kind = "truncate" if self._truncates(ctx.chip) else "copy"
             ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"])
 
 

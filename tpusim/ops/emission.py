@@ -72,7 +72,7 @@ class SliceContext(ABC):
         """The part of the operand's slice that this op's output slice needs."""
         value, at = self.op.operands[index], self.placed(index)
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
-        if at.constant and index in self.op.compact_operands():
+        if at.constant and index in self.op.compact_operands(self.chip):
             return view
         want = TensorSlice(
             self._need("n", index, at.have.n),
@@ -93,7 +93,7 @@ class SliceContext(ABC):
         length = logical_axes(shape_of(self.op.operands[index]), self.group_type, self.chip)[AXES.index(axis)]
         if length == 1:
             return 0, 1
-        need = self.op.backward_slice(axis, getattr(self._out, axis), index)
+        need = self.op.backward_slice_on(self.chip, axis, getattr(self._out, axis), index)
         if need is None:
             return have
         start = max(need[0], 0)

@@ -106,8 +106,9 @@ class TpuRequantIntAxis(TpuOp):
         del chip
         return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 
-    def compact_operands(self) -> tuple[int, ...]:
+    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """The table, where it has two words per channel (hardware.md 2.3)."""
+        del chip
         return (1,) if shape_of(self.table)[-1] == PACKED_WORDS else ()
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

@@ -32,7 +32,6 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
     Window,
-    chip_of,
 )
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
@@ -105,15 +104,20 @@ class TpuUpsample(Upsampling, TpuOp):
         del chip
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """h, w: from o div k to (o + s - 1) div k; whole multiples of k only but on the 1684X family (7.2)."""
+        """h, w: from o div k to (o + s - 1) div k (7.2)."""
         del operand
         if axis not in ("h", "w"):
             return window
-        factor, chip = self.factors["hw".index(axis)], chip_of(self)
-        if chip is not None and chip.whole_upsample and (window[0] % factor or window[1] % factor):
-            return None
+        factor = self.factors["hw".index(axis)]
         first = window[0] // factor
         return first, (window[0] + window[1] - 1) // factor - first + 1
+
+    def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
+        """Whole multiples of k only but on the 1684X family (7.2)."""
+        factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
+        if chip.whole_upsample and (window[0] % factor or window[1] % factor):
+            return None
+        return super().backward_slice_on(chip, axis, window, operand)
 
     def emit(self, ctx: EmitContext) -> None:
         """A copy of the operand for each place in a factor_h x factor_w cell: AR copies locally, else GDMA copies."""

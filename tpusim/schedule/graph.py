@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from xdsl.ir import Operation, SSAValue
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
 from tpusim.ops.base import Axis, GroupType, TpuOp
@@ -77,8 +78,10 @@ class Subgraph:
         return (*self.inputs, *self.weights, *(op.results[0] for op in self.ops))
 
 
-def subgraph(ops: Sequence[TpuOp], kind: GroupType = GroupType.NORMAL, memo: Memo | None = None) -> Subgraph:
-    """The subgraph of some consecutive ops, as a group of type `kind`."""
+def subgraph(
+    ops: Sequence[TpuOp], chip: ChipSpec, kind: GroupType = GroupType.NORMAL, memo: Memo | None = None
+) -> Subgraph:
+    """The subgraph of some consecutive ops of a chip, as a group of type `kind`."""
     inside = set(ops)
     inputs: dict[SSAValue, None] = {}
     weights: dict[SSAValue, None] = {}
@@ -88,7 +91,7 @@ def subgraph(ops: Sequence[TpuOp], kind: GroupType = GroupType.NORMAL, memo: Mem
                 continue
             (weights if isinstance(value.owner, TopWeight) else inputs)[value] = None
     outputs = [op.results[0] for op in ops if _leaves(op.results[0], inside)]
-    compact = _compact(ops, weights)
+    compact = _compact(ops, weights, chip)
     return Subgraph(tuple(ops), tuple(inputs), tuple(weights), tuple(outputs), compact, kind, memo or Memo())
 
 
@@ -97,9 +100,9 @@ def _leaves(value: SSAValue, inside: Set[Operation]) -> bool:
     return value.first_use is None or any(use.operation not in inside for use in value.uses)
 
 
-def _compact(ops: Iterable[TpuOp], weights: Iterable[SSAValue]) -> frozenset[SSAValue]:
+def _compact(ops: Iterable[TpuOp], weights: Iterable[SSAValue], chip: ChipSpec) -> frozenset[SSAValue]:
     """The constants that every op of the group reads at a compact operand."""
-    spread = {v for op in ops for i, v in enumerate(op.operands) if i not in op.compact_operands()}
+    spread = {v for op in ops for i, v in enumerate(op.operands) if i not in op.compact_operands(chip)}
     return frozenset(w for w in weights if w not in spread)
 
 

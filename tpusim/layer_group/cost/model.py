@@ -141,7 +141,7 @@ class CostModel:
         return min((self._uncut(op, kind) for kind in kinds), default=0.0)
 
     def _uncut(self, op: TpuOp, kind: GroupType) -> float:
-        graph = subgraph([op], kind)
+        graph = subgraph([op], self.chip, kind)
         whole = {v: largest_slice(s) for v, s in whole_slices(graph, self.chip).items()}
         return slice_ns(op, graph, whole[op.results[0]], whole, self.chip)
 

@@ -24,7 +24,7 @@ def explained(op: TpuOp, why: str, chip: ChipSpec) -> str:
     kinds = group_types([op], chip) if op.why_global(chip) is None and not op.in_place() else ()
     if not kinds:
         return why
-    graph = subgraph([op], kinds[0])
+    graph = subgraph([op], chip, kinds[0])
     try:
         slice_group(graph, max_sections(graph, chip), chip)
     except SliceError as error:

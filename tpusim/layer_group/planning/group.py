@@ -51,7 +51,7 @@ def plan(
     kinds = group_types(ops, chip, memo) if kind is None else (kind,)
     why = ""
     for one in kinds:
-        found = _planned(subgraph(ops, one, memo), chip, sections)
+        found = _planned(subgraph(ops, chip, one, memo), chip, sections)
         if isinstance(found, GroupSchedule):
             return found
         why = why or found

@@ -38,7 +38,7 @@ def ruled(item: ForcedGroup, ops: list[TpuOp], chip: ChipSpec, memo: Memo | None
     errors: list[TpusimError] = []
     for kind in kinds:
         try:
-            return _with_sections(item, subgraph(ops, kind, memo), counts, chip)
+            return _with_sections(item, subgraph(ops, chip, kind, memo), counts, chip)
         except (ConfigError, CapacityError) as error:
             errors.append(error)
     raise errors[0]
@@ -71,7 +71,7 @@ def _searched(
         if isinstance(found, GroupSchedule):
             return found
         why = why or found
-    short = shortage(subgraph(ops, kinds[0]), chip)
+    short = shortage(subgraph(ops, chip, kinds[0]), chip)
     if short is not None:
         raise CapacityError(f"forced group {item}: rule fit: {short}")
     raise refused(item, "sections", f"no sections were found: {why}; end the group earlier or give sections")

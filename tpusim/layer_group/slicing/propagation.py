@@ -134,7 +134,7 @@ class _Slicer:
         for i, window in enumerate(outputs):
             need = self.graph.memo.get(
                 ("need", user, axis, window, index),
-                lambda window=window: user.backward_slice(axis, window, index) or _IMPOSSIBLE,
+                lambda window=window: user.backward_slice_on(self.chip, axis, window, index) or _IMPOSSIBLE,
             )
             if need is _IMPOSSIBLE:
                 raise SliceError(f"{user.name} cannot be cut along {axis} (layer_group.md 4)")

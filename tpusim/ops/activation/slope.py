@@ -31,7 +31,6 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
     Window,
-    chip_of,
     logical_shape,
 )
 from tpusim.ops.families import UnaryTop, UnaryTpu, value_dtype
@@ -285,10 +284,9 @@ class TpuPRelu(TpuOp):
             return None
         return self.multiplier_pos.value.data, self.rshift_pos.value.data
 
-    def compact_operands(self) -> tuple[int, ...]:
+    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """The slopes, but CV18xx aligns them (hardware.md 2.3)."""
-        chip = chip_of(self)
-        return () if chip is not None and chip.requant == "qdm" else self.COMPACT_OPERANDS
+        return () if chip.requant == "qdm" else self.COMPACT_OPERANDS
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (1, C, 1, 1)."""

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of, uniform_of
-from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, chip_of, is_none
+from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
     bias_planes,
@@ -194,10 +195,9 @@ class PackedConvTpu(TpuOp):
         for key in ("multiplier", "rshift"):
             del self.attributes[key]
 
-    def compact_operands(self) -> tuple[int, ...]:
+    def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """CV18xx aligns depthwise filters, and what a grouped INT8 op stores per channel (hardware.md 2.3)."""
-        chip = chip_of(self)
-        if chip is None or chip.requant != "qdm":
+        if chip.requant != "qdm":
             return self.COMPACT_OPERANDS
         if self.depthwise:
             return (2,)
