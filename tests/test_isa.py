@@ -18,6 +18,7 @@ from tpusim.isa.check import RULES, check
 from tpusim.isa.commands import (
     AnyCommand,
     Arith,
+    ChannelScale,
     Command,
     Depthwise,
     Dequantize,
@@ -43,6 +44,7 @@ from tpusim.isa.stream import load, save
 from tpusim.isa.text import COMMANDS
 
 RNG = np.random.default_rng(0)
+LINE = lmem(2048, (1, 64, 1, 1), layout="compact")
 
 
 BROKEN: list[tuple[str, Any, str]] = [
@@ -93,6 +95,14 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("requant_ranges", make(Rescale, input=T, output=U, requant=Requant(1, 128)), "rshift 128"),
     ("requant_ranges", make(Rescale, input=T, output=U, requant=Requant(1, 0, 1 << 15)), "int16 zero point"),
     ("requant_ranges", global_conv(requant=Requant(1, -129)), "rshift -129"),
+    ("requant_modes", make(Rescale, input=T, output=U, requant=Requant(mode="qdm")), "mode shift, got qdm"),
+    ("requant_modes", conv(requant_table=None, requant=Requant(mode="f32")), "mode shift, got f32"),
+    ("requant_modes", global_conv(requant=Requant(mode="qdm")), "mode shift, got qdm"),
+    ("requant_modes", make(Select, input=T, slope=1, output=U, positive=Requant()), "no positive"),
+    ("requant_modes", make(Fn, function=functions.SumShift((1,), 0), inputs=(T,), output=U), "got SumShift"),
+    ("requant_modes", make(ChannelScale, input=T, scale=LINE, output=U, clamp16=True), "no clamp16"),
+    ("float_units", make(Quantize, input=F, output=lmem(8192, F.shape), scale=1.0, bf16=True), "no bf16"),
+    ("float_units", make(Arith, kind="truncate", a=F, output=F), "other than truncate"),
     ("copies", make(Move, input=neuron(0, (1, 64, 2, 8)), output=T), r"be i8 \(1, 64, 2, 8\), got i8 \(1, 64, 4"),
     ("cores", make(Fill, core=1, output=T, value=0), "a core within 0-0, got 1"),
     ("messages", make(SendMessage, message=0, count=1), "several cores for a message, got one core"),
@@ -143,6 +153,11 @@ BROKEN_ON_BM1684: list[tuple[str, Any, str]] = [
     ("window_ranges", conv(pads=(16, 1, 1, 1)), "pads within 0-15"),
 ]
 
+BROKEN_ON_CV183X: list[tuple[str, Any, str]] = [
+    ("requant_modes", global_conv(filter=neuron(8192, (1, 64, 9, 64)), requant=Requant(mode="f32")), "mode f32"),
+    ("requant_modes", global_conv(filter=neuron(8192, (1, 64, 9, 64)), requant=Requant(3)), "multiplier 3"),
+]
+
 
 @pytest.mark.parametrize("command", LEGAL, ids=lambda c: type(c).__name__)
 def test_legal(command: AnyCommand) -> None:
@@ -164,6 +179,11 @@ def test_broken_rule(name: str, command: AnyCommand, message: str) -> None:
 @pytest.mark.parametrize("name, command, message", BROKEN_ON_BM1684)
 def test_broken_rule_on_bm1684(name: str, command: AnyCommand, message: str) -> None:
     refuse("bm1684", name, command, message)
+
+
+@pytest.mark.parametrize("name, command, message", BROKEN_ON_CV183X)
+def test_broken_rule_on_cv183x(name: str, command: AnyCommand, message: str) -> None:
+    refuse("cv183x", name, command, message)
 
 
 def test_every_rule_is_documented_and_has_a_failing_command() -> None:

@@ -22,11 +22,9 @@ from tpusim.isa.commands import (
     Fn,
     GlobalKernel,
     Lut,
-    MatMul,
     Move,
     Pool,
     Quantize,
-    Requant,
     Rescale,
     Select,
     SendMessage,
@@ -36,6 +34,7 @@ from tpusim.isa.commands import (
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import extent, lmem_strides
 from tpusim.isa.region import View, itemsize
+from tpusim.isa.requants import REQUANT_RULES
 from tpusim.isa.shapes import SHAPE_RULES
 
 ID_LIMIT = 1 << 20
@@ -49,12 +48,6 @@ _COEFFICIENTS = ("filter", "bias", "requant_table")
 
 def _local(command: AnyCommand) -> list[tuple[str, View]]:
     return [(name, view) for name, view in command.operands() if view.memory == "lmem"]
-
-
-def _requant(command: AnyCommand) -> Requant | None:
-    if isinstance(command, MatMul) and command.requants:
-        return max(command.requants, key=lambda r: r.rshift)  # multipliers of one derivation, positive and below 2**31
-    return command.requant if isinstance(command, Conv | Depthwise | Pool | MatMul | Rescale) else None
 
 
 def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -293,32 +286,6 @@ def conv_channels(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(f"at most {chip.max_conv_channels} channels", str(most), "split the channels")
 
 
-def requant_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """A requant has an int32 multiplier, a shift of -128..127 and an int16 zero point."""
-    requant = _requant(command)
-    if requant is None:
-        return None
-    inside = (
-        -(2**31) <= requant.multiplier < 2**31
-        and -128 <= requant.rshift <= 127
-        and -(2**15) <= requant.zero_point < 2**15
-    )
-    got = f"multiplier {requant.multiplier}, rshift {requant.rshift}, zero point {requant.zero_point}"
-    return None if inside else Finding("int32 multiplier, rshift -128..127, int16 zero point", got, "rescale in steps")
-
-
-def fused_multiplier(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Convolution and matrix product of a chip without requant multiplier only shift right (hardware.md 1.4)."""
-    if chip.requant != "shift" or not isinstance(command, Conv | Depthwise | MatMul):
-        return None
-    requant = _requant(command)
-    if not isinstance(command, MatMul) and command.requant_table is not None:
-        return Finding("no requant table", "one", f"{chip.name} requants by a shift: use requant=Requant(rshift=...)")
-    if requant is None or requant.multiplier == 1:
-        return None
-    return Finding("multiplier 1", str(requant.multiplier), f"{chip.name} requants by a shift only")
-
-
 Rule = Callable[[AnyCommand, ChipSpec], Finding | None]
 
 RULES: tuple[Rule, ...] = (
@@ -339,14 +306,13 @@ RULES: tuple[Rule, ...] = (
     dimensions,
     window_ranges,
     conv_channels,
-    requant_ranges,
-    fused_multiplier,
+    *REQUANT_RULES,
     *SHAPE_RULES,
     in_place,
 )
 """Every rule, in the order they are tried."""
 
-BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, requant_ranges, fused_multiplier, *SHAPE_RULES)
+BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, *REQUANT_RULES, *SHAPE_RULES)
 """The rules for what a global kernel computes."""
 
 

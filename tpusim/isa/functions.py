@@ -12,6 +12,8 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 Shape: TypeAlias = tuple[int, ...]
+Unit: TypeAlias = Literal["", "qdm", "tables"]
+"""CV18xx's requant, or its BF16 tables."""
 
 
 class Steps(NamedTuple):
@@ -39,6 +41,10 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
     def made_of(self, operands: int) -> Steps:
         """What the clock counts per element, for that many operands."""
         raise NotImplementedError
+
+    def needs(self) -> Unit:
+        """What only some chips have that the function is made of; empty: nothing."""
+        return ""
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Why these shapes do not go with the parameters and each other; None if they do."""
@@ -157,6 +163,10 @@ class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
         """Subtract, five steps of the exponential, weight, sum, product; two pairs of tables."""
         return Steps(arithmetic=9, series=2)
 
+    def needs(self) -> Unit:
+        """Its tables."""
+        return "tables"
+
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape, and four tables."""
         return _alike(operands, result, 5) or _axis(self.axis, result)
@@ -189,6 +199,10 @@ class LrnTables(Function, frozen=True, tag="lrn_tables"):
     def made_of(self, operands: int) -> Steps:
         """Square twice, one sum per neighbour, bias, power, product; one pair of tables."""
         return Steps(arithmetic=4 + self.size, series=1)
+
+    def needs(self) -> Unit:
+        """Its tables."""
+        return "tables"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape and four axes, and two tables."""
@@ -254,6 +268,10 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
     def made_of(self, operands: int) -> Steps:
         """Two sums, subtract, square, add, divide, three products; root."""
         return Steps(arithmetic=9, series=1)
+
+    def needs(self) -> Unit:
+        """Its tables, if it has any."""
+        return "tables" if self.tables else ""
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The tensor, of the result's shape, and what the parameters promise."""
@@ -381,6 +399,10 @@ class MulInt(Function, frozen=True, tag="mul_int"):
         """Products, one requant."""
         return Steps(arithmetic=operands - 1, requants=1)
 
+    def needs(self) -> Unit:
+        """The doubling multiplication, if it is that."""
+        return "qdm" if self.qdm else ""
+
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A zero point per operand."""
         return _broadcast(operands, result, len(self.operand_zero_points))
@@ -417,6 +439,10 @@ class SumShift(Function, frozen=True, tag="sum_shift"):
         """Products, sums; one shift."""
         return Steps(arithmetic=2 * operands - 1, requants=1)
 
+    def needs(self) -> Unit:
+        """One shift for 8-bit multipliers."""
+        return "qdm"
+
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A multiplier per operand."""
         return _broadcast(operands, result, len(self.multipliers))
@@ -433,6 +459,10 @@ class ExtremeShift(Function, frozen=True, tag="extreme_shift"):
     def made_of(self, operands: int) -> Steps:
         """Products, comparisons; one shift."""
         return Steps(arithmetic=2 * operands - 1, requants=1)
+
+    def needs(self) -> Unit:
+        """One shift for 8-bit multipliers."""
+        return "qdm"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A multiplier per operand."""
@@ -456,6 +486,10 @@ class ReduceInt(Function, frozen=True, tag="reduce_int"):
         """One pass over the operand, one requant."""
         return Steps(arithmetic=1, requants=1)
 
+    def needs(self) -> Unit:
+        """One shift for 8-bit multipliers."""
+        return "qdm"
+
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The result has the elements that are left."""
         return _reduced(operands, self.axes, result)
@@ -471,6 +505,10 @@ class ConcatShift(Function, frozen=True, tag="concat_shift"):
     def made_of(self, operands: int) -> Steps:
         """One shift."""
         return Steps(arithmetic=0, requants=1)
+
+    def needs(self) -> Unit:
+        """One shift for 8-bit multipliers."""
+        return "qdm"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Parts of the result, with a multiplier and a shift each."""
