@@ -24,7 +24,7 @@ from tpusim.codegen import generate
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx, zoo
 from tpusim.inference import input_specs, run
-from tpusim.inference.executor import check_inputs, run_block
+from tpusim.inference.executor import Steps, check_inputs
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
@@ -139,11 +139,11 @@ def alone(tpu: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) 
     So a difference shows at the op that makes it, and nowhere behind it.
     """
     given = dict(zip(tpu.body.args, check_inputs(tpu, sample), strict=True))
-    values, found = dict[SSAValue, Any](given), dict[str, Array]()
+    values, found, steps = dict[SSAValue, Any](given), dict[str, Array](), Steps.of(tpu)
     for op in tpu.ops:
         if op is tpu.terminator:
             break
-        run_block([op], values, tpu.weights)
+        steps.step(op, values)
         if op.results and (name := op_name(op)) and not isinstance(op, TopWeight | TopNone):
             found[name] = np.asarray(values[op.results[0]])
             known = theirs.get(name)
