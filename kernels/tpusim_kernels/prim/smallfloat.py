@@ -6,10 +6,13 @@ reduce_precision flushes the subnormals of the target, so neither says what the 
 
 from __future__ import annotations
 
+from typing import cast
+
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, kernel
 
@@ -134,8 +137,13 @@ def sticky_f32(x: Array) -> Array:
 
 
 def widened(x: Array) -> Array:
-    """A float16 or bfloat16 array as f32 (exact); any other array unchanged."""
-    return x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x
+    """A float16 or bfloat16 array as f32 (exact); any other array unchanged.
+
+    NumPy widens an array that is at hand, so that nothing is compiled for its shape.
+    """
+    if x.dtype not in (np.float16, ml_dtypes.bfloat16):
+        return x
+    return x.astype(np.float32) if isinstance(x, Tracer) else cast("Array", np.asarray(x).astype(np.float32))
 
 
 def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:
@@ -143,11 +151,15 @@ def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:
 
     finite: BF16 as CV18xx rounds it, without infinities.
     """
-    if dtype == np.float16:
-        return to_f16(x).astype(dtype)
-    if dtype == ml_dtypes.bfloat16:
-        return (to_bf16_cv18xx if finite else to_bf16)(x).astype(dtype)
-    return x
+    return _narrow(x, dtype=dtype.name, finite=finite) if dtype in (np.float16, ml_dtypes.bfloat16) else x
+
+
+@kernel(static=("dtype", "finite"))
+def _narrow(x: Array, *, dtype: str, finite: bool) -> Array:
+    """Rounding and conversion as one function, which is compiled once per shape."""
+    if dtype == "float16":
+        return to_f16(x).astype(jnp.float16)
+    return (to_bf16_cv18xx if finite else to_bf16)(x).astype(jnp.bfloat16)
 
 
 @kernel(inline=True)
