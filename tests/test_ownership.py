@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 from end_to_end import digits_run
 from msgspec import structs
+from mutation.mutant import renumbered
+from networks import Network, program_of, reordered
 from streams import Builder, lmem, neuron
 
+from tpusim import chips
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Arith, Fill, Move
 from tpusim.isa.stream import load
+from tpusim.layer_group.candidates import base_groups
+from tpusim.layer_group.files import write_group
+from tpusim.layer_group.planning import plan
+from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator
 
 SHAPE = (1, 2, 1, 4)
@@ -25,9 +32,9 @@ def two_inputs(**last: Any) -> Builder:
     out = build.tensor("out", neuron(128, SHAPE), "output")
     build.add(Move, op="load_x", step="h0", input=x, output=lmem(0, SHAPE), sources=("x",))
     build.add(Move, op="load_y", step="h0", input=y, output=lmem(64, SHAPE), sources=("y",))
-    copy: dict[str, Any] = {"a": lmem(0, SHAPE), "sources": ("load_x@h0",), **last}
+    copy: dict[str, Any] = {"a": lmem(0, SHAPE), "sources": ("load_x@g0h0",), **last}
     build.add(Arith, op="copy", step="h0", kind="copy", output=lmem(128, SHAPE), **copy)
-    build.add(Move, op="store", step="h0", input=lmem(128, SHAPE), output=out, tensor="out", sources=("copy@h0",))
+    build.add(Move, op="store", step="h0", input=lmem(128, SHAPE), output=out, tensor="out", sources=("copy@g0h0",))
     return build
 
 
@@ -44,18 +51,18 @@ def test_right_streams_have_no_finding() -> None:
 def test_bytes_of_another_tensor_are_found_though_their_values_may_be_equal() -> None:
     refused(
         two_inputs(a=lmem(64, SHAPE)),
-        r"Arith 1 \(tiu\) of op 'copy' step 'h0' reads lanes 0-1, local bytes \[64, 68\) as 'load_x@h0', but 8 of its "
-        r"8 bytes \(lanes 0-1, local bytes \[64, 68\)\) were last written by Move 2 \(gdma\) of op 'load_y' step 'h0' "
-        r"for 'load_y@h0'; correct the address",
+        r"Arith 1 \(tiu\) of op 'copy' step 'h0' reads lanes 0-1, local bytes \[64, 68\) as 'load_x@g0h0', but 8 of its "
+        r"8 bytes \(lanes 0-1, local bytes \[64, 68\)\) were last written by Move 2 \(gdma\) of op 'load_y' step "
+        r"'h0' for 'load_y@g0h0'; correct the address",
     )
 
 
 def test_bytes_of_another_slice_are_found() -> None:
-    refused(two_inputs(sources=("load_x@h1",)), r"as 'load_x@h1', but .* for 'load_x@h0'")
+    refused(two_inputs(sources=("load_x@g0h1",)), r"as 'load_x@g0h1', but .* for 'load_x@g0h0'")
 
 
 def test_every_operand_has_a_source_or_none() -> None:
-    refused(two_inputs(sources=("load_x@h0", "y")), "one source per operand it reads is required, got 2 for 1")
+    refused(two_inputs(sources=("load_x@g0h0", "y")), "one source per operand it reads is required, got 2 for 1")
 
 
 def test_an_output_must_last() -> None:
@@ -95,13 +102,37 @@ def test_elements_stored_twice_have_one_value(source: int) -> None:
             machine.run({"x": x, "y": x + 1})
 
 
+def test_a_slice_that_another_group_loaded_is_stale() -> None:
+    """Two groups load one tensor, cut in 4 and in 8: their steps are called alike and are other rows."""
+    net = Network(np.random.default_rng(3))
+    t4 = net.conv(net.input((1, 4, 16, 8)), 4)
+    net.conv(t4, 4)
+    net.conv(t4, 4)
+    model = reordered(net.top(), "bm1690").clone()
+    ((ops, _),) = base_groups(model, chips.load("bm1690"))
+    cuts = {2: Sections(), 3: Sections(h=4), 4: Sections(h=8), len(ops): Sections()}
+    plans = [
+        plan(ops[first:last], chips.load("bm1690"), cuts[last]) for first, last in zip((0, *cuts), cuts, strict=False)
+    ]
+    for found in reversed(plans):
+        assert isinstance(found, GroupSchedule)
+        write_group(found)
+    model.set(state="TPU_DIVIDED")
+    program = program_of(model, 8)
+    assert Simulator(program)
+    again = [i for i, c in enumerate(program.commands) if c.core == 1 and c.op == "load_t1"]
+    without = renumbered(program, [i for i in range(len(program.commands)) if i != again[-1]])
+    with pytest.raises(SimulationError, match=r"as 'load_.*@g2n0h1', but .* for 'load_.*@g1n0h1'"):
+        Simulator(without)
+
+
 def test_a_wrong_address_in_the_digits_network(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Every operand of the real program that is shifted to where another tensor lies is named with both owners."""
     program = load(digits_run(tmp_path_factory, "bm1684x", "int8") / "7_model.tpusim")
     assert all(len(c.sources) == len(c.reads()) for c in program.commands)
     index, command = next((i, c) for i, c in enumerate(program.commands) if isinstance(c, Arith))
     assert isinstance(command.b, type(command.a))
-    swapped = structs.replace(command, a=command.b, sources=("half@n0h0", *command.sources[1:]))
+    swapped = structs.replace(command, a=command.b, sources=("half@g0n0h0", *command.sources[1:]))
     broken = structs.replace(program, commands=(*program.commands[:index], swapped, *program.commands[index + 1 :]))
-    with pytest.raises(SimulationError, match=f"as 'half@n0h0', but .* for '{command.sources[1]}'"):
+    with pytest.raises(SimulationError, match=f"as 'half@g0n0h0', but .* for '{command.sources[1]}'"):
         Simulator(broken)

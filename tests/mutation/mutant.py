@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,23 +75,24 @@ def renumbered(program: Program, order: list[int | tuple[int, AnyCommand]]) -> P
     """
     old = program.commands
     kept = [item if isinstance(item, tuple) else (item, old[item]) for item in order]
-    counts = {"tiu": 0, "gdma": 0}
-    fresh: dict[tuple[str, int], int] = {}
+    counts: Counter[tuple[int, str]] = Counter()
+    fresh: dict[tuple[int, str, int], int] = {}
     place: dict[int, int] = {}
     numbered: list[AnyCommand] = []
     for position, (source, command) in enumerate(kept):
-        counts[command.engine] += 1
+        queue = command.core, command.engine
+        counts[queue] += 1
         if source not in place:
             place[source] = position
-            fresh[command.engine, command.id] = counts[command.engine]
-        numbered.append(structs.replace(command, id=counts[command.engine]))
+            fresh[*queue, command.id] = counts[queue]
+        numbered.append(structs.replace(command, id=counts[queue]))
 
     def moved(command: AnyCommand) -> AnyCommand:
         other = "gdma" if command.engine == "tiu" else "tiu"
         dep = command.dep
-        while dep and (other, dep) not in fresh:
+        while dep and (command.core, other, dep) not in fresh:
             dep -= 1
-        return structs.replace(command, dep=fresh.get((other, dep), 0))
+        return structs.replace(command, dep=fresh.get((command.core, other, dep), 0))
 
     def after(index: int) -> int:
         while index >= 0 and index not in place:

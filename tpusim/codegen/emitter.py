@@ -24,6 +24,8 @@ class Emitter:
         self.commands: list[AnyCommand] = []
         self.locations: list[Location] = []
         self.group = 0
+        self.home = -1
+        """Group whose step comes next, where it is a neighbour's; -1: `group`."""
         self._ids: list[dict[Engine, int]] = [{"tiu": 0, "gdma": 0} for _ in range(cores)]
         self._row: dict[Engine, int] | None = None
         self.first_step = ""
@@ -69,7 +71,10 @@ class Emitter:
         if self._last[engine] >= ID_LIMIT:
             raise CommandError(f"{engine}: more than {ID_LIMIT - 1:,} commands; ids are 20 bits (codegen.md DC-03)")
         dep = (self._row or self._last)[other]
-        command = cast("AnyCommand", cls(id=self._last[engine], dep=dep, core=self.core, group=self.group, **fields))
+        command = cast(
+            "AnyCommand",
+            cls(id=self._last[engine], dep=dep, core=self.core, group=self.group, home=self.home, **fields),
+        )
         check(command, self.chip)
         if name_of is not None:
             command = replace(command, sources=tuple(name_of(view) for view in command.reads()))

@@ -18,7 +18,7 @@ from tpusim.ops.emission import Placed, SliceContext
 from tpusim.ops.logical import Extents, logical_axes
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore
 from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
-from tpusim.schedule import GroupSchedule, Item, Overlap, Step, turns
+from tpusim.schedule import GroupSchedule, Item, Overlap, Step, Transferred, turns
 
 
 class LocalContext(SliceContext):
@@ -30,7 +30,7 @@ class LocalContext(SliceContext):
         self._group = group
         self._step = step
         operands = [self._held(i) for i, value in enumerate(op.operands) if is_tensor(value)]
-        self._name_of = namer(operands, slice_owner(op_name(op), step.text()), emitter.chip)
+        self._name_of = namer(operands, slice_owner(op_name(op), step.text(), emitter.group), emitter.chip)
 
     def _held(self, index: int) -> tuple[str, View]:
         """The operand's slice in local memory, and the name of what put it there."""
@@ -40,7 +40,7 @@ class LocalContext(SliceContext):
         held = self._group.slices[value].oversteps(self._step)
         step = self._emitter.first_step if held else self._step.text()
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
-        return slice_owner(op_name(owner), step), view
+        return slice_owner(op_name(owner), step, self._emitter.group), view
 
     def placed(self, index: int) -> Placed:
         """The operand as its Load or its op put it."""
@@ -87,7 +87,10 @@ def _emit_steps(group: GroupSchedule, steps: range, emitter: Emitter) -> None:
     for _, row in groupby(turns(group, steps), key=lambda turn: (turn.iteration, turn.row)):
         emitter.begin_row()
         for turn in row:
+            if isinstance(turn.item, Transferred) and turn.home is not group:  # for the next group, or the one before
+                emitter.home = emitter.group + (1 if turn.item.kind == "load" else -1)
             _emit_item(turn.item, turn.home, turn.home.sections.loop[turn.step], emitter)
+            emitter.home = -1
     emitter.end_rows()
 
 
@@ -138,7 +141,8 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
     store, result = _stored(value)
     whole = gmem_view(value, _address(result), chip, constant=False)
     local = lmem_window(local, have, part, chip)
-    holds = slice_owner(op_name(owner), step.text())
+    home = emitter.group if emitter.home < 0 else emitter.home
+    holds = slice_owner(op_name(owner), step.text(), home)
     for target, source in transfers(whole, _extents(value, group, emitter), part, local, chip):
         emitter.move(source, target, holds=holds, op=op_name(store), step=step.text(), tensor=value_name(value))
 

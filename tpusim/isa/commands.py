@@ -18,9 +18,12 @@ Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "Le
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
-def slice_owner(op: str, step: str) -> str:
-    """Whose bytes a slice in local memory is made of: "conv1@n0h2", or the op alone outside the loop of a group."""
-    return f"{op}@{step}" if step else op
+def slice_owner(op: str, step: str, group: int) -> str:
+    """Whose bytes a slice in local memory is made of: "conv1@g3n0h2", or the op alone outside the loop of a group.
+
+    With the group, as two groups may load one tensor and call their steps alike.
+    """
+    return f"{op}@g{group}{step}" if step else op
 
 
 class Command(
@@ -42,16 +45,22 @@ class Command(
     """Slice of the layer group, e.g. "n0h2"; empty for a global layer."""
     group: int = -1
     """Index of the group in the program, in processing order (global layers count as groups of one op)."""
+    home: int = -1
+    """Group whose step this is, where a neighbour does a transfer for it in its own loop; -1: `group`."""
     tensor: str = ""
     """Name of the GMEM tensor this command stores a part of; empty if it stores none."""
     sources: tuple[str, ...] = ()
-    """What every view of `reads()` is meant to hold, in order: the name of a tensor in global memory, or the op or load
-    and the step, "conv1@n0h2", that put it into local memory. Empty: not said."""
+    """What every view of `reads()` is meant to hold, in order: the name of a tensor in global memory, or the op or
+    load, the group and the step, "conv1@g3n0h2", that put it into local memory. Empty: not said."""
 
     @property
     def owner(self) -> str:
         """Whose bytes this command writes, as `sources` of later commands name them."""
-        return self.tensor or slice_owner(self.op, self.step)
+        return self.tensor or self.slice_owner(self.op)
+
+    def slice_owner(self, op: str) -> str:
+        """Whose bytes a slice of `op` is made of at the step of this command."""
+        return slice_owner(op, self.step, self.group if self.home < 0 else self.home)
 
     @property
     def label(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, blocks, offsets
-from tpusim.isa.commands import AnyCommand, slice_owner
+from tpusim.isa.commands import AnyCommand
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Program, TensorEntry
@@ -126,8 +126,12 @@ class Ownership:
                     self._check_store(index, command, view)
                 self._write(view, _Writer(command.label, command.owner, -1 if command.step else command.group))
             for tensor, view in slices.get(index, ()):
-                owner = slice_owner(tensor, command.step)
-                self._require(view, {owner}, f"{{}} completes a slice of '{tensor}' by the table of slices", command)
+                self._require(
+                    view,
+                    {command.slice_owner(tensor)},
+                    f"{{}} completes a slice of '{tensor}' by the table of slices",
+                    command,
+                )
             for entry in stored.finished(index):
                 self._require(entry.view, self._names(entry), f"{{}} completes tensor '{entry.name}'", command)
         for entry in program.outputs:

@@ -1,0 +1,152 @@
+"""Random right programs: every chip, mode and number of cores, drawn groups or searched ones, all refinements.
+
+`python -m right_programs --count 2000` (`make right-programs`) asks of each: the machine finds nothing, every order of
+the queues gives the same bits, and local memory holds what flat inference computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from networks import Network, program_of, random_network, random_tokens, randomly_grouped
+
+from tpusim import chips
+from tpusim.agreement import compare_local
+from tpusim.errors import TpusimError, UnsupportedError
+from tpusim.inference import run
+from tpusim.ir.module import Model
+from tpusim.isa.stream import Program
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.simulator import Simulator, SimulatorOptions
+
+MOST_COMMANDS = 400
+"""Of a drawn program: sections are drawn again until it has no more."""
+CHIPS = ("bm1684x", "bm1690", "bm1684", "bm1688", "cv183x", "bm1690", "cv186x", "bm1688", "cv181x", "bm1690", "cv182x")
+"""Those with several cores more often, so that a third of the programs has some."""
+
+
+@dataclass(frozen=True)
+class Right:
+    """A right program, what it was made of and its input."""
+
+    name: str
+    program: Program
+    tpu: Model
+    feeds: dict[str, np.ndarray]
+
+
+def volumes(seed: int) -> Network:
+    """A small network of volumes."""
+    rng = np.random.default_rng(seed)
+    net = Network(rng)
+    x = net.input((1, 3, 4, 6, 8))
+    for _ in range(3):
+        x = net.conv3d(x, int(rng.choice([4, 10]))) if rng.integers(2) else net.pool3d(x)
+    return net
+
+
+def _network(seed: int, chip: str, rng: np.random.Generator) -> tuple[str, Network]:
+    kinds: list[tuple[str, Callable[[], Network]]] = [
+        ("images", lambda: random_network(seed % 60, int(rng.choice([3, 6, 9])), int(rng.choice([1, 1, 4])))),
+        ("volumes", lambda: volumes(seed % 20)),
+        ("tokens", lambda: random_tokens(seed % 20, (2, 10, 12))),
+    ]
+    if chips.load(chip).batch_packing or chips.load(chip).bf16_unit:
+        kinds = kinds[:1]
+    name, make = kinds[int(rng.choice(len(kinds), p=[0.6, 0.2, 0.2][: len(kinds)] if len(kinds) > 1 else None))]
+    return name, make()
+
+
+def drawn(seed: int) -> Right:
+    """The right program of this number."""
+    rng = np.random.default_rng([seed, 77])
+    chip = chips.load(CHIPS[seed % len(CHIPS)])
+    mode = str(rng.choice(["int8", "int8", *chip.modes]))
+    asymmetric = mode == "int8" and chip.asymmetric and bool(rng.integers(3) == 0)
+    what, net = _network(seed, chip.name, rng)
+    net.below = 0.6 if asymmetric else 1.0
+    config = LoweringConfig(chip.name, mode, asymmetric=asymmetric)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tpu = reorder_weights(lower(net.top(), config)[0])
+    cores = int(rng.choice([1, chip.cores, chip.cores])) if chip.cores > 1 else 1
+    how, program = _program(tpu, cores, rng)
+    name = f"{seed}: {what} {chip.name} {mode}{' asymmetric' * asymmetric} {cores} cores, {how}"
+    return Right(name, program, tpu, net.feeds(seed))
+
+
+def _program(tpu: Model, cores: int, rng: np.random.Generator) -> tuple[str, Program]:
+    """Drawn groups and sections, or those that a search finds, with some of the refinements."""
+    if rng.integers(2):
+        for _ in range(20):
+            program = program_of(randomly_grouped(tpu, rng)[0], cores)
+            if len(program.commands) <= MOST_COMMANDS * cores:
+                return "drawn", program
+    flags = [bool(flag) for flag in rng.integers(2, size=4)]
+    names = ("timestep_moves", "in_place", "group_overlap", "timestep_combine")
+    opt, secs = str(rng.choice(["1", "2", "off"])), str(rng.integers(2))
+    config = LayerGroupConfig(
+        **dict(zip(names, flags, strict=True)), opt=opt, shape_secs_search_strategy=secs, cores=cores  # type: ignore[arg-type]
+    )  # fmt: skip
+    return f"searched {opt}", program_of(group_layers(tpu, config), cores)
+
+
+def wrong(right: Right, orders: int, *, flat: bool) -> str:
+    """What is found in a right program, empty if nothing is; orders: random ones beside early and late."""
+    try:
+        machine = Simulator(right.program)
+        feeds = {e.name: np.asarray(right.feeds[e.name]).reshape(e.shape or e.view.shape) for e in right.program.inputs}
+        found = machine.run(feeds, watch=True).tensors
+        for number in range(-1, orders):
+            options = SimulatorOptions("late" if number < 0 else "random", max(number, 0), sanitize=False)
+            other = Simulator(right.program, options=options).run(feeds, watch=True).tensors
+            if {n: a.tobytes() for n, a in found.items()} != {n: a.tobytes() for n, a in other.items()}:
+                return f"order {options.dma} {options.seed} gives other bits"
+    except TpusimError as error:
+        return str(error)
+    if not flat:
+        return ""
+    result = compare_local(right.tpu, feeds, found, run(right.tpu, feeds))
+    return "; ".join(f"{t.name}: {t.note}" for t in result.tensors if not t.passed)
+
+
+def main(arguments: list[str]) -> int:
+    """Try `--count` programs from `--first` on; 1 if something is found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("count", 2000), ("first", 0), ("orders", 20)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--static", action="store_true", help="only ask whether the machine accepts them")
+    given = parser.parse_args(arguments)
+    failed, seen = 0, Counter[str]()
+    for seed in range(given.first, given.first + given.count):
+        try:
+            right = drawn(seed)
+        except UnsupportedError:
+            seen["unsupported"] += 1
+            continue
+        seen[right.program.header.chip] += 1
+        seen["several cores"] += any(c.core for c in right.program.commands)
+        if given.static:
+            try:
+                found = ""
+                Simulator(right.program)
+            except TpusimError as error:
+                found = str(error)
+        else:
+            found = wrong(right, given.orders, flat=True)
+        failed += bool(found)
+        if found:
+            sys.stdout.write(f"{right.name}: {found}\n")
+    sys.stdout.write(f"{given.count} programs, {failed} with findings; {dict(seen)}\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
