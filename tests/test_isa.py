@@ -135,6 +135,18 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("channel_operands", make(Select, input=T, slope=lmem(2048, (1, 1, 1, 64)), output=U), r"slope \(1, 64, 1, 1\)"),
     ("element_types", make(Select, input=T, slope=0.5, output=U), "an integral slope, got 0.5"),
     ("element_types", make(Select, input=F, slope=1, output=T), "operands all integer or all float"),
+    ("four_bits", make(Fill, output=lmem(0, (1, 1, 1, 1), "i4"), value=0), "output of 8 bits or more, got i4"),
+    ("four_bits", conv(input=lmem(0, (1, 64, 4, 4), "u4")), "input of 8 bits or more, got u4"),
+    (
+        "four_bits",
+        make(Move, input=neuron(0, (8, 4), "i4"), output=neuron(64, (8, 4), "i4", layout="strided", strides=(5, 1))),
+        "output by whole bytes, got .*an even stride along axis 0 is required, got 5",
+    ),
+    (
+        "four_bits",
+        make(Move, input=neuron(0, (8, 4), "i4"), output=neuron(64, (8, 4), "i4", layout="strided", strides=(8, 2))),
+        "a stride of 1 along axis 1 is required, got 2",
+    ),
     ("fill_values", make(Fill, output=T, value=128), "an integer within -128..127, got 128"),
     ("fill_values", make(Fill, output=T, value=0.5), "got 0.5"),
     ("element_types", make(Arith, kind="add", a=T, b=0.5, output=U), "an integral constant b, got 0.5"),
@@ -147,6 +159,11 @@ BROKEN: list[tuple[str, Any, str]] = [
 BROKEN_ON_BM1684: list[tuple[str, Any, str]] = [
     ("fused_multiplier", conv(filter=lmem(2048, (1, 64, 1, 576), layout="compact")), "no requant table"),
     ("fused_multiplier", conv(requant_table=None, requant=Requant(3, 1)), "multiplier 1, got 3"),
+    (
+        "four_bits",
+        make(Move, input=neuron(0, (4, 1, 1, 2), "i4", interleave=4), output=neuron(64, (4, 1, 1, 2), "i4")),
+        "without batch packing, got interleave 4",
+    ),
     ("conv_channels", conv(input=lmem(0, (1, 4096, 4, 4), interleave=4)), "at most 4095 channels, got 4096"),
     ("interleaves", make(Fill, output=lmem(0, (4, 1, 1, 1), "i16", interleave=4), value=0), "1 or 2, got 4"),
     ("addresses", make(Fill, output=lmem(64, (1, 1, 1, 1), interleave=4), value=0), "a multiple of 128 bytes"),

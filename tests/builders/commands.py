@@ -69,6 +69,11 @@ LEGAL: list[Any] = [
     ),
     make(Pool, mode="avg", input=T, output=lmem(1024, (1, 64, 2, 2)), kernel=(2, 2), strides=(2, 2), requant=Requant()),
     make(MatMul, left=lmem(0, (1, 4, 8, 1)), right=lmem(64, (1, 8, 4, 1)), output=lmem(128, (1, 4, 4, 1), "i32")),
+    make(MatMul, left=lmem(0, (1, 4, 8, 1)), right=lmem(64, (1, 8, 5, 1), "i4"), output=lmem(128, (1, 4, 5, 1))),
+    make(
+        Move, input=neuron(3, (1, 8, 5), "u4"), output=neuron(99, (1, 8, 5), "u4", layout="strided", strides=(0, 8, 1))
+    ),
+    conv(filter=lmem(2048, (1, 64, 1, 576), "i4", "compact")),
     make(Arith, kind="add", a=T, b=lmem(2048, (1, 64, 1, 1)), output=U),
     make(Rescale, input=T, output=U, requant=Requant(1, -128, -32768)),
     make(Quantize, input=F, output=lmem(8192, F.shape), scale=1.0),

@@ -20,7 +20,7 @@ from tpusim.cli.options import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.files import replacing
-from tpusim.ir.module import Model, load_model
+from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.weights import WeightStore, save_weights
 from tpusim.layer_group import LayerGroupConfig, Refinements, group_layers, read_groups
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
@@ -147,10 +147,11 @@ PASSES: tuple[type[ModulePass], ...] = (
 class OptMain(xDSLOptMain):
     """xDSL's driver with tpusim's dialects, passes and parser; weights follow the module in and out.
 
-    weight_file: what the printed module says of its weights; empty: what it said when it was read.
+    weight_file: what the printed module says of its weights; empty: what it said when it was read. printed: the module.
     """
 
     weight_file = ""
+    printed: builtin.ModuleOp
 
     def register_all_dialects(self) -> None:
         """Only the dialects of this project."""
@@ -180,7 +181,7 @@ class OptMain(xDSLOptMain):
 
     def output_resulting_program(self, prog: builtin.ModuleOp) -> str:
         """In the form that was asked for, always with locations: they are the op names."""
-        self.args.print_debuginfo = True
+        self.args.print_debuginfo, self.printed = True, prog
         if self.weight_file:
             prog.attributes["module.weight_file"] = builtin.StringAttr(self.weight_file)
         return super().output_resulting_program(prog).rstrip("\n") + "\n"
@@ -214,4 +215,4 @@ def _write(driver: OptMain, context: WeightedContext, output: Path) -> None:
     with replacing(output) as temporary:
         driver.args.output_file = str(temporary)
         driver.run()
-        save_weights(context.weights, output.parent / driver.weight_file)
+        save_weights(packed_weights(driver.printed, context.weights), output.parent / driver.weight_file)

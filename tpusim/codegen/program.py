@@ -16,11 +16,12 @@ from tpusim.codegen.layer import emit_layer
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import address_of, element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ir.packing import pack
+from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
 from tpusim.isa.layout import align, gmem_bytes
-from tpusim.isa.region import dtype_of
 from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
+from tpusim.ops.families import command_dtype
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.ops.views import gmem_view
 from tpusim.schedule import from_attrs
@@ -94,7 +95,7 @@ def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
     for value in model.results:
         address = address_of(value)
         if chip.io_start and address is not None and address >= chip.io_start:
-            size = gmem_bytes(shape_of(value), dtype_of(storage_dtype(element_of(value))), chip)
+            size = gmem_bytes(shape_of(value), command_dtype(element_of(value)), chip)
             found[address] = align(size, chip.gmem_align_bytes)
     return tuple(sorted(found.items()))
 
@@ -105,7 +106,7 @@ def _coefficients(model: Model) -> np.ndarray:
     image = np.zeros(model.number("module.coeff_size"), np.uint8)
     for op in model.ops:
         if isinstance(op, TopWeight):
-            data = np.ascontiguousarray(model.weights[op_name(op)]).reshape(-1).view(np.uint8)
+            data = _stored(op, model)
             offset = (address_of(op.output) or 0) - start
             if offset < 0 or offset + data.size > image.size:
                 raise ImportModelError(
@@ -113,6 +114,13 @@ def _coefficients(model: Model) -> np.ndarray:
                 )
             image[offset : offset + data.size] = data
     return image
+
+
+def _stored(op: TopWeight, model: Model) -> np.ndarray:
+    """The bytes of a constant."""
+    array = model.weights[op_name(op)]
+    packed = pack(array) if is_packed(element_of(op.output)) else np.ascontiguousarray(array)
+    return packed.reshape(-1).view(np.uint8)
 
 
 def tensor_table(model: Model, chip: ChipSpec) -> Iterator[TensorEntry]:
@@ -123,7 +131,7 @@ def tensor_table(model: Model, chip: ChipSpec) -> Iterator[TensorEntry]:
         if isinstance(op, TopInput):
             yield _entry(op.output, op_name(op), "input", chip)
             continue
-        for name, value, source in _stored(op):
+        for name, value, source in _results(op):
             if value in returned:
                 outputs[returned[value]] = _entry(value, name, "output", chip, source)
             elif source == name:
@@ -131,7 +139,7 @@ def tensor_table(model: Model, chip: ChipSpec) -> Iterator[TensorEntry]:
     yield from (outputs[i] for i in sorted(outputs))
 
 
-def _stored(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
+def _results(op: Operation) -> Iterator[tuple[str, SSAValue, str]]:
     """(tensor name, value, name of the tensor whose bytes it is) of an op's results in global memory."""
     if isinstance(op, TpuGroup):
         for result in op.results:

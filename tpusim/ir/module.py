@@ -5,10 +5,11 @@ Module attributes (as upstream writes them): `module.name`, `module.state`, `mod
 `module.coeff_size`, `module.neuron_addr`, `module.neuron_size`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -19,7 +20,8 @@ from tpusim.errors import ImportModelError
 from tpusim.ir import text
 from tpusim.ir.attrs import int_attr, op_name
 from tpusim.ir.files import replacing
-from tpusim.ir.types import calibrated_range, is_tensor, storage_dtype, tensor_of
+from tpusim.ir.packing import pack, packed_shape, unpack
+from tpusim.ir.types import AnyTensor, calibrated_range, is_packed, is_tensor, storage_dtype, tensor_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
 
 
@@ -129,9 +131,34 @@ def update_function_type(model: Model) -> None:
 def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz") -> None:
     """Write `path` (text) and the weights beside it; both appear whole or not at all."""
     model.set(weight_file=weight_file)
-    save_weights(model.weights, path.parent / weight_file)
+    save_weights(packed_weights(model.module, model.weights), path.parent / weight_file)
     with replacing(path) as temporary:
         temporary.write_text(text.print_module(model.module), encoding="utf-8")
+
+
+def packed_weights(module: ModuleOp, weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The weights as a file holds them: those of 4-bit types two to a byte (`tpusim.ir.packing`)."""
+    packed = _packed_types(module)
+    return {name: pack(array) if name in packed else array for name, array in weights.items()}
+
+
+def _packed_types(module: ModuleOp) -> dict[str, AnyTensor]:
+    """Type of every weight of 4 bits, by name."""
+    types = {op_name(op): tensor_of(op.results[0]) for op in module.walk() if op.has_trait(NamesWeight)}
+    return {name: found for name, found in types.items() if is_packed(found.element_type)}
+
+
+def _unpacked(module: ModuleOp, weights: WeightStore) -> WeightStore:
+    """The weights with one value of 4 bits per byte; what does not fit its type stays as it is and is refused later."""
+    packed = _packed_types(module)
+    if not packed:
+        return weights
+    found = dict(weights)
+    for name, wanted in packed.items():
+        stored, shape = weights.get(name), wanted.get_shape()
+        if stored is not None and (stored.dtype, stored.shape) == (np.dtype(np.uint8), packed_shape(shape)):
+            found[name] = unpack(stored, shape, signed=storage_dtype(wanted.element_type).kind == "i")
+    return WeightStore(found)
 
 
 def load_model(path: Path, ctx: Context) -> Model:
@@ -143,7 +170,7 @@ def load_model(path: Path, ctx: Context) -> Model:
     weight_file = model.attribute("module.weight_file")
     if Path(weight_file).name != weight_file:
         raise ImportModelError(f"module '{path}': module.weight_file must be a file name, got '{weight_file}'")
-    weights = load_weights(path.parent / weight_file) if weight_file else model.weights
+    weights = _unpacked(module, load_weights(path.parent / weight_file)) if weight_file else model.weights
     _check_weights(module, weights, path, weight_file)
     return Model(module, weights)
 

@@ -1,16 +1,18 @@
 """Element types of quantised tensors and tensors with a global-memory address.
 
 `!quant.calibrated<f32<min:max>>` carries a calibrated range, `!quant.uniform<i8:f32, scale:zero>` a stored integer type
-(spec/numerics.md 2); `tensor<1x32x100x100xf32, 4295618560 : i64>` carries the address in the encoding.
+(spec/numerics.md 2), `!quant.uniform<i4:f32:0, {scale:zero,...}>` one with a scale for each index of an axis;
+`tensor<1x32x100x100xf32, 4295618560 : i64>` carries the address in the encoding.
 """
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
 from xdsl.dialects.builtin import (
+    ArrayAttr,
     BFloat16Type,
     Float16Type,
     Float32Type,
@@ -33,7 +35,11 @@ from xdsl.printer import Printer
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
+from tpusim.ir.formats import QuantParams
+from tpusim.ir.packing import PACKED_BITS, packed_shape
+
 AnyTensor: TypeAlias = TensorType[Attribute]
+Part = TypeVar("Part", bound=Attribute)
 
 
 def float_text(value: float) -> str:
@@ -93,40 +99,84 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class UniformType(ParametrizedAttribute, TypeAttribute):
-    """`!quant.uniform<i8:f32, s:z>`: stored integer q stands for s * (q - z); `u8` storage is unsigned."""
+    """`!quant.uniform<i8:f32, s:z>`: stored integer q stands for s * (q - z); `u8` storage is unsigned.
+
+    Per axis, `!quant.uniform<i8:f32:0, {s0:z0,s1:z1}>`: index i of axis 0 has the scale s_i and the zero point z_i.
+    """
 
     name = "quant.uniform"
 
     storage: IntegerType
     expressed: Attribute
-    scale: FloatData
-    zero_point: IntegerAttr
+    scales: ArrayAttr[FloatData]
+    zero_points: ArrayAttr[IntegerAttr]
+    axis: IntegerAttr | NoneAttr
 
     @classmethod
     def of(cls, scale: float, zero_point: int = 0, *, signed: bool = True, bits: int = 8) -> "UniformType":
-        """A uniform type over f32 with `bits` of storage."""
-        signedness = Signedness.SIGNED if signed else Signedness.UNSIGNED
-        return cls(IntegerType(bits, signedness), f32, FloatData(scale), IntegerAttr(zero_point, 64))
+        """A uniform type over f32 with `bits` of storage, one scale for the whole tensor."""
+        return cls.of_params(QuantParams.of(scale, zero_point, signed=signed, bits=bits))
+
+    @classmethod
+    def of_params(cls, params: QuantParams) -> "UniformType":
+        """The type of a tensor with these parameters. Raises ValueError for groups, which the type cannot express."""
+        if params.group_size:
+            raise ValueError(f"quant.uniform has scales per tensor or axis, got groups of {params.group_size}")
+        signedness = Signedness.SIGNED if params.signed else Signedness.UNSIGNED
+        return cls(
+            IntegerType(params.bits, signedness), f32, ArrayAttr(FloatData(s) for s in params.scales),
+            ArrayAttr(IntegerAttr(z, 64) for z in params.zero_points),
+            NoneAttr() if params.axis is None else IntegerAttr(params.axis, 64),
+        )  # fmt: skip
 
     @property
     def signed(self) -> bool:
         """Whether the storage is signed."""
         return self.storage.signedness.data is not Signedness.UNSIGNED
 
+    @property
+    def params(self) -> QuantParams:
+        """Scales, zero points, axis and storage as plain values."""
+        axis = None if isinstance(self.axis, NoneAttr) else self.axis.value.data
+        zeros = tuple(z.value.data for z in self.zero_points)
+        return QuantParams(tuple(s.data for s in self.scales), zeros, self.signed, self.storage.width.data, axis)
+
+    @property
+    def scale(self) -> FloatData:
+        """The scale of the whole tensor. Raises ValueError for a type with an axis."""
+        return self._one(self.scales)
+
+    @property
+    def zero_point(self) -> IntegerAttr:
+        """The zero point of the whole tensor. Raises ValueError for a type with an axis."""
+        return self._one(self.zero_points)
+
+    def _one(self, values: ArrayAttr[Part]) -> Part:
+        if not isinstance(self.axis, NoneAttr):
+            raise ValueError(f"a type with one scale is required, got {self}")
+        return values.data[0]
+
     def verify(self) -> None:
-        """The scale is finite and positive, the zero point representable."""
-        bits = self.storage.width.data
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if self.signed else (0, (1 << bits) - 1)
-        if not (math.isfinite(self.scale.data) and self.scale.data > 0):
-            raise VerifyException(f"quant.uniform requires a positive finite scale, got {self.scale.data}")
-        if not low <= self.zero_point.value.data <= high:
-            raise VerifyException(
-                f"quant.uniform requires a zero point in [{low}, {high}], got {self.zero_point.value.data}"
-            )
+        """Scales are finite and positive, zero points representable, and there are as many of both."""
+        params = self.params
+        low, high = params.limits
+        if not params.scales or len(params.scales) != len(params.zero_points):
+            raise VerifyException("quant.uniform requires a scale and a zero point for each index of its axis")
+        if params.axis is None and len(params.scales) > 1:
+            raise VerifyException(f"quant.uniform requires an axis for {len(params.scales)} scales")
+        if params.axis is not None and params.axis < 0:
+            raise VerifyException(f"quant.uniform requires an axis of 0 or more, got {params.axis}")
+        for scale in params.scales:
+            if not (math.isfinite(scale) and scale > 0):
+                raise VerifyException(f"quant.uniform requires a positive finite scale, got {scale}")
+        for zero in params.zero_points:
+            if not low <= zero <= high:
+                raise VerifyException(f"quant.uniform requires a zero point in [{low}, {high}], got {zero}")
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        """`<i8:f32, scale[:zero]>`."""
+        """`<i8:f32, scale[:zero]>` or `<i8:f32:axis, {scale[:zero],...}>`."""
+        axis: Attribute = NoneAttr()
         with parser.in_angle_brackets():
             start = parser.pos
             word = parser.parse_identifier("storage type")
@@ -134,18 +184,31 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
                 parser.raise_error("quant.uniform requires a storage type such as i8 or u8", start)
             parser.parse_punctuation(":")
             expressed = parser.parse_type()
+            if parser.parse_optional_punctuation(":"):
+                axis = IntegerAttr(parser.parse_integer(allow_boolean=False, allow_negative=False), 64)
             parser.parse_punctuation(",")
-            scale = _parse_float(parser)
-            zero = parser.parse_integer() if parser.parse_optional_punctuation(":") else 0
+            if isinstance(axis, NoneAttr):
+                pairs = [_parse_scale(parser)]
+            else:
+                pairs = parser.parse_comma_separated_list(parser.Delimiter.BRACES, lambda: _parse_scale(parser))
         signedness = Signedness.UNSIGNED if word[0] == "u" else Signedness.SIGNED
-        return IntegerType(int(word[1:]), signedness), expressed, FloatData(scale), IntegerAttr(zero, 64)
+        scales, zeros = ArrayAttr(FloatData(s) for s, _ in pairs), ArrayAttr(IntegerAttr(z, 64) for _, z in pairs)
+        return IntegerType(int(word[1:]), signedness), expressed, scales, zeros, axis
 
     def print_parameters(self, printer: Printer) -> None:
         """As parsed; a zero point of 0 is left out, as MLIR does."""
-        printer.print_string(f"<{'i' if self.signed else 'u'}{self.storage.width.data}:")
+        params = self.params
+        pairs = zip(params.scales, params.zero_points, strict=True)
+        listed = ",".join(f"{float_text(s)}{f':{z}' if z else ''}" for s, z in pairs)
+        printer.print_string(f"<{'i' if params.signed else 'u'}{params.bits}:")
         printer.print_attribute(self.expressed)
-        zero = self.zero_point.value.data
-        printer.print_string(f", {float_text(self.scale.data)}{f':{zero}' if zero else ''}>")
+        printer.print_string(f", {listed}>" if params.axis is None else f":{params.axis}, {{{listed}}}>")
+
+
+def _parse_scale(parser: AttrParser) -> tuple[float, int]:
+    """`scale[:zero]`."""
+    scale = _parse_float(parser)
+    return scale, parser.parse_integer() if parser.parse_optional_punctuation(":") else 0
 
 
 Quant = Dialect("quant", [], [CalibratedType, UniformType])
@@ -215,18 +278,59 @@ def element_from_dtype(dtype: np.dtype | type) -> Attribute:
 
 
 def storage_dtype(element: Attribute) -> np.dtype:
-    """The NumPy dtype that stores an element type (a calibrated type is stored as its expressed float)."""
+    """The NumPy dtype that holds an element type (a calibrated type as its expressed float, 4 bits as 8).
+
+    Raises TypeError for a type without one.
+    """
     if isinstance(element, CalibratedType):
         return storage_dtype(element.expressed)
+    bits = storage_bits(element)
     if isinstance(element, UniformType):
         element = element.storage
     if isinstance(element, IntegerType):
         integer = cast("IntegerType[int, Signedness]", element)
-        sign = "u" if integer.signedness.data is Signedness.UNSIGNED else "i"
-        return np.dtype(f"{sign}{integer.width.data // 8}")
+        return np.dtype(f"{'u' if integer.signedness.data is Signedness.UNSIGNED else 'i'}{max(bits // 8, 1)}")
+    return np.dtype(_FLOATS[type(element)])
+
+
+def storage_bits(element: Attribute) -> int:
+    """Bits of one stored element: 4, 8, 16, 32 or 64. Raises TypeError for a type that has no storage."""
+    if isinstance(element, CalibratedType):
+        return storage_bits(element.expressed)
+    if (bits := _integer_bits(element)) in (PACKED_BITS, 8, 16, 32, 64):
+        return bits
     if type(element) in _FLOATS:
-        return np.dtype(_FLOATS[type(element)])
+        return np.dtype(_FLOATS[type(element)]).itemsize * 8
     raise TypeError(f"no storage for element type {element}")
+
+
+def is_packed(element: Attribute) -> bool:
+    """Whether two elements share a byte wherever bytes count."""
+    return _integer_bits(element) == PACKED_BITS
+
+
+def _integer_bits(element: Attribute) -> int:
+    """Bits of an integer or quantised type, 0 for any other."""
+    stored: Attribute = element.storage if isinstance(element, UniformType) else element
+    return cast("IntegerType[int, Signedness]", stored).width.data if isinstance(stored, IntegerType) else 0
+
+
+def stored_bytes(value: SSAValue) -> int:
+    """Bytes of a tensor's elements: two elements of 4 bits per byte, rows from whole bytes on."""
+    element, shape = element_of(value), shape_of(value)
+    return math.prod(packed_shape(shape)) if is_packed(element) else math.prod(shape) * storage_bits(element) // 8
+
+
+def element_type(name: str) -> Attribute:
+    """The element type of a spelling: f32, f16, bf16, i4, u4, i8, u8 ... Raises TypeError."""
+    floats = {"f32": f32, "f16": f16, "bf16": bf16}
+    if name in floats:
+        return floats[name]
+    if name[:1] in ("i", "u") and name[1:].isdecimal():
+        element = IntegerType(int(name[1:]), Signedness.UNSIGNED if name[0] == "u" else Signedness.SIGNLESS)
+        storage_bits(element)
+        return element
+    raise TypeError(f"no element type is called '{name}'")
 
 
 def set_type(value: SSAValue, new: Attribute) -> SSAValue:
@@ -254,6 +358,6 @@ def result_of(value: SSAValue) -> OpResult:
 
 __all__ = [
     "AnyTensor", "CalibratedType", "Quant", "SignednessAttr", "UniformType", "address_of", "calibrated_range",
-    "element_from_dtype", "element_of", "float_text", "is_tensor", "result_of", "retyped", "set_type", "shape_of",
-    "storage_dtype", "tensor", "tensor_of", "uniform_of",
+    "element_from_dtype", "element_of", "element_type", "float_text", "is_packed", "is_tensor", "result_of", "retyped",
+    "set_type", "shape_of", "storage_bits", "storage_dtype", "stored_bytes", "tensor", "tensor_of", "uniform_of",
 ]  # fmt: skip

@@ -11,8 +11,9 @@ from types import EllipsisType
 import numpy as np
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.packing import PER_BYTE
 from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.region import View, byte_view, is_packed, itemsize, pair_axis
 
 Index = tuple[slice | EllipsisType, ...]
 
@@ -102,21 +103,27 @@ def _unlaned(view: View) -> list[Block]:
 def blocks(view: View, chip: ChipSpec, lane_bytes: int | None = None) -> list[Block]:
     """The boxes of `view`; offsets are absolute in GMEM, and lane * lane bytes + address in LMEM. Empty: no box.
 
-    lane_bytes: of a memory that keeps only the first bytes of every lane; the chip's by default.
+    Of 4-bit elements they are boxes of the bytes. lane_bytes: of a memory that keeps only the first bytes of every
+    lane; the chip's by default.
     """
     if 0 in view.shape:
         return []
+    view = byte_view(view)
     return _laned(view, chip, chip.lmem_bytes if lane_bytes is None else lane_bytes) if view.laned else _unlaned(view)
 
 
 def offsets(view: View, chip: ChipSpec) -> np.ndarray:
     """Byte offset of every element of `view`, int64 in the view's shape; counted as in `blocks`."""
-    found = np.zeros(view.shape, np.int64)
-    for block in blocks(view, chip):
+    stored = byte_view(view)
+    found = np.zeros(stored.shape, np.int64)
+    for block in blocks(stored, chip):
         axes = np.ogrid[tuple(slice(size) for size in block.shape)]
         at = sum((axis * stride for axis, stride in zip(axes, block.strides, strict=True)), np.int64(block.offset))
         found[block.index] = np.broadcast_to(at, block.shape).reshape(found[block.index].shape)
-    return found
+    if not is_packed(view.dtype):
+        return found
+    axis = pair_axis(view)
+    return np.repeat(found, PER_BYTE, axis)[(slice(None),) * axis + (slice(view.shape[axis]),)]
 
 
 def contiguous_runs(block: Block, element: int, gap: int) -> tuple[int, int]:

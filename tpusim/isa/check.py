@@ -22,6 +22,7 @@ from tpusim.isa.commands import (
     Fn,
     GlobalKernel,
     Lut,
+    MatMul,
     Move,
     Pool,
     Quantize,
@@ -33,7 +34,7 @@ from tpusim.isa.commands import (
 )
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import extent, lmem_strides
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.region import View, byte_view, is_packed, itemsize
 from tpusim.isa.requants import REQUANT_RULES
 from tpusim.isa.shapes import SHAPE_RULES
 
@@ -125,6 +126,30 @@ def interleaves(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         if view.interleave not in (1, factor):
             return Finding(f"interleave of {name} 1 or {factor}", str(view.interleave), "use chip.batch_factor")
     return None
+
+
+def four_bits(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Elements of 4 bits are moved, or are the filter of CONV or the right matrix of MM2; rows start at whole bytes.
+
+    They are not packed in 4-byte words (4N). Decision: other commands have no form with 4 bits (upstream forbids them
+    in transpose, broadcast, copy and division, hardware.md 4); a 4-bit filter has the channel packing of 8 bits, as
+    the input it meets.
+    """
+    for name, view in command.operands():
+        if not is_packed(view.dtype):
+            continue
+        if (type(command), name) not in _FOUR_BITS and not isinstance(command, Move):
+            return Finding(f"{name} of 8 bits or more", view.dtype, "4 bits are for filters and right matrices")
+        if view.interleave > 1:
+            return Finding(f"4-bit {name} without batch packing", f"interleave {view.interleave}", "use interleave=1")
+        try:
+            byte_view(view)
+        except CommandError as error:
+            return Finding(f"{name} by whole bytes", str(error), "give its rows an even length")
+    return None
+
+
+_FOUR_BITS = {(Conv, "filter"), (MatMul, "right")}
 
 
 def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -296,6 +321,7 @@ RULES: tuple[Rule, ...] = (
     layouts,
     start_lanes,
     interleaves,
+    four_bits,
     lmem_bounds,
     addresses,
     coefficient_addresses,
@@ -312,7 +338,7 @@ RULES: tuple[Rule, ...] = (
 )
 """Every rule, in the order they are tried."""
 
-BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, *REQUANT_RULES, *SHAPE_RULES)
+BODY_RULES: tuple[Rule, ...] = (layouts, start_lanes, interleaves, four_bits, *REQUANT_RULES, *SHAPE_RULES)
 """The rules for what a global kernel computes."""
 
 

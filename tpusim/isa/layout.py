@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from math import prod
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.region import DType, Memory, View, itemsize
+from tpusim.errors import CommandError
+from tpusim.ir.packing import PER_BYTE
+from tpusim.isa.region import DType, Memory, View, byte_shape, byte_view, is_packed, itemsize, pair_axis
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -32,6 +34,9 @@ def lmem_strides(view: View, chip: ChipSpec) -> tuple[int, int, int, int]:
     if view.layout == "strided":
         n, row, h, w = view.strides or (0, 0, 0, 0)
         return n, row, h, w
+    if is_packed(view.dtype):
+        n, row, h, w = _element_strides(view, lmem_strides(byte_view(view), chip))
+        return n, row, h, w
     _, c, h, w = view.shape
     cs = channel_stride(h, w, view.dtype, chip, aligned=view.layout == "aligned")
     return ceil_div(view.lane + c, chip.lanes) * cs, cs, w, 1
@@ -53,12 +58,36 @@ def gmem_strides(view: View) -> tuple[int, ...]:
     """Strides of an unlaned view, one per axis, in elements (in 4-byte words if interleaved)."""
     if view.layout == "strided" and view.strides is not None:
         return view.strides
+    if is_packed(view.dtype):
+        return _element_strides(view, gmem_strides(byte_view(view)))
     return dense_strides(gmem_sizes(view))
 
 
+def _element_strides(view: View, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in 4-bit elements from those of the bytes: 1 within a row, and rows lie whole bytes apart."""
+    return tuple(1 if axis == pair_axis(view) else stride * PER_BYTE for axis, stride in enumerate(strides))
+
+
 def element_bytes(view: View) -> int:
-    """Bytes a stride of 1 stands for: the element, or the 4-byte word of interleaved batches."""
+    """Bytes a stride of 1 stands for: the element, or the 4-byte word of interleaved batches.
+
+    Raises CommandError for 4-bit elements, which `distance_bytes` counts.
+    """
+    if is_packed(view.dtype):
+        raise CommandError(f"{view.dtype} view at {view.address:#x}: an element of whole bytes is required")
     return itemsize(view.dtype) * view.interleave
+
+
+def distance_bytes(view: View, elements: int) -> int:
+    """Bytes that `elements` lie from a view's start (4-byte words if interleaved). CommandError for half a byte."""
+    if not is_packed(view.dtype):
+        return elements * element_bytes(view)
+    if elements % PER_BYTE:
+        raise CommandError(
+            f"{view.dtype} view {elements:,} elements behind {view.address:#x}: it would start at half a byte; cut and "
+            "slice 4-bit tensors at even elements"
+        )
+    return elements // PER_BYTE
 
 
 def lmem_bytes(
@@ -68,6 +97,9 @@ def lmem_bytes(
 
     packed: the tensor is an activation, hence 4N/2N on a chip with batch packing.
     """
+    if is_packed(dtype):
+        _, _, h, w = byte_shape(View("lmem", 0, shape, dtype, "compact"))
+        return lmem_bytes((*shape[:2], h, w), "u8", chip, aligned=aligned, packed=packed)
     n, c, h, w = shape
     factor = chip.batch_factor(itemsize(dtype)) if packed else 1
     cs = channel_stride(h, w, dtype, chip, aligned=aligned)
@@ -109,6 +141,7 @@ def _span(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 def extent(view: View, chip: ChipSpec) -> Extent:
     """The byte extent of a view; an empty view has start == stop."""
+    view = byte_view(view)
     unit = element_bytes(view)
     if 0 in view.shape:
         return Extent(view.memory, view.address, view.address)

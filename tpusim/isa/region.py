@@ -10,9 +10,13 @@ from typing import Annotated, Literal
 import ml_dtypes
 import msgspec
 import numpy as np
+from msgspec.structs import replace
+
+from tpusim.errors import CommandError
+from tpusim.ir.packing import PER_BYTE, packed_axis
 
 Memory = Literal["lmem", "gmem"]
-DType = Literal["i8", "u8", "i16", "u16", "i32", "f32", "f16", "bf16"]
+DType = Literal["i8", "u8", "i16", "u16", "i32", "f32", "f16", "bf16", "i4", "u4"]
 Layout = Literal["aligned", "compact", "dense", "strided"]
 Length = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """Length of an axis; checked when a view is read from a file."""
@@ -28,8 +32,13 @@ _NUMPY: dict[str, np.dtype] = {
     "f32": np.dtype(np.float32),
     "f16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
+    "i4": np.dtype(np.int8),
+    "u4": np.dtype(np.uint8),
 }
-_NAMES: dict[np.dtype, DType] = {v: k for k, v in _NUMPY.items()}  # type: ignore[misc]
+"""What holds a value; of 4 bits one byte, sign-extended, outside the memories."""
+_BITS: dict[str, int] = {"i4": 4, "u4": 4}
+"""Where it is not the holder's."""
+_NAMES: dict[np.dtype, DType] = {v: k for k, v in _NUMPY.items() if k not in _BITS}  # type: ignore[misc]
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:
@@ -43,8 +52,18 @@ def dtype_of(dtype: np.dtype | type) -> DType:
 
 
 def itemsize(dtype: DType) -> int:
-    """Bytes of one element."""
+    """Bytes that hold one element."""
     return _NUMPY[dtype].itemsize
+
+
+def bits(dtype: DType) -> int:
+    """Bits of one element in a memory."""
+    return _BITS.get(dtype, 8 * _NUMPY[dtype].itemsize)
+
+
+def is_packed(dtype: DType) -> bool:
+    """Whether two elements share a byte in a memory."""
+    return dtype in _BITS
 
 
 class View(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -58,6 +77,11 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     lane: LMEM only: lane of channel 0; channel c lives in lane (lane + c) mod NPU, row (lane + c) div NPU.
     lane_pitch: GMEM only, bytes: > 0 says that the bytes are an image of LMEM lanes, `lane_pitch` bytes per lane, so
         that "aligned", "compact" and "strided" mean what they mean in LMEM (packed coefficients, hardware.md 2.3).
+
+    i4 and u4: two elements per byte, the low half first, along the last axis (LMEM: of h
+    and w) that is longer than 1; strides count elements and
+    are even, so that every row starts at a whole byte, as the view does. Such a view lies where the u8 view of half
+    that axis lies (hardware.md 2.1: upstream moves them so).
     """
 
     memory: Memory
@@ -83,5 +107,49 @@ class View(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor's elements, padding not counted."""
-        return self.elements * itemsize(self.dtype)
+        """Bytes of the tensor's elements, padding not counted; of 4-bit elements the bytes that their pairs take."""
+        shape = byte_shape(self) if is_packed(self.dtype) else self.shape
+        return prod(shape) * itemsize(self.dtype)
+
+
+def pair_axis(view: View) -> int:
+    """The axis along which 4-bit elements share bytes: the last one longer than 1, of a laned view w or h."""
+    return 2 + packed_axis(view.shape[2:]) if view.laned else packed_axis(view.shape)
+
+
+def byte_shape(view: View) -> tuple[int, ...]:
+    """The shape of a 4-bit view's bytes."""
+    if not view.shape:
+        return ()
+    axis = pair_axis(view)
+    return (*view.shape[:axis], -(-view.shape[axis] // PER_BYTE), *view.shape[axis + 1 :])
+
+
+def byte_view(view: View) -> View:
+    """The u8 view of the bytes that a 4-bit view covers; any other view itself.
+
+    Raises CommandError for strides by which an element other than the first of a pair starts at half a byte.
+    """
+    if not is_packed(view.dtype):
+        return view
+    strides = view.strides
+    if strides is not None:
+        axis = pair_axis(view)
+        why = _half_bytes(view, strides, axis)
+        if why:
+            raise CommandError(f"{view.dtype} view at {view.address:#x}: {why}; begin rows of 4-bit elements at bytes")
+        strides = tuple(
+            1 if at == axis else stride // PER_BYTE if size > 1 else stride
+            for at, (size, stride) in enumerate(zip(view.shape, strides, strict=True))
+        )
+    return replace(view, dtype="u8", shape=byte_shape(view), strides=strides)
+
+
+def _half_bytes(view: View, strides: tuple[int, ...], axis: int) -> str:
+    """Which stride makes elements start at half a byte, "" if none does; what an axis of length 1 says is ignored."""
+    for at, (size, stride) in enumerate(zip(view.shape, strides, strict=True)):
+        if at == axis and size > 1 and stride != 1:
+            return f"a stride of 1 along axis {at} is required, got {stride}"
+        if at != axis and size > 1 and stride % PER_BYTE:
+            return f"an even stride along axis {at} is required, got {stride}"
+    return ""

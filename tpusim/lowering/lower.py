@@ -214,9 +214,9 @@ class Lowering:
             self._casts[value, element] = self.build(TpuCast, [value], {}, element, shape_of(value), name)
         return self._casts[value, element]
 
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
+    def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
         """A new top.Weight."""
-        op = make_weight(self.weights, name, array)
+        op = make_weight(self.weights, name, array, element)
         self._block.add_op(op)
         return op.output
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
@@ -33,9 +33,9 @@ class Reorder:
         block.insert_op_before(op, self._op)
         return op.results[0]
 
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
+    def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
         """A new top.Weight before the op."""
-        return self._before(make_weight(self.weights, name, array))
+        return self._before(make_weight(self.weights, name, array, element))
 
     def none(self) -> SSAValue:
         """A new top.None before the op."""

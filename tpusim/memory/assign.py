@@ -10,10 +10,10 @@ from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.text import verify
-from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, storage_dtype, tensor
+from tpusim.ir.types import element_of, is_tensor, set_type, shape_of, stored_bytes, tensor
 from tpusim.isa.layout import align, gmem_bytes
-from tpusim.isa.region import dtype_of
 from tpusim.ops.base import TpuOp
+from tpusim.ops.families import command_dtype
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 
 IO_REGION_BITS = 40
@@ -80,10 +80,7 @@ def _constants(model: Model, chip: ChipSpec) -> int:
             shape, element = shape_of(op.output), element_of(op.output)
             address = align(address, chip.gmem_align_bytes)
             set_type(op.output, tensor(shape, element, address))
-            size = storage_dtype(element).itemsize
-            for d in shape:
-                size *= d
-            address += size
+            address += stored_bytes(op.output)
     return align(address, chip.gmem_align_bytes)
 
 
@@ -108,7 +105,7 @@ def live_ranges(model: Model, chip: ChipSpec) -> tuple[list[Neuron], dict[SSAVal
             if isinstance(op, TpuOp) and op.in_place():
                 aliases[result] = aliases.get(op.operands[0], op.operands[0])
                 continue
-            size = gmem_bytes(shape_of(result), dtype_of(storage_dtype(element_of(result))), chip)
+            size = gmem_bytes(shape_of(result), command_dtype(element_of(result)), chip)
             neurons[result] = Neuron(result, align(size, chip.gmem_align_bytes), position, position)
     return list(neurons.values()), aliases
 

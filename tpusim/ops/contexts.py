@@ -131,8 +131,8 @@ class LoweringContext(Protocol):
         """The lowered value of a top value that is stored as plain integers (indices), None for any other."""
         ...
 
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight in the tpu module."""
+    def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
+        """A new top.Weight in the tpu module; `element` where the array's dtype does not say the type (4 bits)."""
         ...
 
     def float_weight(self, op: Operation, name: str, array: np.ndarray) -> SSAValue:
@@ -231,8 +231,8 @@ class ReorderContext(Protocol):
         """The constant behind a value."""
         ...
 
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight next to the op being reordered."""
+    def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
+        """A new top.Weight next to the op being reordered, of the array's type or the one given."""
         ...
 
     def none(self) -> SSAValue:

@@ -13,7 +13,7 @@ from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints_attr, op_name
-from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ir.types import element_of, is_packed, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, element_bytes, gmem_strides, lmem_strides
@@ -179,7 +179,10 @@ def value_dtype(value: object) -> str:
 
 def command_dtype(element: Attribute) -> DType:
     """The command dtype that stores an element type."""
-    return dtype_of(storage_dtype(element))
+    dtype = storage_dtype(element)
+    if is_packed(element):
+        return "i4" if dtype.kind == "i" else "u4"
+    return dtype_of(dtype)
 
 
 def zero_point(value: object) -> int:

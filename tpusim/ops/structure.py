@@ -17,11 +17,12 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.traits import IsTerminator, Pure
+from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_op_name
 from tpusim.ir.module import NamesWeight
-from tpusim.ir.types import element_from_dtype, shape_of, tensor
+from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, Shape, ShapedOp, TopOp
 
@@ -56,6 +57,17 @@ class TopWeight(IRDLOperation):
     output = result_def(TensorType)
     traits = traits_def(Pure(), NamesWeight())
 
+    def verify_(self) -> None:
+        """A type with scales per axis has one for each index."""
+        uniform, shape = uniform_of(self.output), shape_of(self.output)
+        if uniform is None or uniform.params.axis is None:
+            return
+        axis, count = uniform.params.axis, len(uniform.params.scales)
+        if axis >= len(shape) or shape[axis] != count:
+            raise VerifyException(
+                f"top.Weight '{op_name(self)}': {count} scales along axis {axis} do not fit the shape {shape}"
+            )
+
 
 @irdl_op_definition
 class TopNone(IRDLOperation):
@@ -66,10 +78,10 @@ class TopNone(IRDLOperation):
     traits = traits_def(Pure())
 
 
-def make_weight(weights: WeightStore, name: str, array: Array) -> TopWeight:
-    """A new top.Weight op for `array`, stored under a unique name."""
+def make_weight(weights: WeightStore, name: str, array: Array, element: Attribute | None = None) -> TopWeight:
+    """A new top.Weight op for `array`, stored under a unique name; its element type if the dtype does not say it."""
     unique = weights.add(name, array)
-    op = TopWeight.create(result_types=[tensor(array.shape, element_from_dtype(array.dtype))])
+    op = TopWeight.create(result_types=[tensor(array.shape, element or element_from_dtype(array.dtype))])
     set_op_name(op, unique)
     return op
 

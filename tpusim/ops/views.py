@@ -6,8 +6,9 @@ from msgspec.structs import replace
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.errors import CommandError
 from tpusim.ir.types import element_of, shape_of
-from tpusim.isa.layout import dense_strides, element_bytes, lmem_strides
+from tpusim.isa.layout import distance_bytes, element_bytes, gmem_strides, lmem_strides
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.base import Shape, TensorSlice, Window
 from tpusim.ops.families import command_dtype
@@ -43,7 +44,7 @@ def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec
         + (want.c[0] - have.c[0]) // chip.lanes * row
     )
     return View(
-        "lmem", view.address + offset * element_bytes(view), want.shape, view.dtype, "strided",
+        "lmem", view.address + distance_bytes(view, offset), want.shape, view.dtype, "strided",
         strides=(n, row, h, w), interleave=view.interleave,
     )  # fmt: skip
 
@@ -54,14 +55,14 @@ def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chi
     With d_slice <= n_slice every depth moves with n as its batch, else every image with d as its batch (hardware.md
     2.1).
     """
-    start, strides = (part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]), dense_strides(lengths)
-    unit, words = element_bytes(whole), (start[0] // whole.interleave, *start[1:])
-    address = whole.address + sum(i * stride for i, stride in zip(words, strides, strict=True)) * unit
+    start, strides = (part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]), gmem_strides(_reshaped(whole, lengths))
+    words = (start[0] // whole.interleave, *start[1:])
+    address = whole.address + distance_bytes(whole, sum(i * stride for i, stride in zip(words, strides, strict=True)))
     n_step, c_step, d_step, h_step, w_step = strides
     if lengths[2] == 1:
         yield _part(whole, address, part.shape, lengths, (n_step, c_step, h_step, w_step)), local
         return
-    image, (batches, depths) = part.shape[1:], (part.n[1], part.d[1])
+    unit, image, (batches, depths) = element_bytes(whole), part.shape[1:], (part.n[1], part.d[1])
     pitch, row, h, w = lmem_strides(local, chip)
     if depths <= batches:
         for d in range(depths):
@@ -81,6 +82,17 @@ def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chi
             strides=(batches * pitch, row, h, w),
         )  # fmt: skip
         yield source, target
+
+
+def _reshaped(whole: View, lengths: Extents) -> View:
+    """The whole tensor over other axes. Raises CommandError if it has rows of 4 bits that these axes join."""
+    view = replace(whole, shape=lengths, batch_axis=0)
+    if view.nbytes != whole.nbytes:
+        raise CommandError(
+            f"{whole.dtype} tensor {whole.shape} at {whole.address:#x} as {lengths}: rows of an odd number of 4-bit "
+            "elements cannot be joined; give the last axis an even length"
+        )
+    return view
 
 
 def _part(whole: View, address: int, shape: Shape, lengths: Extents, strides: tuple[int, ...]) -> View:

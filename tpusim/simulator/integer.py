@@ -4,7 +4,7 @@ import numpy as np
 
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import Command, Requant, Rounding
-from tpusim.isa.region import DType, numpy_dtype
+from tpusim.isa.region import DType, is_packed, numpy_dtype
 
 INT32_MAX = 2**31 - 1
 _LEFT_GUARD = 62
@@ -12,6 +12,8 @@ _LEFT_GUARD = 62
 
 def limits(dtype: DType) -> tuple[int, int]:
     """Smallest and largest value of an integer dtype."""
+    if is_packed(dtype):
+        return (-8, 7) if dtype == "i4" else (0, 15)
     info = np.iinfo(numpy_dtype(dtype))
     return int(info.min), int(info.max)
 

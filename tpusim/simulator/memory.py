@@ -15,9 +15,9 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, Index, blocks
 from tpusim.isa.layout import Extent, align, extent
-from tpusim.isa.region import View, itemsize, numpy_dtype
+from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, numpy_dtype, pair_axis
 from tpusim.isa.stream import Program
-from tpusim.simulator.integer import narrowed
+from tpusim.simulator.integer import limits, narrowed
 
 Cells = tuple[Index, np.ndarray]
 """One box of a view: which part of the tensor it is, and a writable window into memory."""
@@ -132,11 +132,14 @@ class Memory:
             )
 
     def cells(self, view: View, who: str = "access", *, as_bytes: bool = False) -> list[Cells]:
-        """Windows onto the bytes of `view`, typed as the view, or as bytes in a last axis of their own."""
+        """Windows onto the bytes of `view`, typed as the view, or as bytes in a last axis of their own.
+
+        Of 4-bit elements they are bytes of two, along half of the axis that shares them (`isa.region.byte_view`).
+        """
         buffer, base = self._buffer(view, who)
         found: list[Cells] = []
         for block in blocks(view, self.chip, self.lane_bytes):
-            shape, strides, dtype = block.shape, block.strides, numpy_dtype(view.dtype)
+            shape, strides, dtype = block.shape, block.strides, cell_dtype(view.dtype)
             if as_bytes:
                 shape, strides, dtype = (*shape, dtype.itemsize), (*strides, 1), np.dtype(np.uint8)
             found.append((block.index, np.ndarray(shape, dtype, buffer, block.offset - base, strides)))
@@ -220,11 +223,14 @@ class Machine(Memory):
             self._found.clear()
 
     def read(self, view: View) -> np.ndarray:
-        """The tensor of `view`: a new contiguous array of the view's shape and dtype."""
-        out = np.empty(view.shape, numpy_dtype(view.dtype))
+        """The tensor of `view`: a new contiguous array of the view's shape and dtype.
+
+        A byte holds two elements of 4 bits, the low half first; i4 is two's complement (numerics.md 14).
+        """
+        out = np.empty(byte_view(view).shape, cell_dtype(view.dtype))
         for index, window in self._cells(view):
             out[index].reshape(window.shape)[...] = window
-        return out
+        return _halves(out, view) if is_packed(view.dtype) else out
 
     def load(self, view: View) -> np.ndarray:
         """The operand of a TIU command: as `read`, 16-bit floats widened to f32, in which the TIU computes."""
@@ -237,14 +243,50 @@ class Machine(Memory):
         self.write(view, narrowed(array, view.dtype, finite=self.chip.bf16_unit) if narrow else array)
 
     def write(self, view: View, array: np.ndarray) -> None:
-        """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others."""
+        """Store `array`, which must have the view's shape and dtype, into the view's bytes and no others.
+
+        The half byte behind a row of an odd number of 4-bit elements becomes 0.
+        """
         if array.shape != view.shape or array.dtype != numpy_dtype(view.dtype):
             raise SimulationError(
                 f"write: the view at {view.address:#x} takes {view.dtype} of shape {view.shape}, "
                 f"got {array.dtype} of shape {array.shape}; this is a defect of the simulator"
             )
+        stored = _joined(array, view) if is_packed(view.dtype) else array
         for index, window in self._cells(view):
-            window[...] = array[index].reshape(window.shape)
+            window[...] = stored[index].reshape(window.shape)
+
+
+def cell_dtype(dtype: DType) -> np.dtype:
+    """The type of a window onto memory: that of the elements, bytes for 4-bit ones."""
+    return np.dtype(np.uint8) if is_packed(dtype) else numpy_dtype(dtype)
+
+
+def _halves(stored: np.ndarray, view: View) -> np.ndarray:
+    """The 4-bit elements of bytes, each in a byte of its own."""
+    axis = pair_axis(view)
+    found = np.repeat(stored, 2, axis=axis)
+    odd = (slice(None),) * axis + (slice(1, None, 2),)
+    found[odd] >>= 4
+    found = found[(slice(None),) * axis + (slice(0, view.shape[axis]),)] & 15
+    if view.dtype == "i4":
+        found = np.where(found > 7, found.astype(np.int16) - 16, found)
+    return np.ascontiguousarray(found.astype(numpy_dtype(view.dtype)))
+
+
+def _joined(array: np.ndarray, view: View) -> np.ndarray:
+    """Bytes of two 4-bit elements. Raises SimulationError for a value that needs more bits."""
+    low, high = limits(view.dtype)
+    if array.size and not low <= int(array.min()) <= int(array.max()) <= high:
+        raise SimulationError(
+            f"write: the view at {view.address:#x} takes {view.dtype}, {low} to {high}, got {int(array.min())} to "
+            f"{int(array.max())}; saturate to 4 bits first"
+        )
+    axis, halves = pair_axis(view), array.astype(np.uint8) & 15
+    even, odd = (halves[(slice(None),) * axis + (slice(first, None, 2),)] for first in (0, 1))
+    stored = even.copy()
+    stored[(slice(None),) * axis + (slice(0, odd.shape[axis]),)] |= odd << 4
+    return stored
 
 
 class Shadow(Memory):

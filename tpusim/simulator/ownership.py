@@ -16,7 +16,7 @@ from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, blocks, offsets
 from tpusim.isa.commands import AnyCommand
 from tpusim.isa.layout import extent
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.region import View, byte_view, itemsize
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, lane_reach, span_text
 from tpusim.simulator.stored import StoredTensors
@@ -196,6 +196,7 @@ class Ownership:
                 f"{command.label} stores a part of tensor '{entry.name}' to {span_text(reach)}, the tensor is "
                 f"{span_text(whole)}; correct the address or the tensor table"
             )
+        view = byte_view(view)
         again = np.zeros(view.shape, np.bool_)
         first = _NOBODY
         for block, window in zip(blocks(view, self._chip), self._numbers.windows(view), strict=True):

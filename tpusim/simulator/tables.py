@@ -44,7 +44,7 @@ def check_sizes(program: Program, memory: Memory) -> None:
 def _check_view(view: View, who: str, memory: Memory) -> None:
     local = memory.chip.lanes * memory.chip.lmem_bytes
     most = max(local, *(region.nbytes for region in memory.regions)) if view.memory == "gmem" else local
-    if view.elements > most:
+    if min(view.elements, view.nbytes) > most:
         raise SimulationError(
             f"{who}: an operand of at most {most:,} elements is required, one per byte of memory, got "
             f"{view.elements:,}; cut the command smaller"

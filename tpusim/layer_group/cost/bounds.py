@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import stored_bytes
 from tpusim.isa.cycles import peak_macs
 from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.slicing import element_bytes_of
@@ -43,7 +42,7 @@ def lower_bounds(model: Model) -> LowerBounds:
     ops = list(_ops(model))
     once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and op.results[0].first_use is not None}
     return LowerBounds(
-        sum(_bytes(v) for v in (*once, *dict.fromkeys(model.results))),
+        sum(stored_bytes(v) for v in (*once, *dict.fromkeys(model.results))),
         ceil_div(sum(_mac_cycles(op, chip) for op in ops if isinstance(op, TpuOp)), model.number("module.cores") or 1),
     )
 
@@ -52,10 +51,6 @@ def _ops(model: Model) -> Iterator[Operation]:
     """The ops of a module and of its groups."""
     for op in model.ops:
         yield from op.body.block.ops if isinstance(op, TpuGroup) else (op,)
-
-
-def _bytes(value: SSAValue) -> int:
-    return prod(shape_of(value)) * element_bytes_of(value)
 
 
 def _mac_cycles(op: TpuOp, chip: ChipSpec) -> int:

@@ -13,7 +13,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group.local_memory import partners
-from tpusim.layer_group.slicing import element_bytes_of
+from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import AXES
 from tpusim.ops.structure import TpuGroup, TpuLoad
@@ -177,7 +177,7 @@ def _visit(guest: Guest, group: int) -> Visit:
 def _item(item: Scheduled, schedule: GroupSchedule) -> Item:
     value = tensor_of(item)
     engine: Engine = item.kind if isinstance(item, Transferred) else "TIU"
-    size = prod(schedule.slices[value].sizes) * element_bytes_of(value)
+    size = slice_bytes(value, prod(schedule.slices[value].sizes))
     return Item(engine, _tensor(value), stage_of(item), size, schedule.held(value))
 
 

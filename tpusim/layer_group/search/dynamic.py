@@ -8,19 +8,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, combinations, pairwise
-from math import inf, isfinite, prod
+from math import inf, isfinite
 
 import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import is_tensor, shape_of
+from tpusim.ir.types import is_tensor, stored_bytes
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Decided, plan, view_at_edge
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.shapes import better
 from tpusim.layer_group.search.spread import spread
-from tpusim.layer_group.slicing import element_bytes_of
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
 from tpusim.schedule import GroupSchedule, Memo
@@ -237,8 +236,7 @@ class Run:
         value = op.operands[index]
         if not isinstance(value.owner, TopWeight) or op.splits_weight(index) or not value.has_one_use():
             return 0.0
-        size = prod(shape_of(value)) * element_bytes_of(value)
-        return self.chip.dma_latency_ns + size / self.chip.bandwidth.s2l
+        return self.chip.dma_latency_ns + stored_bytes(value) / self.chip.bandwidth.s2l
 
     @cached_property
     def _rows(self) -> list[float]:
@@ -280,7 +278,7 @@ class _Values:
         for column, found in enumerate(users):
             for user in reversed(found):
                 after[: user + 1, column] = user
-        sizes = [prod(shape_of(v)) * element_bytes_of(v) for v in values]
+        sizes = [stored_bytes(v) for v in values]
         return cls(np.array(sizes), np.array(made), np.array([max(u, default=-1) for u in users]), after)
 
 

@@ -5,7 +5,7 @@ from math import prod
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import uniform_of
 from tpusim.layer_group.planning import Decided, plan
-from tpusim.layer_group.slicing import element_bytes_of
+from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo, Windows
 
@@ -90,7 +90,7 @@ def transfer_bytes(plan: GroupSchedule) -> int:
     """Bytes a group moves from and to global memory, overlaps of slices counted as often as they move."""
     graph = plan.graph
     values = (*graph.inputs, *graph.weights, *graph.outputs)
-    return sum(prod(_moved(windows) for windows in plan.slices[v].axes) * element_bytes_of(v) for v in values)
+    return sum(slice_bytes(v, prod(_moved(windows) for windows in plan.slices[v].axes)) for v in values)
 
 
 def _moved(windows: Windows) -> int:

@@ -6,11 +6,12 @@ from tpusim.layer_group.slicing.sections import (
     extents,
     max_sections,
     possible_sections,
+    slice_bytes,
 )
 from tpusim.layer_group.slicing.sharing import Geometry, shared
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
 
 __all__ = [
     "Geometry", "SliceError", "element_bytes_of", "even_windows", "extents", "lane_windows", "max_sections",
-    "possible_sections", "shared", "slice_group", "whole_slice", "whole_slices",
+    "possible_sections", "slice_bytes", "shared", "slice_group", "whole_slice", "whole_slices",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import replace
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.types import element_of, shape_of, storage_bits, storage_dtype
 from tpusim.isa.layout import ceil_div
 from tpusim.ops.base import Axis, GroupType, TpuOp
 from tpusim.ops.logical import AXES, Extents, logical_axes
@@ -18,8 +18,13 @@ def extents(value: SSAValue, graph: Subgraph, chip: ChipSpec) -> Extents:
 
 
 def element_bytes_of(value: SSAValue) -> int:
-    """Bytes of one element."""
+    """Bytes that hold one element."""
     return storage_dtype(element_of(value)).itemsize
+
+
+def slice_bytes(value: SSAValue, elements: int) -> int:
+    """Bytes that so many elements of a tensor take in memory."""
+    return ceil_div(elements * storage_bits(element_of(value)), 8)
 
 
 def common_batch(graph: Subgraph, chip: ChipSpec) -> int:

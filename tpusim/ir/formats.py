@@ -1,0 +1,191 @@
+"""Number formats as values: what a mode is, in one place, and the scales of a tensor's stored integers.
+
+A mode (`--mode`, `LoweringConfig.mode`, a line of a quantisation table, `tpusim.compile(mode=...)`) is the name of a
+`NumberFormat`, or such a value itself. Everything that depends on the mode asks the value; a format of one's own is a
+value of this class with the lowering methods of the ops that have one, handed over in place of a name:
+
+    W4A8 = NumberFormat("w4a8", "w4", weight="i4", fallback=("integer",), unit="int8", methods={"top.MatMul": lower_w4})
+    tpusim.compile(model, samples, mode=W4A8)
+
+Nothing is registered, so nothing is left behind. Source: spec/numerics.md 2.1, 2.2, 7.1, 12 and 14.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from tpusim_kernels.prim.scale import round_half_away, storage_range
+
+from tpusim.errors import ConfigError
+
+ModeName = Literal["int8", "f32", "f16", "bf16"]
+"""The names of `FORMATS`, as a type."""
+Granularity = Literal["tensor", "channel", "group"]
+LoweringMethod: TypeAlias = Callable[[Any, Any], Any]
+"""(top op, LoweringContext) -> the value that stands for the result, or why the op declines, as text."""
+NO_METHODS: Mapping[str, LoweringMethod] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """How numbers are stored and computed.
+
+    name: as `--mode` spells it. family: which lowering method of an op it takes. activation, weight, accumulator:
+    element types as MLIR spells them; signed integers also stand for the unsigned ones, which a range without negative
+    values takes. granularity: what has a scale of its own in a weight, where the op's form has several; group_size: how
+    many elements, for "group". zero_points: whether integers have them. fallback: families that are tried in order for
+    an op that has no method of `family`, or declines. unit: the mode of the chip whose arithmetic it needs, by default
+    its own name. methods: top op -> lowering method of `family`, before what the op itself has.
+    """
+
+    name: str
+    family: str
+    activation: str = "i8"
+    weight: str = "i8"
+    accumulator: str = "i32"
+    granularity: Granularity = "tensor"
+    group_size: int = 0
+    zero_points: bool = False
+    fallback: tuple[str, ...] = ()
+    unit: str = ""
+    methods: Mapping[str, LoweringMethod] = field(default_factory=lambda: NO_METHODS, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The families of lowering methods, in the order they are tried."""
+        return (self.family, *self.fallback)
+
+    @property
+    def needs(self) -> str:
+        """The mode a chip must have."""
+        return self.unit or self.name
+
+    @property
+    def is_float(self) -> bool:
+        """Whether activations are floats."""
+        return self.activation[:1] not in ("i", "u")
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether it needs calibrated ranges: integers do."""
+        return not self.is_float
+
+    @property
+    def title(self) -> str:
+        """The name, and whether integers have zero points."""
+        return f"{self.name}-asym" if self.zero_points else self.name
+
+    @property
+    def spelling(self) -> str:
+        """The name in quantisation tables."""
+        return self.name.upper()
+
+    @property
+    def weight_bits(self) -> int:
+        """Bits of a stored weight."""
+        return int(self.weight.lstrip("bfiu"))
+
+
+def _float_format(name: ModeName) -> NumberFormat:
+    return NumberFormat(name, "float", name, name, "f32")
+
+
+INT8 = NumberFormat("int8", "integer", granularity="channel", fallback=("float",))
+"""8-bit integers without zero points; per channel where the op's form has a scale for each (convolutions)."""
+INT8_ASYMMETRIC = replace(INT8, zero_points=True)
+"""The same with zero points (`--asymmetric`)."""
+F32, F16, BF16 = _float_format("f32"), _float_format("f16"), _float_format("bf16")
+FORMATS: Mapping[str, NumberFormat] = MappingProxyType({f.name: f for f in (INT8, F32, F16, BF16)})
+"""The formats that a name stands for."""
+
+
+def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> NumberFormat:
+    """The format of a mode, with zero points if asked for and stored as integers. Raises ConfigError for no mode."""
+    found = mode if isinstance(mode, NumberFormat) else FORMATS.get(mode)
+    if found is None:
+        raise ConfigError(
+            f"mode '{mode}': one of {', '.join(FORMATS)}, or a tpusim.ir.formats.NumberFormat is required"
+        )
+    return replace(found, zero_points=True) if asymmetric and not found.is_float else found
+
+
+@dataclass(frozen=True)
+class QuantParams:
+    """What the stored integers of a tensor stand for: scale * (q - zero point), q of `bits` bits (numerics.md 2.2).
+
+    One scale and zero point for the tensor, or several: one for each index of `axis`; with group_size > 0 one for every
+    run of so many elements along it, all other axes row by row before it.
+    """
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    signed: bool = True
+    bits: int = 8
+    axis: int | None = None
+    group_size: int = 0
+
+    @classmethod
+    def of(cls, scale: float, zero_point: int = 0, *, signed: bool = True, bits: int = 8) -> "QuantParams":
+        """One scale for the whole tensor."""
+        return cls((scale,), (zero_point,), signed, bits)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the whole tensor. Raises ValueError if there are several."""
+        return self._one(self.scales)
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point of the whole tensor. Raises ValueError if there are several."""
+        return self._one(self.zero_points)
+
+    def _one(self, values: tuple[Any, ...]) -> Any:
+        if self.axis is not None:
+            raise ValueError(f"one scale is required, got {len(self.scales)} along axis {self.axis}")
+        return values[0]
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest stored integer."""
+        return storage_range(self.bits, self.signed)
+
+    @property
+    def dtype(self) -> str:
+        """The NumPy name of the type that holds the integers: int8 or uint8, int16 or uint16 ...; int8 of 4 bits."""
+        return f"{'' if self.signed else 'u'}int{max(self.bits, 8)}"
+
+
+SMALLEST_SCALE = 1e-5
+"""Of a weight, or a part of one, that is zero (numerics.md 7.1)."""
+
+
+def quantised_weight(
+    weight: np.ndarray, bits: int, *, axis: int | None = None, group_size: int = 0
+) -> tuple[np.ndarray, QuantParams]:
+    """(stored integers, parameters) of a constant: s = max|w| / qmax of the tensor, each index of an axis, or group.
+
+    Symmetric, halves away from zero (numerics.md 7.1). The integers are int8 (int16 above 8 bits) in the weight's
+    shape. Raises ValueError for a group size that does not divide the axis.
+    """
+    wide = np.asarray(weight, np.float64)
+    parts = wide.reshape(1, -1)
+    if axis is not None:
+        parts = np.moveaxis(wide, axis, -1 if group_size else 0)
+        if group_size and parts.shape[-1] % group_size:
+            raise ValueError(f"groups of {group_size} do not divide an axis of {parts.shape[-1]}")
+        parts = parts.reshape(-1, group_size) if group_size else parts.reshape(parts.shape[0], -1)
+    largest = np.abs(parts).max(axis=1, initial=0.0).astype(np.float32).astype(np.float64)
+    low, high = storage_range(bits, signed=True)
+    scales = np.where(largest > 0, largest / high, SMALLEST_SCALE)
+    stored = np.clip(round_half_away(parts / scales[:, None]), low, high).astype(np.int8 if bits <= 8 else np.int16)
+    params = QuantParams(tuple(scales.tolist()), (0,) * len(scales), True, bits, axis, group_size)
+    if axis is None:
+        return stored.reshape(wide.shape), params
+    moved = np.moveaxis(wide, axis, -1 if group_size else 0).shape
+    return np.ascontiguousarray(np.moveaxis(stored.reshape(moved), -1 if group_size else 0, axis)), params
