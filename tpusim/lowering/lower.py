@@ -131,11 +131,17 @@ class Lowering:
     # LoweringContext
 
     def mode(self, op: Operation) -> NumberMode:
-        """The op's mode, unless it is marked for float."""
+        """The op's mode, unless it is marked for float or the chip has it in float only."""
         if op in self._marks:
             self.fallback(op, self._marks[op])
             return self.float_mode(op)
-        return self._modes[op]
+        only = self.chip.float_only(op.name) if self._modes[op] == "int8" else None
+        if only is not None and only.decisions:
+            self.decision(op, *only.decisions)
+        if only is None or reads_indices(op):  # indices are a reason of their own, which the op gives
+            return self._modes[op]
+        self.fallback(op, only.why)
+        return self.float_mode(op)
 
     def asks_for_float(self, op: Operation) -> bool:
         """A mark, or a float mode of its own."""
