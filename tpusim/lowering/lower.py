@@ -31,7 +31,7 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering.chip_forms import rewrite_for_chip
+from tpusim.lowering.chip_forms import require_known_ops, rewrite_for_chip
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
@@ -367,6 +367,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     """
     config = config_for_chip(config)
     chip = load(config.chip)
+    require_known_ops(chip)
     if config.matmul_perchannel and not chip.column_multipliers:
         able = ", ".join(name for name in available() if load(name).column_multipliers)
         raise UnsupportedError(f"matmul_perchannel on {chip.name}: a multiplier per column is required; {able} have it")
