@@ -23,7 +23,7 @@ def cuts(op: TpuOp, chip: ChipSpec) -> tuple[str, Sections, GroupType]:
 
 
 def is_local(op: object, chip: ChipSpec) -> bool:
-    return isinstance(op, TpuOp) and op.why_global(chip) is None
+    return isinstance(op, TpuOp) and op.why_not_local(chip) is None
 
 
 def at_edge(op: TpuOp, chip: ChipSpec) -> bool:

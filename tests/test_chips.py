@@ -6,14 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from end_to_end import report_of
+from rows import calibrated, tpu_ops
 
 import tpusim
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
+from tpusim.cli import main
 from tpusim.errors import ConfigError
+from tpusim.frontend import zoo
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa import stream
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,6 +66,9 @@ def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
         ('extends = "bm1684y"', "extends 'bm1684y', expected one of"),
         ('extends = "bad.toml"', "extends itself"),
         ('extends = "none.toml"', "No such file"),
+        ('extends = "bm1688"\nrequant = "qdm"', '"channel_rows" goes with requant "qdm", got merged'),
+        ('extends = "bm1688"\nrequant_words = 0', '"merged" requires requant "multiplier" and requant_words'),
+        ('extends = "bm1688"\n[local]\nvolumes = "few"', "Invalid enum value 'few'"),
         ('extends = "bm1688"\nlanez = 3', "unknown field `lanez`"),
         ('extends = "bm1688"\nlanes = 0', "lanes: above 0 is required, got 0"),
         ('extends = "bm1688"\nlmem_bytes = 1000', "lmem_bytes: a multiple of lmem_banks"),
@@ -108,3 +116,55 @@ def test_module_and_program_carry_a_chip_that_is_not_shipped(tmp_path: Path) -> 
 def test_a_shipped_chip_leaves_no_definition() -> None:
     model, _ = lower(digits(), LoweringConfig("bm1688", "f32"))
     assert "module.chip_definition" not in model.module.attributes
+
+
+def test_rules_of_a_file_are_kept_by_the_compiler(tmp_path: Path) -> None:
+    """An op that it has in float only, and one that it has in global memory only; all other rules are the chip's."""
+    path = tmp_path / "strict.toml"
+    only = '[integers]\nfloat_only = [{ op = "top.Add", why = "no adder of bytes", decisions = ["DN-13"] }]\n'
+    path.write_text(f'extends = "cv183x"\n{only}[local]\nglobal_only = ["tpu.Add"]\n')
+    chip, base = chips.load(path), chips.load("cv183x")
+    assert chip.replace("cv183x", integers=base.integers, local=base.local) == base
+    assert chip.integers.scaling == "small_multiplier" and chip.local.equal_shapes
+    model, fallbacks = lower(calibrated("add"), LoweringConfig(chip, "int8"))
+    (add,) = (op for op in tpu_ops(group_layers(reorder_weights(model), LayerGroupConfig())) if op.name == "tpu.Add")
+    assert [f.why for f in fallbacks] == ["no adder of bytes"]
+    assert str(add.attributes["fallback"]) == '"no adder of bytes"' and str(add.attributes["decisions"]) == '["DN-13"]'
+    assert str(add.attributes["global_reason"]) == '"tpu.Add has no form in local memory"'
+
+
+@pytest.mark.parametrize(
+    ("rules", "field"),
+    [
+        ({"integers": {"float_only": [{"op": "tpu.Add", "why": "x"}]}}, "integers.float_only"),
+        ({"local": {"global_only": ["tpu.Sbu"]}}, "local.global_only"),
+        ({"float_exceptions": [{"op": "Add"}]}, "float_exceptions"),
+    ],
+)
+def test_rules_for_ops_that_do_not_exist(rules: dict[str, object], field: str) -> None:
+    chip = chips.load("bm1684x").replace("odd", **rules)
+    with pytest.raises(ConfigError, match=f"chip odd: {field}: an op of the t.. dialect is required, got "):
+        lower(digits(), LoweringConfig(chip, "f32"))
+
+
+def runs_with_more_memory(model: Path, folder: Path) -> None:
+    """`tpusim run` with a chip file that changes one number: compiled for it and exact on its machine."""
+    chip = folder / "my_chip.toml"
+    chip.write_text('extends = "bm1684x"\nlmem_bytes = 524288\n')
+    status = main(["run", str(model), "--chip", str(chip), "--data", "random:1", "--out", str(folder / "out")])
+    report = report_of(folder / "out")
+    machine = report["compare"]["local_vs_tpu"]
+    assert report["chip"] == "my_chip" and {g["lmem_bytes"] for g in report["groups"]} == {524288}
+    assert machine["bit_exact"] and machine["missing"] == 0 and machine["compared"] > 5
+    assert status == 0
+
+
+def test_a_chip_file_with_more_memory_runs_from_the_command_line(tmp_path: Path) -> None:
+    runs_with_more_memory(ROOT / "examples/digits/digits.onnx", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", zoo.ZOO)
+def test_a_chip_file_with_more_memory_runs_the_zoo(tmp_path: Path, name: str) -> None:
+    zoo.save(name, tmp_path / f"{name}.onnx")
+    runs_with_more_memory(tmp_path / f"{name}.onnx", tmp_path)

@@ -98,6 +98,12 @@ FROM_OPS: dict[str, set[str] | None] = {
 }
 """Module -> the names the folders without ops may import from it, None for all."""
 
+REQUANTISING = {
+    *("tpusim.ops.conv.top", "tpusim.ops.deconv.top", "tpusim.ops.matmul.top", "tpusim.ops.mul"),  # choose it
+    "tpusim.isa.requants",  # says which are legal
+}
+"""Modules that may ask a chip for its requantisation; for all else it has fields of their own."""
+
 
 @dataclass(frozen=True)
 class Import:
@@ -238,6 +244,29 @@ def spelled_ops(text: str) -> list[str]:
     return [c for c in constants if re.fullmatch(r"(top|tpu)\.[A-Z]\w*", c)]
 
 
+def asked_of_chips(texts: dict[str, str]) -> list[str]:
+    """Where a chip is asked for its requantisation outside quantisation, or told from others by its name or family."""
+    return [
+        f"{module}:{node.lineno} {ast.unparse(node)}"
+        for module, text in texts.items()
+        if unit_of(module) != "tpusim.chips"
+        for node in ast.walk(ast.parse(text))
+        if (is_requantisation(node) and module not in REQUANTISING) or tells_chips_apart(node)
+    ]
+
+
+def is_requantisation(node: ast.AST) -> bool:
+    """`x.requant`, unless x is a command, which has a requant of its own."""
+    return isinstance(node, ast.Attribute) and node.attr == "requant" and ast.unparse(node.value) != "command"
+
+
+def tells_chips_apart(node: ast.AST) -> bool:
+    """A comparison, or a match, of the name or family of something called chip or spec."""
+    compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    compared += [node.subject] if isinstance(node, ast.Match) else []
+    return any(re.search(r"\b(chip|spec)\.(name|family)\b", ast.unparse(one)) for one in compared)
+
+
 # --- the project
 
 
@@ -317,6 +346,11 @@ def test_no_test_file_imports_another():
     texts = {module_name(path, folder, "tests"): path.read_text(encoding="utf-8") for path in folder.rglob("*.py")}
     assert len(texts) > 100
     assert between_test_files(texts) == []
+
+
+def test_chips_are_asked_what_is_meant(project: dict[str, str]):
+    """Each difference is a field of its own: neither the requantisation nor the name stands for others."""
+    assert asked_of_chips(project) == []
 
 
 def test_layers_are_acyclic():
@@ -414,6 +448,23 @@ def test_checker_sees_a_test_file_that_is_imported(text: str):
 )
 def test_checker_sees_an_op(text: str):
     assert named_ops(planted(tpusim__lowering=text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(ctx):\n    return ctx.chip.requant == 'qdm'",
+        "def f(chip):\n    return {'qdm': 1}.get(chip.requant, 0)",
+        "def f(c):\n    kind = c.requant",
+        "def f(chip):\n    return chip.name == NAME",
+        "def f(self):\n    return self.chip.name.startswith('cv') is True",
+        "def f(spec):\n    return spec.family in OLD",
+        "def f(chip):\n    match chip.name:\n        case 'a':\n            return 1",
+    ],
+)
+def test_checker_sees_what_a_chip_is_asked(text: str):
+    assert asked_of_chips(planted(tpusim__ops__conv=text))
+    assert not asked_of_chips(planted(tpusim__chips__spec=text))
 
 
 # --- side effects of importing

@@ -62,7 +62,8 @@ def test_every_decision_in_the_code_has_a_line() -> None:
     text = "".join(p.read_text() for p in (ROOT / "tpusim").rglob("*.py"))
     called = set(re.findall(r'\.decision\([^)]*?"(DN-\d+[ \w]*)"', text))
     called |= {f"DN-02 {quirk}" for quirk in re.findall(r'\.quirked\([^"]*?"(\w+)"', text)}
-    assert called >= {"DN-05", "DN-14", "DN-17"}
+    called |= {d for c in map(chips.load, chips.available()) for f in c.integers.float_only for d in f.decisions}
+    assert called >= {"DN-05", "DN-13", "DN-14", "DN-17", "DN-22"}
     assert called <= set(DECISIONS)
     assert not set(DECISIONS) & set(EVERYWHERE)
     assert {d for s in load().ops for o in s.outcomes for d in o.decisions} <= called

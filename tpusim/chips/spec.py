@@ -11,11 +11,13 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules
 from tpusim.errors import ConfigError
 
 Family = Literal["bm1684x", "bm1684", "bm1690", "cv18xx"]
 Mode = Literal["f32", "f16", "bf16", "int8"]
 Requantisation = Literal["multiplier", "shift", "qdm"]
+CoefficientLayout = Literal["merged", "separate", "channel_rows"]
 CycleModel = Literal["bm", "cv18xx"]
 FloatType = Literal["f32", "f16", "bf16"]
 
@@ -73,11 +75,12 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gmem_align_bytes: int
     batch_packing: bool
     """BM1684's 4N/2N: 4/B batch items interleave in one 4-byte word (hardware.md 2.5)."""
-    coeff_merged: bool
-    """INT8 conv coefficients are one row per lane, requant | bias | filter (hardware.md 2.3)."""
+    coefficients: CoefficientLayout
+    """Beside the filter of an INT8 conv (hardware.md 2.3): one row per lane has it all, requant | bias | filter; a bias
+    of its own; or a row of bytes per output channel, bias | multiplier | shift, and slopes aligned like activations."""
     requant: Requantisation
-    """How integer accumulators are scaled (numerics.md 5): a 32-bit "multiplier" and shift, a right "shift" only, or
-    CV18xx's "qdm" for Conv, MatMul and Mul with 8-bit multipliers everywhere else."""
+    """How the accumulators of products are scaled (numerics.md 5): a 32-bit "multiplier" and shift, a right "shift"
+    only, or CV18xx's "qdm", of Mul too. What other ops do is `integers`."""
     requant_words: int
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: nothing is merged."""
     float_fallback: FloatType
@@ -137,12 +140,10 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether results may take the bytes of operands in local memory (layer_group.md 10.1, rule 6: not CV18xx)."""
     has_group_types: bool = True
     """Whether SMALL_C and MM groups exist beside NORMAL and 3D ones (layer_group.md 3)."""
-    volumes_local: Literal["all", "float", "none"] = "all"
-    """Which Conv3D and Pool3D have local forms (layer_group.md 2): BM1684 float ones only, CV18xx none."""
-    group_norm_local: bool = True
-    """Whether GroupNorm has a local form (layer_group.md 2: not in the 1690 family)."""
-    whole_axes_local: bool = True
-    """Whether MatMul, Softmax and LayerNorm have local forms (layer_group.md 2: not on CV18xx)."""
+    integers: IntegerRules = IntegerRules()
+    """The forms of integer ops."""
+    local: LocalRules = LocalRules()
+    """The ops that work in local memory."""
     bias_rounded: bool = True
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
     int16_outputs: bool = False
@@ -160,6 +161,10 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
             if getattr(self, name) <= 0:
                 return f"{name}: above 0 is required, got {getattr(self, name)}"
+        if (self.coefficients == "channel_rows") != (self.requant == "qdm"):
+            return f'coefficients: "channel_rows" goes with requant "qdm", got {self.coefficients} and {self.requant}'
+        if self.coefficients == "merged" and (self.requant, bool(self.requant_words)) != ("multiplier", True):
+            return f'coefficients: "merged" requires requant "multiplier" and requant_words, got {self.requant}'
         if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
             wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
             return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
@@ -177,6 +182,14 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         from tpusim.chips.files import changed
 
         return changed(self, name, fields)
+
+    def float_only(self, op: str) -> FloatOnly | None:
+        """Why an op computes in float only; None if this chip has its integer form."""
+        return next((f for f in self.integers.float_only if f.op == op), None)
+
+    def is_global(self, op: str) -> bool:
+        """Whether an op, as in "tpu.Sub", works in global memory only."""
+        return op in self.local.global_only
 
     def float_exception(self, op: str) -> FloatException | None:
         """What differs for an op on this chip."""

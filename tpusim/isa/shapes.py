@@ -176,7 +176,7 @@ def channel_operands(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 def _requant_row(command: Conv | Depthwise, chip: ChipSpec) -> tuple[tuple[int, ...], str]:
     """(shape, element type) of the chip's requant table."""
     channels, table = command.output.shape[1], command.requant_table
-    if chip.requant != "qdm":
+    if chip.coefficients != "channel_rows":
         return (1, channels, 1, chip.requant_words), "i32"
     return (1, channels, 1, 5 if table is not None and table.shape[-1] == 5 else 9), "u8"
 

@@ -1,15 +1,16 @@
-"""Top ops in the form that a chip's lowering expects: each op's `chip_patterns`, applied until none fires."""
+"""What a chip asks of single ops: forms that its lowering expects, and rules of its file that name them."""
 
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWalker
 
 from tpusim.chips import ChipSpec
+from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
-from tpusim.ops import Top
+from tpusim.ops import Top, Tpu
 from tpusim.ops.base import TopOp
 
 
 def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
-    """Rewrite a top module in place; the names of tensors stay, the store gains weights."""
+    """Rewrite a top module in place by each op's `chip_patterns`; tensors keep their names, the store gains weights."""
     patterns = [
         pattern
         for cls in Top.operations
@@ -17,3 +18,18 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
         for pattern in cls.chip_patterns(model.weights, chip)
     ]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
+
+
+def require_known_ops(chip: ChipSpec) -> None:
+    """Every op that the chip's file has a rule for exists. Raises ConfigError."""
+    named = {
+        "integers.float_only": (Top, [rule.op for rule in chip.integers.float_only]),
+        "float_exceptions": (Top, [rule.op for rule in chip.float_exceptions]),
+        "local.global_only": (Tpu, chip.local.global_only),
+    }
+    for field, (dialect, names) in named.items():
+        unknown = sorted(set(names) - {op.name for op in dialect.operations})
+        if unknown:
+            raise ConfigError(
+                f"chip {chip.name}: {field}: an op of the {dialect.name} dialect is required, got {', '.join(unknown)}"
+            )

@@ -31,7 +31,7 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering.chip_forms import rewrite_for_chip
+from tpusim.lowering.chip_forms import require_known_ops, rewrite_for_chip
 from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
@@ -131,11 +131,17 @@ class Lowering:
     # LoweringContext
 
     def mode(self, op: Operation) -> NumberMode:
-        """The op's mode, unless it is marked for float."""
+        """The op's mode, unless it is marked for float or the chip has it in float only."""
         if op in self._marks:
             self.fallback(op, self._marks[op])
             return self.float_mode(op)
-        return self._modes[op]
+        only = self.chip.float_only(op.name) if self._modes[op] == "int8" else None
+        if only is not None and only.decisions:
+            self.decision(op, *only.decisions)
+        if only is None or reads_indices(op):  # indices are a reason of their own, which the op gives
+            return self._modes[op]
+        self.fallback(op, only.why)
+        return self.float_mode(op)
 
     def asks_for_float(self, op: Operation) -> bool:
         """A mark, or a float mode of its own."""
@@ -361,6 +367,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     """
     config = config_for_chip(config)
     chip = load(config.chip)
+    require_known_ops(chip)
     if config.matmul_perchannel and not chip.column_multipliers:
         able = ", ".join(name for name in available() if load(name).column_multipliers)
         raise UnsupportedError(f"matmul_perchannel on {chip.name}: a multiplier per column is required; {able} have it")

@@ -46,7 +46,7 @@ class Propagation:
             self.step(self.difference_sign)
         self.step(self.unify)
         self.step(self.backward)
-        if self.chip.requant == "multiplier":
+        if self.chip.integers.sums_set_ranges:
             self.step(self.products_of_sum)
         self.step(self.compared)
         self.step(self.selected)

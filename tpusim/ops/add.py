@@ -82,7 +82,7 @@ class TopAdd(NaryTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_common_shift(ctx, out)
         operands: list[SSAValue] = []
         multipliers: list[int] = []
@@ -139,7 +139,7 @@ def _stored_constant(ctx: LoweringContext, constant: np.ndarray) -> tuple[np.nda
     """
     wide, signed = constant.astype(np.float64), bool((constant < 0).any())
     largest, limit = float(np.abs(wide).max()) or 1.0, 127 if signed else 255
-    exact = wide / (largest / limit) if ctx.chip.requant == "shift" else wide * limit / largest
+    exact = wide / (largest / limit) if ctx.chip.integers.scaling == "right_shift" else wide * limit / largest
     return saturate_np(round_half_away(exact), "int8" if signed else "uint8"), largest / limit
 
 
@@ -148,7 +148,7 @@ def multiplier_and_shift(ctx: LoweringContext, op: NaryTop, s_in: float, s_out: 
 
     There a ratio above 127 keeps r = 0 and the multiplier saturates, as upstream's.
     """
-    if ctx.chip.requant != "shift":
+    if ctx.chip.integers.scaling != "right_shift":
         return positive_fit(ctx, op, s_in / s_out)
     r = max(bm1684_right_shift(1.0, s_in, s_out)[1], 0)
     return bm1684_multiplier(1.0, r, s_in, s_out), r

@@ -252,6 +252,12 @@ class TpuOp(ShapedOp):
         del chip
         return "tpusim has no local form of this op"
 
+    def why_not_local(self, chip: ChipSpec) -> str | None:
+        """`why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
+        return self.why_global(chip) or (
+            f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
+        )
+
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """Why this op, which can be local, cannot be in a group of type `kind`; None if it can (layer_group.md 3)."""
         if kind not in self.GROUP_TYPES:

@@ -140,8 +140,6 @@ class TopCompare(NaryTop):
                 element = ctx.quantised_type(self.output)
                 return ctx.build(TpuCompare, operands, attributes, element, shape_of(self.output), op_name(self))
             ctx.fallback(self, why)
-            if ctx.chip.requant == "qdm":
-                ctx.decision(self, "DN-13")
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         return ctx.build(TpuCompare, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
@@ -153,8 +151,6 @@ class TopCompare(NaryTop):
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if reads_indices(self):
             return INDICES
-        if ctx.chip.requant == "qdm":
-            return "this chip has no integer form of it (numerics.md 9.0)"
         found: list[QuantInfo] = []
         for value in self.inputs:
             if ctx.array(value) is not None:
@@ -246,13 +242,12 @@ class TopCompareConst(UnaryTop):
         shape, name = shape_of(self.output), op_name(self)
         if ctx.mode(self) == "int8":
             x = ctx.quant(self.input)
-            integers = ctx.chip.requant != "qdm" and self.mode.data != "And"
-            if x is not None and integers and not reads_indices(self):
+            if x is not None and self.mode.data != "And" and not reads_indices(self):
                 attributes["const_val"] = float_attr(float(stored_number(self.const_val.value.data, x)))
                 operands = [ctx.operand(self.input, "int8", self)]
                 return ctx.build(TpuCompareConst, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            kind = f"mode {self.mode.data}" if ctx.chip.requant != "qdm" else "CompareConst"
-            why = "the input is not calibrated" if x is None else f"{kind} runs in float (numerics.md 12.1)"
+            mode = f"mode {self.mode.data} runs in float (numerics.md 12.1)"
+            why = "the input is not calibrated" if x is None else mode
             ctx.fallback(self, INDICES if reads_indices(self) else why)
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         return ctx.build(TpuCompareConst, operands, attributes, ctx.float_type(self), shape, name)

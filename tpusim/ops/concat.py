@@ -87,7 +87,7 @@ class TopConcat(TopOp):
         """tpu.Concat of operands brought to the output's scale, zero point and sign; in float with a constant."""
         shape, name, attributes = shape_of(self.output), op_name(self), {"axis": self.axis}
         if ctx.mode(self) == "int8":
-            if ctx.chip.requant == "qdm" and why_no_small_multipliers(ctx, self.inputs) is None:
+            if ctx.chip.integers.scaling == "small_multiplier" and why_no_small_multipliers(ctx, self.inputs) is None:
                 return self._lower_inside(ctx)
             operands = self._lower_int8(ctx)
             if not isinstance(operands, str):
@@ -182,7 +182,7 @@ class TpuConcat(TpuOp):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axes 1 to 3 of at most four (layer_group.md 2)."""
-        if chip.requant == "qdm" and self.along != 1:
+        if chip.local.joins_channels_only and self.along != 1:
             return f"{chip.name} joins channels only in local memory"
         if len(shape_of(self.output)) > 4:
             return "rank above 4"

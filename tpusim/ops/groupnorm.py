@@ -108,8 +108,8 @@ class GroupedTpu(Grouped, TpuOp):
     # local memory
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local on BM chips with constant weight and bias (layer_group.md 2, DL-02)."""
-        if not chip.whole_axes_local:
+        """Local with constant weight and bias, where the chip has the form (layer_group.md 2, DL-02)."""
+        if chip.is_global(self.name):
             return f"{self.name} has no local form on {chip.name}"
         if not all(isinstance(v.owner, TopWeight) and len(shape_of(v)) == 4 for v in (self.weight, self.bias)):
             return "weight or bias is not constant"
@@ -151,12 +151,6 @@ class TpuGroupNorm(GroupedTpu):
     def groups(self) -> int:
         """As given."""
         return self.num_groups.value.data
-
-    def why_global(self, chip: ChipSpec) -> str | None:
-        """Not in the 1690 family (layer_group.md 2)."""
-        if not chip.group_norm_local:
-            return f"{self.name} has no local form on {chip.name}"
-        return super().why_global(chip)
 
 
 @irdl_op_definition

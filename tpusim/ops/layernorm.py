@@ -155,7 +155,7 @@ class TpuLayerNorm(TpuOp):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axes from 1 on, up to rank 5, with constant weight and bias (layer_group.md 2)."""
-        if not chip.whole_axes_local:
+        if chip.is_global(self.name):
             return f"the layer norm has no local form on {chip.name}"
         rank, axis = len(shape_of(self.input)), self.axis.value.data
         if axis < 1 or rank > 5:

@@ -54,7 +54,8 @@ class ExtremeTop(NaryTop):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op on raw bytes of one scale, else in float."""
         if ctx.mode(self) == "int8":
-            lowered = self._lower_common_shift(ctx) if ctx.chip.requant == "qdm" else self._lower_bytes(ctx)
+            shift = ctx.chip.integers.scaling == "small_multiplier"
+            lowered = self._lower_common_shift(ctx) if shift else self._lower_bytes(ctx)
             if isinstance(lowered, SSAValue):
                 return lowered
             ctx.fallback(self, lowered)
@@ -142,7 +143,7 @@ class ExtremeTpu(NaryTpu):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every binary op; never local on CV18xx (layer_group.md 2)."""
-        return super().why_global(chip) if chip.requant != "qdm" else f"{chip.name} compares in global memory only"
+        return f"{chip.name} compares in global memory only" if chip.is_global(self.name) else super().why_global(chip)
 
     def may_overwrite(self, operand: int) -> bool:
         """The chain reads two operands before it writes."""

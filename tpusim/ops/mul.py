@@ -87,7 +87,7 @@ class TopMul(NaryTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
-        if ctx.chip.requant == "qdm" and any(ctx.array(v) is not None for v in self.inputs[1:]):
+        if not ctx.chip.integers.constant_factors and any(ctx.array(v) is not None for v in self.inputs[1:]):
             return "the second operand is not calibrated (numerics.md 12.1)"
         scale, ranges = 1.0, list[Interval]()
         constants: list[np.ndarray | None] = []
@@ -132,7 +132,7 @@ def multiplier_and_shift(scale: float, chip: ChipSpec) -> tuple[int, int] | None
         m, r = best_fit(scale, 8)
     except ValueError:
         return None
-    if chip.requant != "shift":
+    if chip.integers.scaling != "right_shift":
         return m, r
     return (m, min(max(r, 0), 31)) if 0 <= m <= 127 else None
 

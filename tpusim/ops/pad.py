@@ -114,7 +114,7 @@ class TopPad(TopOp):
         attributes: dict[str, Attribute] = dict(self.attributes)
         if quant is not None:
             value = self.val.value.data / quant.scale + quant.zero_point
-            real = np.floor(value + 0.5) if ctx.chip.requant == "qdm" else round_half_away(value)
+            real = np.floor(value + 0.5) if ctx.chip.integers.pads_half_up else round_half_away(value)
             attributes["val"] = float_attr(int(saturate_np(real, quant.dtype)))
         return lower_same_scale(self, ctx, TpuPad, attributes, float_attributes=dict(self.attributes))
 

@@ -38,8 +38,8 @@ def why_volume_global(value: SSAValue, strides: Sequence[int], pads: Sequence[in
     Pads along the depth are no pads of a command and may be of any size.
     """
     wide = storage_dtype(element_of(value)).itemsize == 4
-    if chip.volumes_local == "none" or (chip.volumes_local == "float" and not wide):
-        kind = "window over a volume" if chip.volumes_local == "none" else "integer window over a volume"
+    if chip.local.volumes == "none" or (chip.local.volumes == "float" and not wide):
+        kind = "window over a volume" if chip.local.volumes == "none" else "integer window over a volume"
         return f"no {kind} has a local form on {chip.name}"
     if max(strides) > chip.max_stride:
         return f"stride {max(strides)} above {chip.max_stride}"

@@ -129,7 +129,7 @@ class TopReduce(TopOp):
 
     def range_rule(self, chip: ChipSpec) -> RangeRule:
         """The largest and the smallest keep the range on a chip that reduces integers (numerics.md 3.3 step 9)."""
-        return RangeRule(forward=chip.requant == "qdm" and self.mode.data in ("ReduceMax", "ReduceMin"))
+        return RangeRule(forward=chip.integers.reductions and self.mode.data in ("ReduceMax", "ReduceMin"))
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Reduce in float, on CV18xx in integers where there is a form."""
@@ -144,7 +144,7 @@ class TopReduce(TopOp):
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         mode, count = self.mode.data, _count(self)
-        if ctx.chip.requant != "qdm" or mode not in REDUCTIONS:
+        if not ctx.chip.integers.reductions or mode not in REDUCTIONS:
             return "a reduction has no integer form (numerics.md 12.1)"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"

@@ -83,10 +83,10 @@ class TopRelu(UnaryTop):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 9.7)"
-        if ctx.chip.requant == "shift":  # a chip without requant multipliers rescales in 8 bits (numerics.md 5.4)
+        if ctx.chip.integers.scaling == "right_shift":  # numerics.md 5.4
             r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
             return {"multiplier": int_attr(bm1684_multiplier(1.0, r, x.scale, y.scale)), "rshift": int_attr(r)}
-        if ctx.chip.requant == "qdm" and relu_limit_of(self) >= 0:
+        if not ctx.chip.integers.limited_relu and relu_limit_of(self) >= 0:
             return "a relu with a limit runs in float (numerics.md 12.1)"
         if x.scale != y.scale:
             return f"a byte move needs one scale for input and output, got {x.scale:.6g} and {y.scale:.6g}"

@@ -122,7 +122,7 @@ def requantised(
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
         return operand
-    if ctx.chip.requant == "qdm":
+    if ctx.chip.integers.scaling == "small_multiplier":
         m, r = small_multiplier(source.scale / wanted.scale)
     else:
         fit = positive_fit(ctx, op, source.scale / wanted.scale)

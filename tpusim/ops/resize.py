@@ -224,8 +224,6 @@ class TopInterp(TopOp):
         """tpu.Interp in float (numerics.md 11.4, 12)."""
         if ctx.mode(self) == "int8":
             ctx.fallback(self, "interpolation has no integer form (numerics.md 11.4, 12.1)")
-            if ctx.chip.requant == "qdm":
-                ctx.decision(self, "DN-22")
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
         if not self.geometry[2]:
             steps = self._steps(ctx)

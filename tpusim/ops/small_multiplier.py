@@ -54,7 +54,7 @@ def positive_side(x: SSAValue, y: SSAValue) -> tuple[int, int]:
 
 def binary_why_global(values: Sequence[SSAValue], chip: ChipSpec) -> str | None:
     """Why an op of several tensors is not local on CV18xx: it takes two of one shape (layer_group.md 2)."""
-    if chip.requant != "qdm":
+    if not chip.local.equal_shapes:
         return None
     if len(values) != 2 or shape_of(values[0]) != shape_of(values[1]):
         return f"{chip.name} combines two tensors of one shape in local memory"

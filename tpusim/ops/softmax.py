@@ -109,8 +109,6 @@ class NormalisedExponential(UnaryTop):
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if self.LOG:
             return "the logarithm of softmax has no integer form (numerics.md 11.1)"
-        if ctx.chip.requant != "multiplier":
-            return "softmax has no integer form on this chip (numerics.md 12.1)"
         if self.axis.value.data != 1 or len(shape_of(self.input)) > 4:
             return "integer softmax is along axis 1 of at most 4 axes (numerics.md 11.1)"
         return None if ctx.quant(self.output) is not None else "the output is not calibrated"
@@ -195,7 +193,7 @@ class TpuSoftmax(TpuOp):
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local: 4-D along axis 2 or 3, not on a chip with batch packing (layer_group.md 2)."""
         rank, axis = len(shape_of(self.input)), self.axis.value.data
-        if chip.batch_packing or not chip.whole_axes_local:
+        if chip.batch_packing or chip.is_global(self.name):
             return f"softmax has no local form on {chip.name}"
         if rank != 4 or axis < 2:
             return f"softmax of rank {rank} along axis {axis}; local are axes 2 and 3 of 4-D tensors"

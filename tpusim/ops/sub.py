@@ -121,7 +121,7 @@ class TopSub(NaryTop):
             return "the output is not calibrated"
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_common_shift(ctx)
         operands: list[SSAValue] = []
         fits: list[tuple[int, int]] = []
@@ -157,7 +157,7 @@ class TopSub(NaryTop):
         A constant is stored at the output's scale, m = 1; on a chip without multipliers (BM1684) at its own.
         """
         constant, quant = ctx.array(value), ctx.quant(value)
-        if constant is not None and ctx.chip.requant == "shift":
+        if constant is not None and ctx.chip.integers.scaling == "right_shift":
             stored, scale = constant_operand(constant)
             fit = multiplier_and_shift(ctx, self, scale, out.scale)
             assert fit is not None  # a chip without multipliers always has one
@@ -204,7 +204,7 @@ class TpuSub(NaryTpu):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every binary op; never local on CV18xx (layer_group.md 2)."""
-        return super().why_global(chip) if chip.requant != "qdm" else f"{chip.name} subtracts in global memory only"
+        return f"{chip.name} subtracts in global memory only" if chip.is_global(self.name) else super().why_global(chip)
 
     def may_overwrite(self, operand: int) -> bool:
         """Integers are scaled into the work area first; floats are one command."""
@@ -283,8 +283,6 @@ class TopDiv(NaryTop):
         """tpu.Div; there is no integer form."""
         if ctx.mode(self) == "int8":
             ctx.fallback(self, "a quotient has no integer form (numerics.md 9.0)")
-            if ctx.chip.requant == "qdm":
-                ctx.decision(self, "DN-13")
         return lower_float(self, ctx, TpuDiv)
 
 
@@ -302,7 +300,7 @@ class TpuDiv(NaryTpu):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every binary op, but never on a chip without requant multipliers (layer_group.md 2: 1684X, 1690)."""
-        if chip.requant != "multiplier":
+        if chip.is_global(self.name):
             return f"{chip.name} divides in global memory only"
         return super().why_global(chip)
 

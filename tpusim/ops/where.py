@@ -173,8 +173,6 @@ class TopWhere(TopOp):
                 operands = [self._condition(ctx, "int8"), *branches]
                 return ctx.build(TpuWhere, operands, attributes, ctx.quantised_type(self.output), shape, name)
             ctx.fallback(self, why or "the output is not calibrated")
-            if ctx.chip.requant == "qdm":
-                ctx.decision(self, "DN-13")
         mode = ctx.float_mode(self)
         branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
         operands = [self._condition(ctx, mode), *branches]
@@ -211,8 +209,6 @@ class TopWhere(TopOp):
         out = ctx.quant(self.output)
         if reads_indices(self):
             return "indices are selected in f32"
-        if ctx.chip.requant == "qdm":
-            return "this chip has no integer form of it (numerics.md 9.0)"
         if ctx.array(self.cond) is None:
             condition = ctx.quant(self.cond)
             if condition is None:

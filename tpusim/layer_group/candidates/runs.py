@@ -15,7 +15,7 @@ def base_groups(model: Model, chip: ChipSpec) -> Iterator[tuple[list[TpuOp], str
     for op in model.ops:
         if isinstance(op, TopWeight | TopNone):
             continue
-        why = op.why_global(chip) or _too_long(op, chip) if isinstance(op, TpuOp) else ""
+        why = op.why_not_local(chip) or _too_long(op, chip) if isinstance(op, TpuOp) else ""
         if why is None:
             assert isinstance(op, TpuOp)
             run.append(op)

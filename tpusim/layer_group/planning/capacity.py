@@ -21,7 +21,7 @@ MOST_NAMED = 4
 
 def explained(op: TpuOp, why: str, chip: ChipSpec) -> str:
     """The reason why an op stays global; for one that fits at no slicing, with its buffers and what must change."""
-    kinds = group_types([op], chip) if op.why_global(chip) is None and not op.in_place() else ()
+    kinds = group_types([op], chip) if op.why_not_local(chip) is None and not op.in_place() else ()
     if not kinds:
         return why
     graph = subgraph([op], chip, kinds[0])

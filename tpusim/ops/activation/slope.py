@@ -71,7 +71,7 @@ class TopLeakyRelu(UnaryTop):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_both_sides(ctx)
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
         why = NO_ZERO_POINTS if ctx.asymmetric else None
@@ -236,7 +236,7 @@ class TopPRelu(TopOp):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return NO_ZERO_POINTS
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_both_sides(ctx)
         operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output)
         if operand is None:
@@ -286,7 +286,7 @@ class TpuPRelu(TpuOp):
 
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """The slopes, but CV18xx aligns them (hardware.md 2.3)."""
-        return () if chip.requant == "qdm" else self.COMPACT_OPERANDS
+        return () if chip.coefficients == "channel_rows" else self.COMPACT_OPERANDS
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (1, C, 1, 1)."""

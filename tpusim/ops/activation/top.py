@@ -42,10 +42,6 @@ class Activation(UnaryTop):
 
     MODE: ClassVar[str]
     """Name of the function (numerics.md 9.8)."""
-    TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = True
-    """Whether BM1684 has a table of it (numerics.md 16). Decision: where it has none the op runs in f32 there."""
-    TABLE_ON_CV18XX: ClassVar[bool] = True
-    """Whether CV18xx has a table of it (numerics.md 10); where it has none the op runs in BF16 (DN-13)."""
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -76,12 +72,7 @@ class Activation(UnaryTop):
         """tpu.Lut in integers, tpu.LutBF16 on a chip with BF16 tables, else the function in float."""
         if ctx.mode(self) == "int8":
             x, y, why = ctx.quant(self.input), ctx.quant(self.output), "input or output is not calibrated"
-            known = {"shift": self.TABLE_WITHOUT_MULTIPLIER, "qdm": self.TABLE_ON_CV18XX}
-            if not known.get(ctx.chip.requant, True):
-                why = "this chip has no table of this function (numerics.md 10, 16)"
-                if ctx.chip.requant == "qdm":
-                    ctx.decision(self, "DN-13")
-            elif x is not None and y is not None:
+            if x is not None and y is not None:
                 return self._lower_table(ctx, x, y)
             ctx.fallback(self, why)
         found = lower_by_tables(self, ctx, self.mode, self.coeffs)
@@ -185,7 +176,7 @@ class TopGELU(Activation):
 
     def _table_mode(self, ctx: LoweringContext) -> str:
         """BM1684 tables are always of the tanh form (numerics.md 10)."""
-        return "TGELU" if ctx.chip.requant == "shift" else self.mode
+        return "TGELU" if ctx.chip.integers.gelu_table == "tanh" else self.mode
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -304,7 +295,6 @@ class TopSqrt(Activation):
 
     name = "top.Sqrt"
     MODE: ClassVar[str] = "SQRT"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Sqrt",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -315,8 +305,6 @@ class TopErf(Activation):
 
     name = "top.Erf"
     MODE: ClassVar[str] = "ERF"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
-    TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Erf",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -327,7 +315,6 @@ class TopSin(Activation):
 
     name = "top.Sin"
     MODE: ClassVar[str] = "SIN"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Sin",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -338,7 +325,6 @@ class TopCos(Activation):
 
     name = "top.Cos"
     MODE: ClassVar[str] = "COS"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Cos",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -372,7 +358,7 @@ class TopReciprocal(Activation):
 
     def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """On CV18xx 0 gives the calibrated maximum (numerics.md 10)."""
-        if ctx.chip.requant != "qdm":
+        if not ctx.chip.integers.bounded_reciprocal:
             return super()._entries(ctx, x, y)
         return reciprocal_table(self.const_val.value.data, threshold(self.output), x, y)
 
@@ -418,8 +404,6 @@ class TopCeil(Activation):
 
     name = "top.Ceil"
     MODE: ClassVar[str] = "CEIL"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
-    TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Ceil",)
 
 
@@ -429,8 +413,6 @@ class TopRound(Activation):
 
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND_EVEN"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
-    TABLE_WITHOUT_MULTIPLIER: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Round",)
 
     def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
@@ -451,7 +433,6 @@ class TopSign(Activation):
 
     name = "top.Sign"
     MODE: ClassVar[str] = "SIGN"
-    TABLE_ON_CV18XX: ClassVar[bool] = False
     ONNX: ClassVar[tuple[str, ...]] = ("Sign",)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:

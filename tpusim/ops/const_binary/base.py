@@ -95,7 +95,7 @@ class ConstTop(UnaryTop):
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.constants_as_tables:
             return self.build_table(ctx, x, y)
         found = self.integer_form(ctx, x, y)
         if isinstance(found, str):
@@ -130,7 +130,7 @@ class ConstTop(UnaryTop):
 def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantInfo, y: QuantInfo) -> Constants | str:
     """m, r and C of AddConst and SubConst (numerics.md 9.3)."""
     number = op.number
-    if ctx.chip.requant == "shift":
+    if ctx.chip.integers.scaling == "right_shift":
         r = max(bm1684_right_shift(1.0, x.scale, y.scale)[1], 0)
         return Constants(bm1684_multiplier(1.0, r, x.scale, y.scale), r, shifted_int16(number, r, y.scale))
     fit = positive_fit(ctx, op, x.scale / y.scale)

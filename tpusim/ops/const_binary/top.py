@@ -79,7 +79,7 @@ class TopMulConst(ConstTop):
 
     def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
         """(m, r) of s_in/s_out*c: best fit general, 8 bit; BM1684 by numerics.md 5.4."""
-        if ctx.chip.requant == "shift":
+        if ctx.chip.integers.scaling == "right_shift":
             r = max(bm1684_right_shift(self.number, x.scale, y.scale)[1], 0)
             return Constants(bm1684_multiplier(self.number, r, x.scale, y.scale), r)
         try:
@@ -89,7 +89,7 @@ class TopMulConst(ConstTop):
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """tpu.MulShift where the chip has multipliers and no relu follows, else tpu.MulConst."""
-        if ctx.chip.requant == "shift" or relu_of(self):
+        if ctx.chip.integers.scaling == "right_shift" or relu_of(self):
             return super().build_int8(ctx, operand, found)
         attributes = {"multiplier": int_attr(found.multiplier), "rshift": int_attr(found.rshift)}
         element = ctx.quantised_type(self.output)
@@ -182,7 +182,7 @@ class ExtremeConstTop(ConstTop):
 
         The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
         """
-        if ctx.chip.requant != "shift":
+        if ctx.chip.integers.scaling != "right_shift":
             return Constants(1, 0, float(round_half_away(self.number / y.scale)) + y.zero_point)
         r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
         for _ in range(EXTRA_DECREMENTS):

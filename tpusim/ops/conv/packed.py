@@ -176,7 +176,7 @@ class PackedConvTpu(TpuOp):
         if ctx.chip.ic_parallel_bytes == 0:
             shape = (1, len(rows), *(self.kernel if self._rows_are_taps else (prod(self.kernel), packing)))
         self.operands[1] = ctx.weight(name + "_packed", rows.reshape(shape))
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.coefficients == "channel_rows":
             self._pack_channels(ctx, bias, name)
         elif bias is not None:
             self.operands[2] = ctx.weight(name + "_bias", bias.reshape(1, -1, 1, 1))
@@ -197,7 +197,7 @@ class PackedConvTpu(TpuOp):
 
     def compact_operands(self, chip: ChipSpec) -> tuple[int, ...]:
         """CV18xx aligns depthwise filters, and what a grouped INT8 op stores per channel (hardware.md 2.3)."""
-        if chip.requant != "qdm":
+        if chip.coefficients != "channel_rows":
             return self.COMPACT_OPERANDS
         if self.depthwise:
             return (2,)

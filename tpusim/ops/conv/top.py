@@ -136,10 +136,10 @@ class TopConv(ConvTop):
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
-        if ctx.chip.requant != "multiplier" and self.volume:
+        if self.volume and ctx.chip.integers.volumes != "all":
             ctx.decision(self, "DN-12")
             return "this chip has no integer 3-D convolution (numerics.md 9.1)"
-        if ctx.chip.requant == "shift" and max(ints(self.strides)) > ctx.chip.max_stride:
+        if not ctx.chip.integers.any_stride and max(ints(self.strides)) > ctx.chip.max_stride:
             return f"stride above {ctx.chip.max_stride}"
         return None
 

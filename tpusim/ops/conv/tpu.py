@@ -110,7 +110,11 @@ class TpuConv2D(PackedConvTpu):
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack filter, bias and requant parameters; INT8 in one row per lane where the chip merges them."""
         filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
-        if filter is None or (bias is None and not is_none(self.bias)) or not (self.integer and ctx.chip.coeff_merged):
+        if (
+            filter is None
+            or (bias is None and not is_none(self.bias))
+            or not (self.integer and ctx.chip.coefficients == "merged")
+        ):
             super().reorder_weights(ctx)
             return
         packing = ctx.chip.filter_packing(filter.dtype.itemsize, filter.shape[1], self.groups)
@@ -154,7 +158,7 @@ class TpuConv2D(PackedConvTpu):
             return f"{max(ic, oc)} channels, above {chip.max_conv_channels}"
         if max(self.geometry["pads"]) > MAX_PAD:
             return f"pads above {MAX_PAD}"
-        if chip.requant == "qdm" and self.groups > 1 and not self.depthwise:
+        if chip.local.one_row_groups and self.groups > 1 and not self.depthwise:
             each = oc // self.groups
             if each > chip.lanes or each % 2:
                 return f"{each} output channels per group: an even number up to {chip.lanes} is required"

@@ -156,11 +156,12 @@ class TopMatMul(TopOp):
         if not is_none(self.bias) and ctx.array(self.bias) is None:
             return "the bias is not constant"
         batch = prod(shape_of(self.right)[:-2])
-        if ctx.chip.requant == "shift" and (right is None or batch > 1 or not self._fully_connected):
+        products = ctx.chip.integers.products
+        if products == "fully_connected" and (right is None or batch > 1 or not self._fully_connected):
             return (
                 f"{ctx.chip.name} multiplies integers by one constant matrix of K rows, in two axes (numerics.md 9.0)"
             )
-        if ctx.chip.requant == "qdm" and right is None:
+        if products == "constant" and right is None:
             return "the product of two activations is computed in float (numerics.md 9.0)"
         if right is not None:
             return "a batched matrix needs an input without zero point" if batch > 1 and x.zero_point else None

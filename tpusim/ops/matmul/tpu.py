@@ -166,14 +166,14 @@ class TpuMatMul(TpuOp):
             self.operands = [*self.operands[:3], ctx.weight(f"{op_name(self)}_multi", m.reshape(row))]
             del self.attributes["multipliers"]
         data = None if is_none(self.bias) else ctx.array(self.bias)
-        if data is not None and rank > 2 and ctx.chip.whole_axes_local:
+        if data is not None and rank > 2 and not ctx.chip.is_global(self.name):
             shape = (1,) * (rank - 1) + (data.size,)
             self.operands[2] = ctx.weight(f"{value_name(self.bias)}_rank{rank}", data.reshape(shape))
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local: 3-D x 3-D; 4-D with dim1 < dim2, or 5-D with dim1 < dim3, x 2-D; f32 is refused (layer_group.md 2)."""
         left, right = shape_of(self.input), shape_of(self.right)
-        if not chip.whole_axes_local:
+        if chip.is_global(self.name):
             return f"a matrix product has no local form on {chip.name}"
         if value_dtype(self.input) == "float32":
             return "matrix product in float"

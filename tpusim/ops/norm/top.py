@@ -68,14 +68,14 @@ class TopScale(TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """A depthwise convolution on chips with requant multipliers."""
-        return (ScaleToConv(weights),) if chip.requant == "multiplier" else ()
+        return (ScaleToConv(weights),) if chip.integers.scale_as == "conv" else ()
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Scale in integers if input and output are calibrated, else in float."""
         scale, bias = ctx.array(self.scale), ctx.array(self.bias)
         if scale is None or bias is None:
             raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.scale_as == "depthwise":
             return self._lower_depthwise(ctx, scale, bias)
         if ctx.mode(self) == "int8":
             lowered = self._lower_int8(ctx)
@@ -121,7 +121,7 @@ class TopScale(TopOp):
         assert scale is not None and bias is not None  # held by lower
         if x is None or y is None:
             return "input or output is not calibrated"
-        constants = integer_scale(scale, bias, x, y, left_shifts=ctx.chip.requant == "multiplier")
+        constants = integer_scale(scale, bias, x, y, left_shifts=ctx.chip.integers.scale_bits > 16)
         if constants is None:
             return "a bias leaves 16 bits together with the input's zero point"
         named = {"int8": constants.scale, "bias_int16": constants.bias, "rshift": constants.rshift}
@@ -130,7 +130,7 @@ class TopScale(TopOp):
             *(ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
         ]
         attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
-        if ctx.chip.requant == "shift":  # a chip without requant multipliers accumulates in 16 bits
+        if ctx.chip.integers.scale_bits == 16:
             attributes["clamp16"] = flag(True)
         return ctx.build(
             TpuScale, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)

@@ -40,9 +40,6 @@ from tpusim.ops.rescale import lower_same_scale, requantised
 from tpusim.ops.small_multiplier import ratio
 from tpusim.ops.view import TopReshape
 
-MAX_SHIFT_KERNEL = 225
-"""Kernel elements of an integer pool on a chip without requant multiplier (numerics.md 5.4, 12.1)."""
-
 
 def _import(cls: type[TopOp], ctx: ImportContext, node: OnnxNode, *, average: bool) -> SSAValue:
     """A pool, or a global pool as one window over the whole image; 1-D as 2-D over (w, 1)."""
@@ -161,10 +158,11 @@ class TopMaxPool(PoolTop):
 
 
 def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
-    """Why a chip without requant multiplier pools this kernel in float."""
-    if chip.requant != "shift" or op.elements <= MAX_SHIFT_KERNEL:
+    """Why the chip pools this kernel in float."""
+    most = chip.integers.most_pooled
+    if not most or op.elements <= most:
         return None
-    return f"a kernel of {op.elements} elements, {chip.name} pools at most {MAX_SHIFT_KERNEL} in integers"
+    return f"a kernel of {op.elements} elements, {chip.name} pools at most {most} in integers"
 
 
 FULL_KERNEL = "avgpool_full_kernel"
@@ -185,7 +183,7 @@ class TopAvgPool(PoolTop):
 
     def range_rule(self, chip: ChipSpec) -> RangeRule:
         """BM1684 hands the range on (numerics.md 3.3 step 9)."""
-        return RangeRule(sign=True, forward=chip.requant == "shift")
+        return RangeRule(sign=True, forward=chip.integers.average_table)
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
@@ -220,13 +218,13 @@ class TopAvgPool(PoolTop):
             return self._lower_real(ctx, x, y)
         if any(self.geometry["pads"]) and not is_set(self.count_include_pad) and not ctx.reproduces(FULL_KERNEL):
             return f"{FULL_KERNEL} is switched off"
-        if ctx.chip.requant == "shift":
+        if ctx.chip.integers.average_table:
             return self._lower_shift(ctx)
         if self.tpu is TpuPool3D:
-            if ctx.chip.requant == "qdm":
+            if ctx.chip.integers.volumes == "max_pools":
                 return "a 3-D average has no integer form (numerics.md 12.1)"
             return self._lower_real(ctx, x, y)
-        if ctx.chip.requant == "qdm":
+        if ctx.chip.integers.scaling == "small_multiplier":
             fit = small_multiplier(ratio(self.input, self.output) / self.elements)
             return self._build(ctx, *fit, self.output, op_name(self), {"first_round_mode": round_mode("HalfUp")})
         try:

@@ -1,0 +1,76 @@
+"""What compilers do differently from chip to chip: the forms of integer ops, and the ops that local memory knows.
+
+Tables of a chip's file. The defaults are the 1684X family's. Sections are those of spec/numerics.md and, for
+`LocalRules`, of spec/layer_group.md.
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class FloatOnly(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An op that has integer forms elsewhere, or decisions behind it that hold on one chip."""
+
+    op: str
+    """The op, as in "top.Compare"."""
+    why: str
+    """The reason that users read."""
+    decisions: tuple[str, ...] = ()
+    """The decisions behind it, as in "DN-13"; none: the specification says so."""
+
+
+class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which ops compute on quantised integers, and how, beside the requantisation of products (`ChipSpec.requant`)."""
+
+    scaling: Literal["best_fit", "right_shift", "small_multiplier"] = "best_fit"
+    """Where ops other than products get an 8-bit multiplier and a shift: by the best fit (5.1, 5.6); the shift first,
+    then the multiplier (5.4); or from thresholds, in the op itself, with one shift for operands that are added or
+    compared (5.3, 9.6, 9.7)."""
+    float_only: tuple[FloatOnly, ...] = ()
+    """Ops without an integer form (9.0, 10, 12.1)."""
+    volumes: Literal["all", "pools", "max_pools"] = "all"
+    """Which windows over volumes have integer forms (9.1, 12.1; DN-12)."""
+    products: Literal["any", "constant", "fully_connected"] = "any"
+    """Which matrix products do: of two activations too, with a constant matrix, with one in two axes only (9.0)."""
+    constant_factors: bool = True
+    """Whether a factor of Mul, but the first, may be a constant tensor (12.1)."""
+    reductions: bool = False
+    """Whether Reduce has an integer form (11.3), so that the largest and the smallest keep the range (3.3 step 9)."""
+    limited_relu: bool = True
+    """Whether Relu with an upper limit has one (12.1)."""
+    any_stride: bool = True
+    """Whether a convolution with a stride above `max_stride` has one, in global memory (12.1)."""
+    most_pooled: int = 0
+    """Elements of the largest kernel that pools in integers (12.1); 0: any."""
+    average_table: bool = False
+    """Averages multiply by a table of 1/kernel at the input's scale (5.4), so that they keep its range (3.3 step 9)."""
+    scale_as: Literal["conv", "scale", "depthwise"] = "conv"
+    """What top.Scale becomes: a top.Conv where it can be, tpu.Scale, or a depthwise tpu.Conv2D (9.4)."""
+    scale_bits: Literal[16, 32] = 32
+    """Bits of tpu.Scale's accumulators; those of 16 saturate, and are never shifted left (9.4)."""
+    constants_as_tables: bool = False
+    """Ops of a tensor and a number are lookup tables, or ops of two tensors (9.3, 10)."""
+    gelu_table: Literal["own", "tanh"] = "own"
+    """Whether byte tables of GELU are of the form the op has or always of the tanh form (10)."""
+    bounded_reciprocal: bool = False
+    """A byte table of 1/x holds the calibrated maximum at 0 (10)."""
+    pads_half_up: bool = False
+    """The number that Pad fills in is rounded half up, not half away from zero (9.0)."""
+    sums_set_ranges: bool = True
+    """Products that feed one Add take its range (3.3 step 6)."""
+
+
+class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which ops work in local memory (layer_group.md 2)."""
+
+    global_only: tuple[str, ...] = ()
+    """Ops without a local form that other chips have, as in "tpu.Sub"."""
+    volumes: Literal["all", "float", "none"] = "all"
+    """Which Conv3D and Pool3D have local forms."""
+    equal_shapes: bool = False
+    """Ops of several tensors take two, of one shape."""
+    joins_channels_only: bool = False
+    """Concat is along the channels."""
+    one_row_groups: bool = False
+    """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""
