@@ -10,9 +10,10 @@ from collections.abc import Callable
 import tyro
 
 import tpusim
+from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
-from tpusim.frontend import OnnxReference, import_onnx, zoo
+from tpusim.frontend import OnnxReference, import_onnx
 from tpusim.inference import Graph, run
 from tpusim.lowering import LoweringConfig, lower
 

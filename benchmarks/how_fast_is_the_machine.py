@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import tyro
 
+from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
-from tpusim.frontend import import_onnx, zoo
+from tpusim.frontend import import_onnx
 from tpusim.inference import Graph
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tpusim import frontend
-from tpusim.frontend.onnx_file import Source
+from tpusim.frontend.onnx import Source
 from tpusim.ir.module import Model
 
 

@@ -14,9 +14,8 @@ from benchmarks.accuracy.measure import NETWORKS, Network, keys, measure
 from benchmarks.accuracy.page import accuracy_page
 from benchmarks.accuracy.published import asked, models_of, rows
 from benchmarks.accuracy.results import PAGE, Key, Local, Measured, Results, read, write
-from tpusim import chips
+from tpusim import chips, zoo
 from tpusim.errors import UnsupportedError
-from tpusim.frontend import zoo
 from tpusim.verify.compare import Tolerance
 
 BM1684X = Key("digits", "bm1684x", "int8")

@@ -12,8 +12,7 @@ from end_to_end import DIGITS
 from networks import cached_lowered, program_of, randomly_grouped
 from rotation import one_in
 
-from tpusim import chips
-from tpusim.frontend import zoo
+from tpusim import chips, zoo
 from tpusim.ir.module import Model
 from tpusim.isa.cycles import peak_macs
 from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds

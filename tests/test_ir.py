@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tpusim.errors import ImportModelError, TpusimError
 from tpusim.ir import text
-from tpusim.ir.attrs import ints, onnx_name, op_name, value_name
+from tpusim.ir.attrs import framework_name, ints, op_name, value_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import address_of, calibrated_range, uniform_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
@@ -128,7 +128,7 @@ def test_locations_of_every_kind_are_kept():
     module = parse(PLACES)
     body = [op for op in module.walk() if op.name.startswith("top.")]
     assert [op_name(op) for op in body] == ["x", "called", "named", "typed", ""]
-    assert [onnx_name(op) for op in body] == ["x", "called", "named", "typed", ""]
+    assert [framework_name(op) for op in body] == ["x", "called", "named", "typed", ""]
     printed = text.print_module(module)
     for place in re.findall(r"loc\(.*\)$", PLACES, re.MULTILINE):
         assert place in printed or place == 'loc("model.py":5:1)'

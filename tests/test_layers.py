@@ -54,12 +54,13 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.fidelity": OPS,
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,
+    "tpusim.zoo": {"tpusim.ir"},
     "tpusim.artefacts": BELOW_PIPELINE,
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
     "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
-    "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore"},
+    "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore", "tpusim.zoo"},
 }
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
 
@@ -81,6 +82,12 @@ THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
 NAMELESS = {*STAGES, "schedule", "inference", "fidelity"}
 """Folders that know no op."""
 
+MAPPERS = {
+    f"tpusim.frontend.onnx.{name}"
+    for name in ("activations", "arithmetic", "norms", "products", "reductions", "resizing", "shapes", "windows")
+}
+"""Modules of a front end that say which op a node is."""
+
 FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.base": None,  # the questions and the contexts
     "tpusim.ops.logical": None,  # how a tensor is seen as n, c, d, h, w
@@ -94,7 +101,9 @@ FROM_OPS: dict[str, set[str] | None] = {
     },
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
-    "tpusim.ops": {"Top", "Tpu", "context", "ONNX_OPS"},  # all ops, as data
+    "tpusim.ops": {"Top", "Tpu", "context"},  # all ops, as data
+    "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to
+    "tpusim.ops.building": {"BuildError"},  # how an op refuses to be made
 }
 """Module -> the names the folders without ops may import from it, None for all."""
 
@@ -227,7 +236,7 @@ def named_ops(texts: dict[str, str]) -> list[str]:
     problems: list[str] = []
     for found in all_imports(texts):
         folder = found.source.split(".")[1] if found.source.count(".") else ""
-        if folder not in NAMELESS or unit_of(found.module) != "tpusim.ops":
+        if folder not in NAMELESS or found.source in MAPPERS or unit_of(found.module) != "tpusim.ops":
             continue
         allowed = FROM_OPS.get(found.module, set())
         if allowed is not None and found.name not in allowed:
@@ -317,6 +326,36 @@ def test_no_op_outside_ops(project: dict[str, str]):
     assert named_ops(project) == []
 
 
+FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
+WITH_FRAMEWORK = {"tpusim.frontend", "tpusim.zoo"}
+"""Units that may import one: front ends, and the networks of the `onnx` package."""
+
+
+def frameworks(texts: dict[str, str]) -> list[str]:
+    """Where a unit that must not know one imports a framework, or an op says of which nodes it is made."""
+    found = [
+        str(one)
+        for one in all_imports(texts)
+        if one.module.split(".")[0] in FRAMEWORKS and unit_of(one.source) not in WITH_FRAMEWORK
+    ]
+    for module, text in texts.items():
+        if unit_of(module) == "tpusim.ops":
+            names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+            names |= {n.name for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)}
+            found.extend(f"{module} has '{name}'" for name in sorted(names) if "onnx" in name.lower())
+    return found
+
+
+def test_ops_know_no_framework(project: dict[str, str]):
+    assert frameworks(project) == []
+
+
+def test_only_mappers_name_ops_in_a_front_end(project: dict[str, str]):
+    """Each mapper is there, and each names ops: the exception is no larger than it must be."""
+    for module in MAPPERS:
+        assert any(unit_of(one.module) == "tpusim.ops" for one in imports_of(module, project[module], set(project)))
+
+
 def test_no_chip_is_named_in_code(project: dict[str, str]):
     """Chip differences are data; a default value of an option is not a difference."""
     found: list[str] = []
@@ -384,7 +423,7 @@ def planted(**extra: str) -> dict[str, str]:
 
 
 def test_checker_passes_what_is_right():
-    assert not any(check(planted()) for check in (upward, folder_cycle, foreign, named_ops))
+    assert not any(check(planted()) for check in (upward, folder_cycle, foreign, named_ops, frameworks))
 
 
 @pytest.mark.parametrize(
@@ -465,6 +504,20 @@ def test_checker_sees_an_op(text: str):
 def test_checker_sees_what_a_chip_is_asked(text: str):
     assert asked_of_chips(planted(tpusim__ops__conv=text))
     assert not asked_of_chips(planted(tpusim__chips__spec=text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from onnx import TensorProto",
+        "def f():\n    import torch",
+        "class TopRelu:\n    ONNX = ('Relu',)",
+        "class TopRelu:\n    def from_onnx(cls): ...",
+    ],
+)
+def test_checker_sees_a_framework(text: str):
+    assert frameworks(planted(tpusim__ops__relu=text))
+    assert not frameworks(planted(tpusim__frontend__onnx__table=text))
 
 
 # --- side effects of importing

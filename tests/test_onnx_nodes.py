@@ -20,15 +20,15 @@ from onnx.backend.test.case.test_case import TestCase
 from plain_names import import_onnx
 
 from tpusim.errors import TpusimError
+from tpusim.frontend.onnx.table import MAPPERS
 from tpusim.inference import run
 from tpusim.ir.attrs import value_name
-from tpusim.ops import ONNX_OPS
 
 LOG = logging.getLogger(__name__)
 
-IMPORTED = (frozenset(ONNX_OPS) | {"Dropout", "Identity"}) - {"Cast"}
-"""Op types with a class, and those the importer removes. Casts are between f32, bool and index only; the suite's are of
-other types (rows of op_cases_logic.py have ours)."""
+IMPORTED = (frozenset(MAPPERS) | {"Dropout", "Identity"}) - {"Cast"}
+"""Op types with a mapper, and those the importer removes. Casts are between f32, bool and index only; the suite's are
+of other types (rows of op_cases_logic.py have ours)."""
 
 RTOL, ATOL = 1e-4, 1e-5
 """f32 sums, exponentials and powers in another order than NumPy's; the longest sums of the suite have 1,000 terms."""

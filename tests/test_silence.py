@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks.groups.measure import Network
-from tpusim import chips
+from tpusim import chips, zoo
 from tpusim.codegen import generate
-from tpusim.frontend import zoo
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers

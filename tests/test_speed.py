@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tpusim.frontend import zoo
+from tpusim import zoo
 from tpusim.pipeline import RunConfig, run
 
 ROOT = Path(__file__).resolve().parent.parent

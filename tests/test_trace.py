@@ -21,8 +21,7 @@ import pytest
 from end_to_end import digits_run, report_of
 from streams import Builder, lmem, neuron
 
-from tpusim import chips
-from tpusim.frontend import zoo
+from tpusim import chips, zoo
 from tpusim.isa.commands import Arith, Fill, GlobalKernel, Move
 from tpusim.isa.layout import extent
 from tpusim.isa.stream import Program, load

@@ -25,14 +25,15 @@ import pytest
 from end_to_end import DIGITS, tensors
 from named_networks import IMAGE, NETWORKS, network
 
+from tpusim import zoo
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
 from tpusim.calibration.table import CalibrationTable, Entry, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import CalibrationError
-from tpusim.frontend import OnnxReference, as_called, import_onnx, zoo
+from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import dequantised, input_specs, run
-from tpusim.ir.attrs import onnx_name, op_name
+from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import calibrated_range, element_of, uniform_of
 from tpusim.lowering import LoweringConfig, lower
@@ -196,8 +197,8 @@ def ranges(model: Model) -> list[tuple[float, float] | None]:
 def test_a_table_of_onnx_names_is_understood():
     """As tpusim wrote them once; and where only the op type differs."""
     known = ranges(apply_table(digits(), theirs()))
-    assert ranges(apply_table(digits(), renamed(onnx_name))) == known
-    typed = renamed(lambda op: op_name(op) if op_name(op) == "image" else f"{onnx_name(op)}_Clip")
+    assert ranges(apply_table(digits(), renamed(framework_name))) == known
+    typed = renamed(lambda op: op_name(op) if op_name(op) == "image" else f"{framework_name(op)}_Clip")
     assert ranges(apply_table(digits(), typed)) == known
 
 

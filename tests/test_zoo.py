@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
+from tpusim import zoo
 from tpusim.errors import ConfigError
-from tpusim.frontend import zoo
 
 FAST = ("resnet50", "shufflenet", "squeezenet")
 DIGITS = Path(__file__).parents[1] / "examples" / "digits"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tpusim import zoo
 from tpusim.calibration.table import read_table
-from tpusim.frontend import zoo
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.pipeline import Artefacts, RunConfig, run

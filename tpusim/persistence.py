@@ -17,7 +17,7 @@ import numpy as np
 from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
-from tpusim.frontend.onnx_file import external_files
+from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa.region import numpy_dtype

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from benchmarks.accuracy.results import Key, Local, Measured, Top1
-from tpusim import chips
+from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
@@ -19,7 +19,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.fidelity import card_of
 from tpusim.fidelity.support import MODES
-from tpusim.frontend import import_onnx, zoo
+from tpusim.frontend import import_onnx
 from tpusim.inference import Graph, dequantised, input_specs, run
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of

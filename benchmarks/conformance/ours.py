@@ -15,14 +15,14 @@ from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.text import Op, read
 from benchmarks.conformance.upstream import Files
 from tests.upstream import networks as small
-from tpusim import chips
+from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, table_name
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError
-from tpusim.frontend import import_onnx, zoo
+from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs, run
 from tpusim.inference.executor import Steps, check_inputs
 from tpusim.ir.attrs import op_name

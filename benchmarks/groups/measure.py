@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tpusim import chips
+from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
-from tpusim.frontend import import_onnx, zoo
+from tpusim.frontend import import_onnx
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds

@@ -10,8 +10,8 @@ import numpy as np
 from networks import cached_lowered, cached_network, program_of, random_tokens, randomly_grouped, reordered
 
 from mutation.judge import Feeds
+from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig
-from tpusim.frontend import zoo
 from tpusim.ir.module import Model
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, load

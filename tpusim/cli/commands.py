@@ -26,7 +26,7 @@ class Zoo:
 
     def execute(self, console: Console) -> bool:
         """Write the network."""
-        from tpusim.frontend import zoo
+        from tpusim import zoo
 
         zoo.save(self.name, self.out, self.seed)
         console.print(f"wrote {self.out}: {self.name}, seed {self.seed}", highlight=False)

@@ -150,7 +150,7 @@ class Infer:
     def _onnx(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
         from tpusim.canonicalize import canonicalize
         from tpusim.frontend import OnnxReference, as_called, import_onnx
-        from tpusim.frontend.onnx_file import read_onnx
+        from tpusim.frontend.onnx import read_onnx
 
         proto = read_onnx(self.model)
         names = None if self.all_tensors else [o.name for o in proto.graph.output]

@@ -1,16 +1,12 @@
-"""From ONNX to a top module and its weights.
+"""Front ends: from a framework's network to a top module and its weights, and what the framework itself computes.
 
-Input: an ONNX file or ModelProto, and static input shapes where the model leaves them open. Output: a `Model` in state
-TOP_F32: one `top.*` op per ONNX node, named as TPU-MLIR names it (`naming.py`), so that its tables and npz files fit;
-the location also keeps the ONNX name, so that every tensor can be compared with ONNX Runtime's (`as_called`).
-
-Constant subgraphs are evaluated, Identity and Dropout vanish, everything else an ONNX node means is said by the
-`from_onnx` of its op class. Whatever tpusim cannot import (ops, attributes, computed shapes) is reported in one error
-for the whole model; nothing is guessed. No fusion happens here (that is `canonicalize`), nothing knows a chip.
-`zoo` builds the nine classic networks of the `onnx` package, `OnnxReference` runs a model in ONNX Runtime.
+A front end appends top ops to a `tpusim.ops.builder.ModuleBuilder` by their `make`; the ops know no framework. What it
+reads and cannot take it reports in one error for the whole network; nothing is guessed, nothing is fused (that is
+`canonicalize`), nothing knows a chip. `onnx` is the one there is. `Reference` is what every framework's own results are
+compared through, `FunctionReference` a network's in Python.
 """
 
-from tpusim.frontend.importer import import_onnx
-from tpusim.frontend.reference import OnnxReference, as_called, onnx_outputs
+from tpusim.frontend.onnx import OnnxReference, import_onnx, onnx_outputs
+from tpusim.frontend.reference import FunctionReference, Reference, as_called
 
-__all__ = ["OnnxReference", "as_called", "import_onnx", "onnx_outputs"]
+__all__ = ["FunctionReference", "OnnxReference", "Reference", "as_called", "import_onnx", "onnx_outputs"]

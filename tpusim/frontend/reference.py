@@ -1,113 +1,54 @@
-"""ONNX Runtime as the reference: every tensor of the original model, by ONNX name or as a module calls it."""
+"""What a network's own framework computes, whatever it is: the first of the levels that are compared."""
 
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
-import onnx
 
-from tpusim.errors import ImportModelError
-from tpusim.frontend.importer import declare_inputs
-from tpusim.frontend.onnx_file import (
-    PROTO_LIMIT,
-    Source,
-    check_input_types,
-    graph_inputs,
-    live_nodes,
-    model_label,
-    proto_bytes,
-    read_onnx,
-    reads,
-    save_external,
-)
-from tpusim.frontend.session import Session
-from tpusim.ir.attrs import onnx_name, op_name
+from tpusim.errors import ConfigError
+from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
 
+Tensors = dict[str, np.ndarray]
 
-class OnnxReference:
-    """A session of the original model that returns named tensors; build it once, run it on many samples.
 
-    Args: source: path or ModelProto. names: tensors to return, None for every tensor a node makes. input_shapes: as
-    for `import_onnx`. threads: of ONNX Runtime, 0 for its default.
+class Reference(Protocol):
+    """Computes a network as its framework does. Tensors have the framework's names (`as_called` has the module's)."""
+
+    level: str
+    """What comparisons call it: `onnx` gives `top_vs_onnx`."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
+        """All intermediate tensors that the framework gives, and the results, for one set of inputs by name."""
+        ...
+
+
+class FunctionReference:
+    """A Python function as the reference: it takes arrays by input name, and gives as many tensors as it likes.
+
+    Only tensors that the module has under the same name are compared; there must be one.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        names: Iterable[str] | None = None,
-        *,
-        input_shapes: Mapping[str, Sequence[int]] | None = None,
-        threads: int = 0,
-    ) -> None:
-        self._label = model_label(source)
-        proto = onnx.ModelProto()
-        proto.CopyFrom(read_onnx(source))
-        nodes = live_nodes(proto.graph)
-        used = {n for node in nodes for n in reads(node)}
-        inputs = [i for i in graph_inputs(proto.graph, input_shapes, self._label) if i.name in used]
-        check_input_types(inputs, self._label)
-        declare_inputs(proto.graph, inputs)
-        made = [n for node in nodes for n in node.output if n]
-        self._names = list(dict.fromkeys(made if names is None else names))
-        self._require_known(made, [i.name for i in inputs])
-        del proto.graph.node[:], proto.graph.output[:]
-        proto.graph.node.extend(nodes)
-        proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in self._names)
-        self.inputs: dict[str, tuple[int, ...]] = {i.name: i.shape or () for i in inputs}
-        self._session = self._open(proto, threads)
+    level = "function"
 
-    def _require_known(self, made: Sequence[str], inputs: Sequence[str]) -> None:
-        unknown = sorted(set(self._names) - set(made) - set(inputs))
-        if unknown:
-            raise ImportModelError(f"model '{self._label}': no tensor named {', '.join(map(repr, unknown[:5]))}")
-        self._names = [n for n in self._names if n not in inputs]
+    def __init__(self, function: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]) -> None:
+        self._function = function
 
-    def _open(self, proto: onnx.ModelProto, threads: int) -> Session:
-        try:
-            if proto_bytes(proto) <= PROTO_LIMIT:
-                return Session(proto.SerializeToString(), threads=threads)
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "model.onnx"
-                save_external(proto, path)
-                return Session(path, threads=threads)
-        except ImportModelError as error:
-            raise ImportModelError(f"model '{self._label}': {error}") from error
-
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The tensors by name for one set of inputs (f32). Raises ImportModelError for a missing or misshapen input."""
-        feeds: dict[str, np.ndarray] = {}
-        for name, shape in self.inputs.items():
-            if name not in inputs:
-                given = ", ".join(sorted(inputs)) or "(none)"
-                raise ImportModelError(f"model '{self._label}': input '{name}' is missing; given are {given}")
-            feeds[name] = np.asarray(inputs[name], np.float32)
-            if feeds[name].shape != shape:
-                raise ImportModelError(
-                    f"model '{self._label}': input '{name}' has shape {shape}, got {feeds[name].shape}"
-                )
-        try:
-            return self._session.run(self._names, feeds)
-        except ImportModelError as error:
-            raise ImportModelError(f"model '{self._label}': {error}") from error
+    def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
+        """Call the function. Raises ConfigError if it gives something else than arrays by name."""
+        found = self._function(inputs)
+        if not isinstance(found, Mapping) or not all(isinstance(v, np.ndarray) for v in found.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"reference: a dict of NumPy arrays by tensor name is required, got {type(found).__name__}"
+            )
+        return dict(found)
 
 
-def as_called(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Tensors by ONNX name -> the same under the names of the module's ops that equal them.
+def as_called(model: Model, tensors: Mapping[str, np.ndarray]) -> Tensors:
+    """Tensors by the framework's name -> the same under the names of the module's ops that equal them.
 
-    A tensor that the module does not have (a Conv before its batch norm) keeps its ONNX name.
+    A tensor that the module does not have (a Conv before its batch norm) keeps its name.
     """
-    names = {onnx_name(op): op_name(op) for op in model.ops}
+    names = {framework_name(op): op_name(op) for op in model.ops}
     called = {names[tensor]: array for tensor, array in tensors.items() if tensor in names}
     return {name: array for name, array in tensors.items() if name not in names and name not in called} | called
-
-
-def onnx_outputs(
-    source: Source,
-    inputs: Mapping[str, np.ndarray],
-    names: Iterable[str] | None = None,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
-) -> dict[str, np.ndarray]:
-    """Run a model once in ONNX Runtime; every tensor (or the named ones) by ONNX name."""
-    return OnnxReference(source, names, input_shapes=input_shapes).run(inputs)

@@ -1,4 +1,4 @@
-"""Attributes as plain Python values, op names (and the ONNX tensors they stand for) as locations, and `#tpu.lg`."""
+"""Attributes as plain Python values, op names (and the framework's tensors) as locations, and `#tpu.lg`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -87,16 +87,16 @@ def _parts(location: Attribute) -> tuple[Attribute, ...]:
     return (location.callee, location.caller) if isinstance(location, CallSiteLoc) else ()
 
 
-def onnx_name(op: Operation) -> str:
-    """The ONNX tensor that the op's result equals: `y` of `loc("y_Relu"("y"))`; without an inner location its name."""
+def framework_name(op: Operation) -> str:
+    """The framework's tensor that the op's result equals: `y` of `loc("y_Relu"("y"))`; without one inside its name."""
     named = _named(op.location)
     inner = named.location if named else None
     return inner.desc.data if isinstance(inner, NameLoc) else op_name(op)
 
 
-def set_op_name(op: Operation, name: str, onnx: str = "") -> None:
-    """Give the op its network name as a location, and the ONNX tensor it equals if that is called otherwise."""
-    op.location = name_location(name, onnx)
+def set_op_name(op: Operation, name: str, framework: str = "") -> None:
+    """Give the op its network name as a location, and the framework's tensor it equals if that is called otherwise."""
+    op.location = name_location(name, framework)
 
 
 def copy_name(op: Operation, source: Operation) -> None:
@@ -111,16 +111,16 @@ def name_place(op: Operation, name: str) -> None:
 
 
 def copy_name_as(op: Operation, source: Operation, old: str, new: str) -> None:
-    """As `copy_name`, but `y_OLD` of the ONNX tensor y becomes `y_NEW`: upstream fuses into another node."""
-    tensor = onnx_name(source)
+    """As `copy_name`, but `y_OLD` of the framework's tensor y becomes `y_NEW`: upstream fuses into another node."""
+    tensor = framework_name(source)
     copy_name(op, source)
     if op_name(source) == f"{tensor}_{old}":
         set_op_name(op, f"{tensor}_{new}", tensor)
 
 
-def name_location(name: str, onnx: str = "") -> NameLoc:
-    """`loc("name")`, or `loc("name"("onnx"))`."""
-    return NameLoc(StringAttr(name), name_location(onnx) if onnx else NoneAttr())
+def name_location(name: str, framework: str = "") -> NameLoc:
+    """`loc("name")`, or `loc("name"("framework"))`."""
+    return NameLoc(StringAttr(name), name_location(framework) if framework else NoneAttr())
 
 
 def value_name(value: SSAValue) -> str:

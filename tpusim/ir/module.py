@@ -2,10 +2,11 @@
 
 Module attributes (as upstream writes them): `module.name`, `module.state`, `module.chip`, `module.mode`,
 `module.asymmetric`, `module.weight_file`, later `module.cores` (if there are several), `module.coeff_addr`,
-`module.coeff_size`, `module.neuron_addr`, `module.neuron_size`.
+`module.coeff_size`, `module.neuron_addr`, `module.neuron_size`. Our own: `module.output_types` (if a result is not
+float32 in the network's framework).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,6 +110,17 @@ class Model:
     def results(self) -> tuple[SSAValue, ...]:
         """The values the network returns."""
         return tuple(self.terminator.operands)
+
+    @property
+    def output_types(self) -> tuple[np.dtype, ...]:
+        """The types in which the network's framework has the results; the module holds them its own way."""
+        stated = self.attribute("module.output_types")
+        return tuple(map(np.dtype, stated.split(","))) if stated else (np.dtype(np.float32),) * len(self.results)
+
+    def set_output_types(self, types: Sequence[np.dtype]) -> None:
+        """State the types of the results, if one is not float32."""
+        if any(dtype != np.float32 for dtype in types):
+            self.set(output_types=",".join(dtype.name for dtype in types))
 
     def clone(self) -> "Model":
         """A copy that a pass may change; weight arrays are shared, the store can grow."""

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from xdsl.ir import Operation
 
-from tpusim.ir.attrs import onnx_name, op_name
+from tpusim.ir.attrs import framework_name, op_name
 
 OpT = TypeVar("OpT", bound=Operation)
 
@@ -24,10 +24,10 @@ def names_in(ops: Iterable[OpT], known: Collection[str]) -> dict[OpT, str]:
         tensor, _, kind = name.rpartition("_")
         if kind[:1].isupper() and kind.isalnum():
             typed[tensor].append(name)
-    shared = Counter(onnx_name(op) for op in ops)
+    shared = Counter(framework_name(op) for op in ops)
     found: dict[OpT, str] = {}
     for op in ops:
-        tensor = onnx_name(op)
+        tensor = framework_name(op)
         if op_name(op) in known:
             found[op] = op_name(op)
         elif shared[tensor] == 1 and tensor in free:

@@ -1,8 +1,9 @@
 """WHAT each op is: one file (or package) per family answers, top to bottom, every question the stages ask of it.
 
 `base` defines the questions, `families` shared answers. A new op is a class in a file here, a line in `MODULES`, its
-kernels in `tpusim_kernels`, and a row in tests/op_cases.py. Nothing in this package knows a stage; it may use ir, isa,
-chips and the kernels. The dialects below are all ops of both levels.
+kernels in `tpusim_kernels`, and a row in tests/op_cases.py. Nothing in this package knows a stage or a framework; it
+may use ir, isa, chips and the kernels. Front ends append top ops by their `make` to a `builder.ModuleBuilder`. The
+dialects below are all ops of both levels.
 """
 
 from types import ModuleType
@@ -47,7 +48,6 @@ from tpusim.ops import (
     view,
     where,
 )
-from tpusim.ops.base import TopOp
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, pool, add, mul, concat, view, permute, softmax, lrn,
@@ -68,11 +68,6 @@ def _classes() -> list[type[Operation]]:
 _ALL = [c for c in _classes() if c is not UnregisteredOp]
 Top = Dialect("top", [c for c in _ALL if c.name.startswith("top.")], [])
 Tpu = Dialect("tpu", [c for c in _ALL if c.name.startswith("tpu.")], [LayerGroupAttr, *MODE_ATTRIBUTES])
-
-ONNX_OPS: dict[str, type[TopOp]] = {
-    onnx_type: c for c in _ALL if issubclass(c, TopOp) for onnx_type in c.ONNX
-}  # fmt: skip
-"""ONNX node type -> the class that imports it."""
 
 
 def context() -> Context:

@@ -22,15 +22,13 @@ from tpusim.isa.region import DType, View
 from tpusim.ops.base import (
     Array,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     QuantInfo,
     RangeRule,
     TensorSlice,
 )
 from tpusim.ops.families import (
-    NaryTop,
+    ArithmeticTop,
     NaryTpu,
     limited,
     relu_attributes,
@@ -45,22 +43,13 @@ from tpusim.ops.small_multiplier import binary_why_global, common_shift, why_no_
 
 
 @irdl_op_definition
-class TopAdd(NaryTop):
+class TopAdd(ArithmeticTop):
     """`top.Add`: sum of two or more tensors, numpy broadcasting, optional relu."""
 
     name = "top.Add"
     SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
-    ONNX: ClassVar[tuple[str, ...]] = ("Add", "Sum")
     RANGE: ClassVar[RangeRule] = RangeRule(sum_sign=True)
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Add, and Sum as a chain of Adds; one operand is the identity."""
-        total, *others = [ctx.value(name) for name in node.inputs]
-        for i, value in enumerate(others, 1):
-            name = node.outputs[0] if i == len(others) else f"{node.outputs[0]}_{i}_{node.op_type}"
-            total = ctx.build(cls, [total, value], relu_attributes(), name)
-        return total
+    ALIGNED_FROM: ClassVar[int | None] = None
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 sum from left to right, relu."""
@@ -143,7 +132,7 @@ def _stored_constant(ctx: LoweringContext, constant: np.ndarray) -> tuple[np.nda
     return saturate_np(round_half_away(exact), "int8" if signed else "uint8"), largest / limit
 
 
-def multiplier_and_shift(ctx: LoweringContext, op: NaryTop, s_in: float, s_out: float) -> tuple[int, int] | None:
+def multiplier_and_shift(ctx: LoweringContext, op: ArithmeticTop, s_in: float, s_out: float) -> tuple[int, int] | None:
     """8-bit (m, r) of s_in/s_out: best fit, None if there is none; numerics.md 5.4 on a chip without multipliers.
 
     There a ratio above 127 keeps r = 0 and the multiplier saturates, as upstream's.

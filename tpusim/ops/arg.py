@@ -1,7 +1,7 @@
 """The index of the largest or smallest element: `top.Arg` and `tpu.Arg` (numerics.md 12, interface.md 7).
 
 Upstream's op has a second result, the extreme itself, which only exists once ReduceMax (ReduceMin) is merged into it;
-ONNX has the indices alone, and so has this op. The tpu op stores them as i32 in every mode, as upstream does.
+Frameworks have the indices alone, and so has this op. The tpu op stores them as i32 in every mode, as upstream does.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import (
     Array,
+    Builder,
     EmitContext,
     FloatRule,
     Holds,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     Shape,
     TopOp,
     TpuOp,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.reduce import reduced_shape
 
 ATTRIBUTES = ("axis", "keepdims", "mode", "select_last_index")
@@ -87,7 +87,6 @@ class TopArg(TopOp):
     """`top.Arg`: the index of the largest (ArgMax) or smallest (ArgMin) element along `axis`, as f32."""
 
     name = "top.Arg"
-    ONNX: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
     SPEC: ClassVar[tuple[str, ...]] = ("12.1", "12.2", "12.3")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", bf16="f32")
     HOLDS: ClassVar[Holds] = "index"
@@ -100,17 +99,20 @@ class TopArg(TopOp):
     select_last_index = attr_def(BoolAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX ArgMax and ArgMin of float32."""
-        x = ctx.value(node.inputs[0])
-        rank, axis = len(shape_of(x)), int(node.take("axis", 0))
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, mode: str, axis: int = 0, keepdims: bool = True,
+        select_last_index: bool = False, name: str,
+    ) -> SSAValue:  # fmt: skip
+        """mode: ArgMax or ArgMin; a negative axis counts from the end."""
+        rank = len(shape_of(x))
         if not -rank <= axis < rank:
-            raise node.refuse(f"an axis in [{-rank}, {rank}) is required, got {axis}")
+            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
         attributes = {
-            "axis": int_attr(axis % rank), "keepdims": flag(bool(node.take("keepdims", 1))), "mode": text(node.op_type),
-            "select_last_index": flag(bool(node.take("select_last_index", 0))),
+            "axis": int_attr(axis % rank), "keepdims": flag(keepdims), "mode": text(mode),
+            "select_last_index": flag(select_last_index),
         }  # fmt: skip
-        return ctx.build(cls, [x], attributes, node.outputs[0])
+        return builder.build(cls, [x], attributes, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The axis of length 1, or removed."""

@@ -25,11 +25,10 @@ from tpusim.ops.contexts import (
     EmitContext,
     FloatMode,
     Holds,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     ReorderContext,
 )
+from tpusim.ops.contexts import Builder as Builder
 from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantInfo as QuantInfo
@@ -108,10 +107,11 @@ class ShapedOp(IRDLOperation):
 
 
 class TopOp(ShapedOp):
-    """A device-independent op; its `inference` is the float function."""
+    """A device-independent op; its `inference` is the float function.
 
-    ONNX: ClassVar[tuple[str, ...]] = ()
-    """ONNX node types this class imports."""
+    What a front end may make has a class method `make` (building.py); what only canonicalisation makes has none.
+    """
+
     RANGE: ClassVar[RangeRule] = RangeRule()
     """How the op takes part in threshold propagation."""
     FLOAT: ClassVar[FloatRule] = FloatRule()
@@ -133,10 +133,9 @@ class TopOp(ShapedOp):
             listed = ", ".join(sorted(known)) or "none"
             raise VerifyException(f"{self.name} '{op_name(self)}': unknown attribute '{key}'{hint}; it has {listed}")
 
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue | Sequence[SSAValue]:
-        """Import one node; returns the value of its first output, or the values of all of them."""
-        raise NotImplementedError
+    def held(self) -> Holds:
+        """HOLDS, as far as it does not depend on attributes."""
+        return self.HOLDS
 
     def range_rule(self, chip: ChipSpec) -> RangeRule:
         """How the op takes part in threshold propagation on a chip."""
@@ -367,12 +366,12 @@ def holds(value: SSAValue) -> Holds:
     owner = value.owner
     while isinstance(owner, TopOp) and owner.MOVES:
         owner = owner.operands[0].owner
-    return owner.HOLDS if isinstance(owner, TopOp) else "real"
+    return owner.held() if isinstance(owner, TopOp) else "real"
 
 
 def reads_indices(op: Operation) -> bool:
     """Whether an operand of a top op stands for indices, which neither bytes nor 16-bit floats hold exactly."""
-    return any(holds(value) == "index" for value in op.operands)
+    return any(holds(value) in ("index", "integer") for value in op.operands)
 
 
 def is_none(value: SSAValue) -> bool:

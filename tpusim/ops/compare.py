@@ -1,7 +1,7 @@
 """Comparisons: `top.Compare`, `tpu.Compare`, `top.CompareConst` and `tpu.CompareConst` (numerics.md 2.2, 9.0, 12).
 
 A result is 0 or 1: as f32 in the top module, as 8 bits of scale 1 where it is compared in integers, else as a float.
-ONNX And, Or and Xor are comparisons of such values, Not is a comparison with 0, a Cast to bool one with NotEqual.
+And, Or and Xor are comparisons of such values, Not is a comparison with 0, a cast to bool one with NotEqual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from math import prod
 from typing import ClassVar
 
 import numpy as np
-from onnx import TensorProto
 from tpusim_kernels import logic as kernels
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, StringAttr
@@ -25,19 +24,28 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.ops.base import (
     Array,
+    Builder,
     EmitContext,
     FloatMode,
     FloatRule,
     Holds,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     QuantInfo,
     RangeRule,
-    holds,
     reads_indices,
 )
-from tpusim.ops.families import NaryTop, NaryTpu, UnaryTop, UnaryTpu, constant_of, is_set, only_user, value_dtype
+from tpusim.ops.building import names_op
+from tpusim.ops.families import (
+    NaryTop,
+    NaryTpu,
+    UnaryTop,
+    UnaryTpu,
+    aligned,
+    constant_of,
+    is_set,
+    only_user,
+    value_dtype,
+)
 
 MIRRORED: Mapping[str, str] = {
     "Equal": "Equal", "NotEqual": "NotEqual", "Greater": "Less", "GreaterOrEqual": "LessOrEqual", "Less": "Greater",
@@ -46,29 +54,6 @@ MIRRORED: Mapping[str, str] = {
 """Mode -> the mode with the operands exchanged."""
 LOGICAL = ("And", "Or", "Xor")
 INDICES = "indices are compared in f32"
-TRUTH = {np.dtype(np.bool_), np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64)}
-INTEGERS = {TensorProto.INT32, TensorProto.INT64}
-
-
-def real_operand(ctx: ImportContext, node: OnnxNode, name: str, rank: int = 0) -> SSAValue:
-    """The value of a tensor; a constant of bools or integers as f32, with leading axes of length 1 up to `rank`."""
-    constant = ctx.constant(name)
-    if constant is None:
-        return ctx.value(name)
-    if constant.dtype not in TRUTH:
-        raise node.refuse(f"float32, bool, int32 or int64 is required, '{name}' is {constant.dtype}")
-    narrow = constant.astype(np.float32)
-    if (narrow.astype(constant.dtype) != constant).any() and constant.dtype.kind == "i":
-        raise node.refuse(f"integers that float32 holds exactly are required, '{name}' has others")
-    if constant.dtype == np.float32 and narrow.ndim >= rank:
-        return ctx.value(name)
-    return ctx.weight(name, narrow.reshape((1,) * max(rank - narrow.ndim, 0) + narrow.shape))
-
-
-def rank_of(ctx: ImportContext, names: Sequence[str]) -> int:
-    """The largest rank of some tensors."""
-    constants = [(n, ctx.constant(n)) for n in names]
-    return max(len(shape_of(ctx.value(n))) if c is None else c.ndim for n, c in constants)
 
 
 def checked_mode(mode: StringAttr) -> str:
@@ -105,7 +90,6 @@ class TopCompare(NaryTop):
     """`top.Compare`: 1 where the first tensor `mode` the second holds, else 0, numpy broadcasting."""
 
     name = "top.Compare"
-    ONNX: ClassVar[tuple[str, ...]] = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor")
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "2.2", "12.1")
     RANGE: ClassVar[RangeRule] = RangeRule(compare=True)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
@@ -114,11 +98,11 @@ class TopCompare(NaryTop):
     mode = attr_def(StringAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX comparisons of float32 and the logical ops of bools; axis and broadcast of old opsets are refused."""
-        rank = rank_of(ctx, node.inputs)
-        values = [real_operand(ctx, node, name, rank) for name in node.inputs]
-        return ctx.build(cls, values, {"mode": text(node.op_type)}, node.outputs[0])
+    @names_op
+    def make(cls, builder: Builder, left: SSAValue, right: SSAValue, *, mode: str, name: str) -> SSAValue:
+        """mode: one of MIRRORED; And, Or and Xor of tensors that are 0 or 1."""
+        checked_mode(text(mode))
+        return builder.build(cls, aligned(builder, [left, right]), {"mode": text(mode)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """0 and 1 as f32."""
@@ -198,7 +182,6 @@ class TopCompareConst(UnaryTop):
     """`top.CompareConst`: 1 where x `mode` const_val holds (const_val `mode` x if inversed), else 0."""
 
     name = "top.CompareConst"
-    ONNX: ClassVar[tuple[str, ...]] = ("Not", "Cast")
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "2.2", "12.1")
     HOLDS: ClassVar[Holds] = "bool"
 
@@ -207,21 +190,14 @@ class TopCompareConst(UnaryTop):
     inversed = opt_attr_def(BoolAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Not: equal to 0. Cast to bool: not equal to 0; other casts are the identity where no value changes."""
-        x, mode = ctx.value(node.inputs[0]), "Equal"
-        if node.op_type == "Cast":
-            target, kind = int(node.take("to", 0)), holds(x)
-            if target == TensorProto.FLOAT or kind == "bool" and target in (*INTEGERS, TensorProto.BOOL):
-                return x
-            if kind == "index" and target in INTEGERS:
-                return x
-            if target != TensorProto.BOOL:
-                to = TensorProto.DataType.Name(target)
-                raise node.refuse(f"a cast to float or bool is required (of bools and indices also to int), got {to}")
-            mode = "NotEqual"
-        attributes = {"mode": text(mode), "const_val": float_attr(0.0), "inversed": flag(False)}
-        return ctx.build(cls, [x], attributes, node.outputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, mode: str, const_val: float, inversed: bool = False, name: str
+    ) -> SSAValue:
+        """mode: one of MIRRORED, of x and const_val or, inversed, of const_val and x."""
+        checked_mode(text(mode))
+        attributes = {"mode": text(mode), "const_val": float_attr(const_val), "inversed": flag(inversed)}
+        return builder.build(cls, [x], attributes, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """0 and 1 as f32."""

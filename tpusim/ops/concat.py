@@ -20,10 +20,9 @@ from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TensorSlice,
@@ -32,6 +31,7 @@ from tpusim.ops.base import (
     Window,
     logical_shape,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import command_dtype, part_of, shorter_axes, value_dtype
 from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.rescale import requantised
@@ -57,7 +57,6 @@ class TopConcat(TopOp):
 
     name = "top.Concat"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "5.6")
-    ONNX: ClassVar[tuple[str, ...]] = ("Concat",)
     RANGE: ClassVar[RangeRule] = RangeRule(unify=True, unify_skips_mixed_signs=True)
 
     inputs = var_operand_def(TensorType)
@@ -65,15 +64,13 @@ class TopConcat(TopOp):
     axis = attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Concat; one operand is the identity."""
-        values = [ctx.value(name) for name in node.inputs]
-        rank, axis = len(shape_of(values[0])), int(node.take("axis", 1))
+    @names_op
+    def make(cls, builder: Builder, inputs: Sequence[SSAValue], *, axis: int = 1, name: str) -> SSAValue:
+        """A negative axis counts from the end; one operand is the result itself."""
+        rank = len(shape_of(inputs[0])) if inputs else 0
         if not -rank <= axis < rank:
-            raise node.refuse(f"an axis in [{-rank}, {rank}) is required, got {axis}")
-        if len(values) == 1:
-            return values[0]
-        return ctx.build(cls, values, {"axis": int_attr(axis % rank)}, node.outputs[0])
+            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
+        return inputs[0] if len(inputs) == 1 else builder.build(cls, inputs, {"axis": int_attr(axis % rank)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """Extents added up along the axis."""

@@ -1,7 +1,7 @@
 """What an op may ask of a stage: contexts as protocols, which the stages implement, so that no import runs upward."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -9,7 +9,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec
-from tpusim.errors import ImportModelError
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
@@ -19,55 +18,38 @@ Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
 FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
 NumberMode: TypeAlias = Literal["int8", "f32", "f16", "bf16"]
-Holds: TypeAlias = Literal["real", "bool", "index"]
-"""What a tensor of a top module stands for, all of it stored as f32: a bool is 0 or 1, an index a whole number."""
+Holds: TypeAlias = Literal["real", "bool", "index", "integer"]
+"""What a tensor of a top module stands for, all of it stored as f32: a bool is 0 or 1, an index a whole number that an
+op counted, an integer one of a network input."""
 OpT = type[IRDLOperation]
 
 
-@dataclass
-class OnnxNode:
-    """One ONNX node with its attributes as Python values; `take` marks an attribute as understood."""
+class Builder(Protocol):
+    """What `make` of a top op may ask of the module that a front end builds (`builder.ModuleBuilder`)."""
 
-    op_type: str
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
-    taken: set[str] = field(default_factory=set[str])
-
-    def take(self, key: str, default: Any = None) -> Any:
-        """The attribute's value, or `default`."""
-        self.taken.add(key)
-        return self.attributes.get(key, default)
-
-    def refuse(self, why: str) -> ImportModelError:
-        """An error that names this node; raise it."""
-        return ImportModelError(f"{self.op_type} '{self.name}': {why}")
-
-
-class ImportContext(Protocol):
-    """What `from_onnx` may ask of the frontend."""
-
-    opset: int
-
-    def value(self, name: str) -> SSAValue:
-        """The SSA value of an ONNX tensor (a constant becomes a top.Weight); `none` for the empty name."""
+    def array(self, value: SSAValue) -> np.ndarray | None:
+        """The data of a weight, None for a computed value."""
         ...
 
-    def constant(self, name: str) -> np.ndarray | None:
-        """The data of a constant tensor, None if the tensor is computed."""
-        ...
-
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight holding `array`."""
+    def weight(self, name: str, array: np.ndarray, *, of: SSAValue | None = None) -> SSAValue:
+        """A new top.Weight. of: the weight it is made of, whose place it takes where nothing reads that."""
         ...
 
     def none(self) -> SSAValue:
         """The top.None value."""
         ...
 
-    def build(self, cls: OpT, operands: Sequence[SSAValue], attributes: Mapping[str, Attribute], name: str) -> SSAValue:
-        """Create an op with inferred result shape, f32, at location `name`; returns its first result."""
+    def build(
+        self,
+        cls: OpT,
+        operands: Sequence[SSAValue],
+        attributes: Mapping[str, Attribute],
+        name: str | Sequence[str],
+    ) -> SSAValue:
+        """Append an op with inferred f32 results; the first of them, the others are `.owner.results`.
+
+        name: of an op with several results a name for each. Raises BuildError for operands that do not fit.
+        """
         ...
 
 

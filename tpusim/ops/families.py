@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -12,13 +13,14 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, ints_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, op_name, value_name
 from tpusim.ir.types import element_of, is_packed, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, element_bytes, gmem_strides, lmem_strides
 from tpusim.isa.region import DType, View, dtype_of
-from tpusim.ops.base import Array, EmitContext, GroupType, OnnxNode, Shape, TensorSlice, TopOp, TpuOp, Window
+from tpusim.ops.base import Array, Builder, EmitContext, GroupType, Shape, TensorSlice, TopOp, TpuOp, Window
+from tpusim.ops.building import names_op
 from tpusim.ops.structure import TopWeight
 
 
@@ -120,6 +122,37 @@ class NaryTop(TopOp):
         return int(np.prod(shape_of(self.output))) * (len(self.inputs) - 1 + relu_of(self))
 
 
+class ArithmeticTop(NaryTop):
+    """What a front end builds of tensors alone."""
+
+    ALIGNED_FROM: ClassVar[int | None] = 1
+    """Rank from which weights get leading axes, None: never. Scalars mostly become an op of a tensor and a number."""
+
+    @classmethod
+    @names_op
+    def make(
+        cls, builder: Builder, inputs: Sequence[SSAValue], *, do_relu: bool = False, relu_limit: float = -1.0, name: str
+    ) -> SSAValue:
+        """Two or more tensors; a weight of lower rank gets leading axes of length 1, so that the op can run locally."""
+        if len(inputs) < 2:
+            raise ValueError(f"two or more operands are required, got {len(inputs)}")
+        values = inputs if cls.ALIGNED_FROM is None else aligned(builder, inputs, cls.ALIGNED_FROM)
+        return builder.build(cls, values, relu_attributes(do_relu, relu_limit), name)
+
+
+def aligned(builder: Builder, values: Sequence[SSAValue], smallest: int = 0) -> list[SSAValue]:
+    """The values; a weight of `smallest` axes or more gets leading axes of length 1 up to the largest rank."""
+    rank = max((len(shape_of(v)) for v in values), default=0)
+    found: list[SSAValue] = []
+    for value in values:
+        array = builder.array(value)
+        if array is not None and smallest <= array.ndim < rank:
+            full = array.reshape((1,) * (rank - array.ndim) + array.shape)
+            value = builder.weight(value_name(value), full, of=value)
+        found.append(value)
+    return found
+
+
 class NaryTpu(TpuOp):
     """Two or more tensors in, their broadcast out; local, cut along any axis, reads any window of a larger slice."""
 
@@ -189,50 +222,6 @@ def zero_point(value: object) -> int:
     """The zero point of a quantised value, 0 for any other."""
     uniform = uniform_of(value)  # type: ignore[arg-type]
     return uniform.zero_point.value.data if uniform else 0
-
-
-def onnx_window(node: OnnxNode, spatial: Shape, kernel: Shape | None = None) -> dict[str, Attribute]:
-    """kernel_shape, strides, pads (all befores, then all afters) and dilations of a 2-D or 3-D ONNX Conv or pool.
-
-    auto_pad is resolved for the input extent `spatial`; pools may use ceil_mode, which becomes larger end pads. A 1-D
-    window becomes a column: (k, 1) over (w, 1).
-    """
-    kernel = tuple(node.take("kernel_shape", kernel or ()))
-    if len(kernel) not in (1, 2, 3) or len(spatial) != len(kernel):
-        raise node.refuse(f"a 1-D, 2-D or 3-D kernel_shape is required, got {list(kernel)}")
-    strides = tuple(node.take("strides", (1,) * len(kernel)))
-    dilations = tuple(node.take("dilations", (1,) * len(kernel)))
-    pads = list(node.take("pads", (0, 0) * len(kernel)))
-    if len(kernel) == 1:
-        spatial, kernel, strides, dilations = (*spatial, 1), (*kernel, 1), (*strides, 1), (*dilations, 1)
-        pads = [pads[0], 0, pads[1], 0]
-    auto, axes = node.take("auto_pad", "NOTSET"), len(kernel)
-    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise node.refuse(f"auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER is required, got {auto!r}")
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    if auto == "VALID":
-        pads = [0, 0] * axes
-    elif auto != "NOTSET":
-        for i in range(axes):
-            total = max((-(-spatial[i] // strides[i]) - 1) * strides[i] + reach[i] - spatial[i], 0)
-            small, large = total // 2, total - total // 2
-            pads[i], pads[i + axes] = (small, large) if auto == "SAME_UPPER" else (large, small)
-    if node.take("ceil_mode", 0):
-        for i in range(axes):
-            pads[i + axes] += _ceil_extra(spatial[i], reach[i], strides[i], pads[i], pads[i + axes])
-    return {
-        "kernel_shape": ints_attr(kernel), "strides": ints_attr(strides), "pads": ints_attr(pads),
-        "dilations": ints_attr(dilations),
-    }  # fmt: skip
-
-
-def _ceil_extra(size: int, reach: int, stride: int, before: int, after: int) -> int:
-    """End padding that turns the rounded-down output extent into the rounded-up one of ceil_mode."""
-    span = size + before + after - reach
-    out = -(-span // stride) + 1
-    if (out - 1) * stride >= size + before:
-        out -= 1  # a window may not start in the end padding
-    return max((out - 1) * stride - span, 0)
 
 
 def relu_attributes(relu: bool = False, limit: float = -1.0) -> dict[str, Attribute]:

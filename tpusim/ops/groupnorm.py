@@ -17,11 +17,10 @@ from tpusim.isa import functions
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
     FloatRule,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     OpT,
     ReorderContext,
     Shape,
@@ -31,6 +30,7 @@ from tpusim.ops.base import (
     TpuOp,
     Window,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import norm_work_bytes
 from tpusim.ops.logical import WHOLE
 from tpusim.ops.structure import TopWeight
@@ -172,24 +172,23 @@ class TopGroupNorm(GroupedTop):
 
     name = "top.GroupNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", bf16="f32")
     TPU: ClassVar[OpT] = TpuGroupNorm
 
     num_groups = attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX GroupNormalization of opset 21; before, it is deprecated (one scale per group) and no valid ONNX."""
-        if node.take("stash_type", 1) != 1:
-            raise node.refuse("stash_type 1 (float32 statistics) is required")
-        x, groups = ctx.value(node.inputs[0]), int(node.take("num_groups", 0))
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, weight: SSAValue, bias: SSAValue, *, num_groups: int, eps: float = 1e-5,
+        name: str,
+    ) -> SSAValue:  # fmt: skip
+        """weight, bias: (C,)."""
         shape = shape_of(x)
-        if len(shape) < 3 or groups < 1 or shape[1] % groups:
-            raise node.refuse(f"num_groups that divides the channels of {shape} is required, got {groups}")
-        operands = [x, *(ctx.value(name) for name in node.inputs[1:])]
-        attributes = {"num_groups": int_attr(groups), "eps": float_attr(node.take("epsilon", 1e-5))}
-        return ctx.build(cls, operands, attributes, node.outputs[0])
+        if len(shape) < 3 or num_groups < 1 or shape[1] % num_groups:
+            raise ValueError(f"num_groups that divides the channels of {shape} is required, got {num_groups}")
+        attributes = {"num_groups": int_attr(num_groups), "eps": float_attr(eps)}
+        return builder.build(cls, [x, weight, bias], attributes, name)
 
     @property
     def groups(self) -> int:
@@ -203,15 +202,16 @@ class TopInstanceNorm(GroupedTop):
 
     name = "top.InstanceNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
     TPU: ClassVar[OpT] = TpuInstanceNorm
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX InstanceNormalization."""
-        operands = [ctx.value(name) for name in node.inputs]
-        return ctx.build(cls, operands, {"eps": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, weight: SSAValue, bias: SSAValue, *, eps: float = 1e-5, name: str
+    ) -> SSAValue:
+        """weight, bias: (C,)."""
+        return builder.build(cls, [x, weight, bias], {"eps": float_attr(eps)}, name)
 
     @property
     def groups(self) -> int:

@@ -20,11 +20,10 @@ from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
     GroupType,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     ReorderContext,
     Shape,
     TensorSlice,
@@ -33,6 +32,7 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import norm_work_bytes
 from tpusim.ops.logical import AXES, EVERY_TYPE, WHOLE
 from tpusim.ops.structure import TopWeight
@@ -59,7 +59,6 @@ class TopLayerNorm(TopOp):
 
     name = "top.LayerNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("11.2", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
 
     input = operand_def(TensorType)
     weight = operand_def(TensorType | NoneType)
@@ -69,17 +68,18 @@ class TopLayerNorm(TopOp):
     eps = attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX LayerNormalization in f32 (stash_type 1); scale and bias may be absent or computed."""
-        if node.take("stash_type", 1) != 1:
-            raise node.refuse("stash_type 1 (float32 statistics) is required")
-        operands = [ctx.value(name) for name in node.inputs]
-        operands += [ctx.none()] * (3 - len(operands))
-        rank, axis = len(shape_of(operands[0])), int(node.take("axis", -1))
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, weight: SSAValue | None = None, bias: SSAValue | None = None, *,
+        axis: int = -1, eps: float = 1e-5, name: str,
+    ) -> SSAValue:  # fmt: skip
+        """Weight and bias: of the axes from `axis` on, which counts from the end if it is negative."""
+        rank = len(shape_of(x))
         if not -rank <= axis < rank:
-            raise node.refuse(f"an axis in [{-rank}, {rank}) is required, got {axis}")
-        attributes = {"axis": int_attr(axis % rank), "eps": float_attr(node.take("epsilon", 1e-5))}
-        return ctx.build(cls, operands, attributes, node.outputs[0])
+            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
+        absent = builder.none()
+        operands = [x, *(absent if value is None else value for value in (weight, bias))]
+        return builder.build(cls, operands, {"axis": int_attr(axis % rank), "eps": float_attr(eps)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape."""

@@ -16,7 +16,8 @@ from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.activation.lut_bf16 import table_weights
-from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, Shape, TpuOp
+from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, Shape, TpuOp
+from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop
 
 ATTRIBUTES = ("size", "alpha", "beta", "bias")
@@ -41,7 +42,6 @@ class TopLRN(UnaryTop):
     name = "top.LRN"
     SPEC: ClassVar[tuple[str, ...]] = ("12.1",)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
-    ONNX: ClassVar[tuple[str, ...]] = ("LRN",)
 
     size = attr_def(IntegerAttr)
     alpha = attr_def(FloatAttr)
@@ -49,14 +49,16 @@ class TopLRN(UnaryTop):
     bias = attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX LRN of a 4-D tensor."""
-        x, size = ctx.value(node.inputs[0]), node.take("size")
-        if len(shape_of(x)) != 4 or not size:
-            raise node.refuse(f"size and an input (n, c, h, w) are required, got size {size} and {shape_of(x)}")
-        defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
-        attributes = {key: float_attr(node.take(key, value)) for key, value in defaults.items()}
-        return ctx.build(cls, [x], {"size": int_attr(size), **attributes}, node.outputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0,
+        name: str,
+    ) -> SSAValue:  # fmt: skip
+        """size: channels in the window; x (n, c, h, w)."""
+        if len(shape_of(x)) != 4 or size < 1:
+            raise ValueError(f"size and an input (n, c, h, w) are required, got size {size or None} and {shape_of(x)}")
+        constants = {"alpha": float_attr(alpha), "beta": float_attr(beta), "bias": float_attr(bias)}
+        return builder.build(cls, [x], {"size": int_attr(size), **constants}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape."""

@@ -15,9 +15,9 @@ from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.base import Array, EmitContext, ImportContext, LoweringContext, OnnxNode, OpT, RangeRule, Shape
+from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape
 from tpusim.ops.families import (
-    NaryTop,
+    ArithmeticTop,
     NaryTpu,
     command_dtype,
     limited,
@@ -29,23 +29,17 @@ from tpusim.ops.families import (
 from tpusim.ops.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.rescale import requantised
 from tpusim.ops.small_multiplier import common_shift, why_no_small_multipliers
-from tpusim.ops.sub import aligned_operands, lower_float
+from tpusim.ops.sub import lower_float
 
 Kernel = Callable[..., Array]
 
 
-class ExtremeTop(NaryTop):
+class ExtremeTop(ArithmeticTop):
     """The largest or smallest of two or more tensors, numpy broadcasting, optional relu."""
 
     RANGE: ClassVar[RangeRule] = RangeRule(unify=True)
     TPU: ClassVar[OpT]
     FLOAT_KERNEL: ClassVar[Kernel]
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Max and Min of floats; one operand is the identity."""
-        values = aligned_operands(ctx, node)
-        return values[0] if len(values) == 1 else ctx.build(cls, values, relu_attributes(), node.outputs[0])
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32, relu."""
@@ -210,7 +204,6 @@ class TopMax(ExtremeTop):
 
     name = "top.Max"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
-    ONNX: ClassVar[tuple[str, ...]] = ("Max",)
     TPU: ClassVar[OpT] = TpuMax
     FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.max_float)
 
@@ -221,6 +214,5 @@ class TopMin(ExtremeTop):
 
     name = "top.Min"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
-    ONNX: ClassVar[tuple[str, ...]] = ("Min",)
     TPU: ClassVar[OpT] = TpuMin
     FLOAT_KERNEL: ClassVar[Kernel] = staticmethod(kernels.min_float)

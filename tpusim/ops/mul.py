@@ -21,14 +21,12 @@ from tpusim.isa.region import DType, View
 from tpusim.ops.base import (
     Array,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     TensorSlice,
 )
 from tpusim.ops.families import (
-    NaryTop,
+    ArithmeticTop,
     NaryTpu,
     constant_operand,
     limited,
@@ -43,29 +41,13 @@ from tpusim.ops.small_multiplier import binary_why_global
 
 
 @irdl_op_definition
-class TopMul(NaryTop):
+class TopMul(ArithmeticTop):
     """`top.Mul`: product of two or more tensors, numpy broadcasting, optional relu."""
 
     name = "top.Mul"
     SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
-    ONNX: ClassVar[tuple[str, ...]] = ("Mul",)
     RANGE: ClassVar[RangeRule] = RangeRule(product=True)
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Mul; a constant of lower rank gets leading axes of length 1, so that the op can run locally."""
-        constants = [ctx.constant(name) for name in node.inputs]
-        shapes = [
-            shape_of(ctx.value(name)) if c is None else c.shape for name, c in zip(node.inputs, constants, strict=True)
-        ]
-        rank = max(len(shape) for shape in shapes)
-        values: list[SSAValue] = []
-        for name, constant in zip(node.inputs, constants, strict=True):
-            if constant is not None and constant.ndim < rank and constant.dtype == np.float32:
-                values.append(ctx.weight(name, constant.reshape((1,) * (rank - constant.ndim) + constant.shape)))
-            else:
-                values.append(ctx.value(name))
-        return ctx.build(cls, values, relu_attributes(), node.outputs[0])
+    ALIGNED_FROM: ClassVar[int | None] = 0
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 product from left to right, relu."""

@@ -19,15 +19,15 @@ from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import (
     Array,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TopOp,
     TpuOp,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
@@ -61,7 +61,6 @@ class TopPad(TopOp):
 
     name = "top.Pad"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    ONNX: ClassVar[tuple[str, ...]] = ("Pad",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
 
     input = operand_def(TensorType)
@@ -71,28 +70,25 @@ class TopPad(TopOp):
     val = attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Pads and value are attributes before opset 11, constant inputs after, with optional axes from 18."""
-        x = ctx.value(node.inputs[0])
-        rank = len(shape_of(x))
-        mode, value = node.take("mode", "constant"), float(node.take("value", 0.0))
+    @names_op
+    def make(
+        cls,
+        builder: Builder,
+        x: SSAValue,
+        *,
+        paddings: Sequence[int],
+        mode: str = "constant",
+        val: float = 0.0,
+        name: str,
+    ) -> SSAValue:
+        """paddings: before every axis, then after. mode: one of MODES; val: of mode constant."""
         if mode not in MODES:
-            raise node.refuse(f"mode {', '.join(MODES)} is required, got {mode!r}")
-        pads = node.take("pads", node.take("paddings"))  # "paddings" in opset 1
-        if pads is None:
-            pads = _constant(ctx, node, 1, "pads").tolist()
-        if len(node.inputs) > 2 and node.inputs[2]:
-            value = float(_constant(ctx, node, 2, "constant_value")[0])
-        if len(node.inputs) > 3 and node.inputs[3]:
-            axes = [int(a) % rank for a in _constant(ctx, node, 3, "axes")]
-            given, pads = pads, [0] * (2 * rank)
-            for i, axis in enumerate(axes):
-                pads[axis], pads[rank + axis] = given[i], given[len(axes) + i]
+            raise ValueError(f"mode {', '.join(MODES)} is required, got {mode!r}")
         attributes = {
-            "paddings": ints_attr(pads), "mode": text(mode),
-            "val": float_attr(min(max(value, -FLOAT_MAX), FLOAT_MAX)),
+            "paddings": ints_attr(paddings), "mode": text(mode),
+            "val": float_attr(min(max(val, -FLOAT_MAX), FLOAT_MAX)),
         }  # fmt: skip
-        return ctx.build(cls, [x], attributes, node.outputs[0])
+        return builder.build(cls, [x], attributes, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """Extents plus pads."""
@@ -117,13 +113,6 @@ class TopPad(TopOp):
             real = np.floor(value + 0.5) if ctx.chip.integers.pads_half_up else round_half_away(value)
             attributes["val"] = float_attr(int(saturate_np(real, quant.dtype)))
         return lower_same_scale(self, ctx, TpuPad, attributes, float_attributes=dict(self.attributes))
-
-
-def _constant(ctx: ImportContext, node: OnnxNode, index: int, what: str) -> np.ndarray:
-    constant = ctx.constant(node.inputs[index]) if len(node.inputs) > index else None
-    if constant is None:
-        raise node.refuse(f"constant {what} are required")
-    return constant.reshape(-1)
 
 
 @irdl_op_definition

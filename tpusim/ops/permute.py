@@ -14,15 +14,15 @@ from tpusim.ir.types import shape_of
 from tpusim.isa.layout import gmem_strides
 from tpusim.ops.base import (
     Array,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TopOp,
     TpuOp,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
 
@@ -33,7 +33,6 @@ class TopPermute(TopOp):
 
     name = "top.Permute"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    ONNX: ClassVar[tuple[str, ...]] = ("Transpose",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward_first=True, forward=True)
     MOVES: ClassVar[bool] = True
 
@@ -42,14 +41,12 @@ class TopPermute(TopOp):
     order = attr_def(ArrayAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Transpose; without perm the axes are reversed."""
-        x = ctx.value(node.inputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, order: Sequence[int] | None = None, name: str) -> SSAValue:
+        """order: which axis of the operand each of the result is; None reverses them."""
         rank = len(shape_of(x))
-        order = tuple(node.take("perm", range(rank - 1, -1, -1)))
-        if sorted(order) != list(range(rank)):
-            raise node.refuse(f"a permutation of {rank} axes is required, got {list(order)}")
-        return ctx.build(cls, [x], {"order": ints_attr(order)}, node.outputs[0])
+        order = tuple(range(rank - 1, -1, -1)) if order is None else tuple(order)
+        return builder.build(cls, [x], {"order": ints_attr(order)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The operand's extents in the new order."""

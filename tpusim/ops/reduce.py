@@ -23,11 +23,10 @@ from tpusim.isa.layout import ceil_div
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
     GroupType,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TensorSlice,
@@ -35,6 +34,7 @@ from tpusim.ops.base import (
     TpuOp,
     Window,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import value_dtype
 from tpusim.ops.logical import WHOLE, WITH_MM
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
@@ -42,8 +42,6 @@ from tpusim.ops.pool.top import window_over
 from tpusim.ops.small_multiplier import ratio
 
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")
-AXES_AS_INPUT = {"ReduceSum": 13}
-"""Opset from which the axes are an input, 18 for the others."""
 LOCAL_KINDS = ("ReduceMean", "ReduceSum", "ReduceMax")
 LOCAL_AXES = ((4, 2), (4, 3), (3, 2))
 """(rank, axis) of the reductions with a local form (layer_group.md 2)."""
@@ -84,7 +82,6 @@ class TopReduce(TopOp):
 
     name = "top.Reduce"
     SPEC: ClassVar[tuple[str, ...]] = ("11.3", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = KINDS
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -93,21 +90,19 @@ class TopReduce(TopOp):
     mode = attr_def(StringAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Reduce*: axes as an attribute, from opset 18 (ReduceSum 13) as an input; none means all of them."""
-        x = ctx.value(node.inputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, mode: str, axes: Sequence[int] = (), keepdims: bool = True, name: str
+    ) -> SSAValue:
+        """mode: one of KINDS. axes: none for all of them, negative ones count from the end."""
         rank = len(shape_of(x))
-        axes, noop = _onnx_axes(ctx, node), node.take("noop_with_empty_axes", 0)
-        if not axes and noop:
-            return x
-        axes = axes or list(range(rank))
+        axes = list(axes) or list(range(rank))
         if not all(-rank <= axis < rank for axis in axes):
-            raise node.refuse(f"axes in [{-rank}, {rank}) are required, got {axes}")
+            raise ValueError(f"axes in [{-rank}, {rank}) are required, got {axes}")
         attributes = {
-            "axes": ints_attr(sorted({axis % rank for axis in axes})), "mode": text(node.op_type),
-            "keepdims": flag(bool(node.take("keepdims", 1))),
+            "axes": ints_attr(sorted({axis % rank for axis in axes})), "mode": text(mode), "keepdims": flag(keepdims)
         }  # fmt: skip
-        return ctx.build(cls, [x], attributes, node.outputs[0])
+        return builder.build(cls, [x], attributes, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """Axes of length 1, or removed."""
@@ -179,18 +174,6 @@ class ReduceToRPoolPattern(RewritePattern):
         new = pool.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)
         copy_name(new, op)
         rewriter.replace(op, new)
-
-
-def _onnx_axes(ctx: ImportContext, node: OnnxNode) -> list[int]:
-    """The axes of a node, empty if it names none."""
-    if ctx.opset < AXES_AS_INPUT.get(node.op_type, 18):
-        return list(node.take("axes", ()))
-    if len(node.inputs) < 2 or not node.inputs[1]:
-        return []
-    axes = ctx.constant(node.inputs[1])
-    if axes is None:
-        raise node.refuse(f"constant axes are required, '{node.inputs[1]}' is computed")
-    return [int(axis) for axis in axes.reshape(-1)]
 
 
 @irdl_op_definition

@@ -12,11 +12,12 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
-from tpusim.ir.attrs import copy_name, float_attr, int_attr, onnx_name, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, float_attr, framework_name, int_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, RangeRule, TopOp
+from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, RangeRule, TopOp
+from tpusim.ops.building import names_op
 from tpusim.ops.families import (
     UnaryTop,
     UnaryTpu,
@@ -29,7 +30,7 @@ from tpusim.ops.families import (
 from tpusim.ops.logical import WITH_MM, GroupType
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
-"""What ONNX takes for an absent upper bound of Clip; the negative for an absent lower one."""
+"""An absent upper bound of Clip; the negative for an absent lower one."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- Relu
@@ -42,15 +43,15 @@ class TopRelu(UnaryTop):
     name = "top.Relu"
     SPEC: ClassVar[tuple[str, ...]] = ("9.7", "9.5")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-    ONNX: ClassVar[tuple[str, ...]] = ("Relu",)
     RANGE: ClassVar[RangeRule] = RangeRule(backward=True, forward=True)
 
     relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Relu."""
-        return ctx.build(cls, [ctx.value(node.inputs[0])], {"relu_limit": float_attr(-1.0)}, node.outputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, relu_limit: float = -1.0, name: str) -> SSAValue:
+        """relu_limit: the upper bound, below 0 for none."""
+        return builder.build(cls, [x], {"relu_limit": float_attr(relu_limit)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
@@ -136,20 +137,20 @@ class TopClip(UnaryTop):
 
     name = "top.Clip"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("Clip",)
 
     minimum = attr_def(FloatAttr, attr_name="min")
     maximum = attr_def(FloatAttr, attr_name="max")
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Bounds are attributes before opset 11 and constant inputs after; a lower bound of 0 makes it a Relu."""
-        low, high = _bounds(ctx, node)
-        x = ctx.value(node.inputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, minimum: float = -FLOAT_MAX, maximum: float = FLOAT_MAX, name: str
+    ) -> SSAValue:
+        """The bounds, clamped to what f32 holds; a lower bound of 0 makes it a Relu."""
+        low, high = (min(max(bound, -FLOAT_MAX), FLOAT_MAX) for bound in (minimum, maximum))
         if low == 0.0 and high > 0.0:
-            limit = -1.0 if high >= FLOAT_MAX else high
-            return ctx.build(TopRelu, [x], {"relu_limit": float_attr(limit)}, node.outputs[0])
-        return ctx.build(cls, [x], {"min": float_attr(low), "max": float_attr(high)}, node.outputs[0])
+            return TopRelu.make(builder, x, relu_limit=-1.0 if high >= FLOAT_MAX else high, name=name)
+        return builder.build(cls, [x], {"min": float_attr(low), "max": float_attr(high)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
@@ -163,20 +164,6 @@ class TopClip(UnaryTop):
         return ctx.build(
             TpuClip, [operand], dict(self.attributes), ctx.float_type(self), shape_of(self.output), op_name(self)
         )
-
-
-def _bounds(ctx: ImportContext, node: OnnxNode) -> tuple[float, float]:
-    """(min, max) of an ONNX Clip, clamped to what f32 holds."""
-    given: list[float] = []
-    for index, (key, default) in enumerate((("min", -FLOAT_MAX), ("max", FLOAT_MAX)), 1):
-        value = float(node.take(key, default)) if ctx.opset < 11 else default
-        if ctx.opset >= 11 and len(node.inputs) > index and node.inputs[index]:
-            constant = ctx.constant(node.inputs[index])
-            if constant is None or constant.size != 1:
-                raise node.refuse(f"a constant scalar {key} is required, '{node.inputs[index]}' is not one")
-            value = float(constant.reshape(-1)[0])
-        given.append(min(max(value, -FLOAT_MAX), FLOAT_MAX))
-    return given[0], given[1]
 
 
 @irdl_op_definition
@@ -245,10 +232,10 @@ class TopMoveReluAheadConcatPattern(RewritePattern):
             set_op_name(relu, _unique(name, taken))
             rewriter.insert(relu, InsertPoint.before(concat))
             concat.operands[index] = relu.output
-        if onnx_name(op) == op_name(op):
+        if framework_name(op) == op_name(op):
             copy_name(concat, op)
         else:
-            set_op_name(concat, f"{op_name(concat)}_relu", onnx_name(op))
+            set_op_name(concat, f"{op_name(concat)}_relu", framework_name(op))
         rewriter.replace(op, [], [concat.results[0]])
         rewriter.notify_op_modified(concat)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import floor
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -22,10 +21,9 @@ from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     ShapedOp,
@@ -33,9 +31,10 @@ from tpusim.ops.base import (
     TpuOp,
     Window,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.slice import build_gather
+from tpusim.ops.slice import TopGather
 
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -85,6 +84,12 @@ class TopUpsample(Upsampling, TopOp):
     name = "top.Upsample"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+
+    @classmethod
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, scale_h: int, scale_w: int, name: str) -> SSAValue:
+        """scale_h, scale_w: whole factors."""
+        return builder.build(cls, [x], {"scale_h": int_attr(scale_h), "scale_w": int_attr(scale_w)}, name)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Upsample with the operand's stored type."""
@@ -162,7 +167,6 @@ class TopInterp(TopOp):
 
     name = "top.Interp"
     SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -172,39 +176,33 @@ class TopInterp(TopOp):
     align_corners = opt_attr_def(BoolAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Resize and Upsample: nearest as Upsample or Gathers, linear as Interp."""
-        x = ctx.value(node.inputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, size: Sequence[int], scales: Sequence[float] | None = None,
+        mode: str = "nearest", coord_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor", name: str,
+    ) -> SSAValue:  # fmt: skip
+        """A resize to `size`, extents of every axis: nearest as Upsample or Gathers, linear as Interp of h and w.
+
+        scales: output per input element where that is not the quotient of the extents. coord_mode: one of COORDINATES,
+        nearest_mode: one of NEAREST.
+        """
         shape = shape_of(x)
-        scales, size = _target(ctx, node, shape)
-        mode = node.take("mode", "nearest")
-        old = ctx.opset < 11
-        coordinates = "asymmetric" if old else node.take("coordinate_transformation_mode", "half_pixel")
-        rounding = "floor" if old else node.take("nearest_mode", "round_prefer_floor")
-        for key in ("cubic_coeff_a", "extrapolation_value"):  # of other modes
-            node.take(key)
-        if coordinates not in COORDINATES or rounding not in NEAREST:
-            raise node.refuse(f"coordinates {', '.join(COORDINATES)} are required, got {coordinates}, {rounding}")
+        scales = [o / i for i, o in zip(shape, size, strict=True)] if scales is None else scales
+        if coord_mode not in COORDINATES or nearest_mode not in NEAREST:
+            raise ValueError(f"coordinates {', '.join(COORDINATES)} are required, got {coord_mode}, {nearest_mode}")
+        axes = list(zip(shape, size, scales, strict=True))
         if mode == "nearest":
-            return _nearest(ctx, x, [
-                nearest_source(i, o, s, coordinates, rounding) for i, o, s in zip(shape, size, scales, strict=True)
-            ], node.outputs[0])  # fmt: skip
-        if mode not in ("linear", "bilinear") or len(shape) != 4 or size[:2] != shape[:2]:
-            raise node.refuse(f"mode nearest, or linear along the last two of four axes is required, got {mode}")
-        if coordinates == "asymmetric":
-            raise node.refuse("linear with asymmetric coordinates is not supported; export with half_pixel")
-        align = coordinates == "align_corners"
-        steps: list[float] = []
-        for i, o, s in list(zip(shape, size, scales, strict=True))[2:]:
-            if align:
-                steps.append((i - 1) / (o - 1) if o > 1 else 0.0)
-            else:  # with step 1 the only element comes from place 0
-                steps.append(1.0 if o == 1 and coordinates == "pytorch_half_pixel" else 1.0 / s)
+            return _nearest(builder, x, [nearest_source(i, o, s, coord_mode, nearest_mode) for i, o, s in axes], name)
+        if mode != "linear" or len(shape) != 4 or tuple(size[:2]) != shape[:2]:
+            raise ValueError(f"mode nearest, or linear along the last two of four axes is required, got {mode}")
+        if coord_mode == "asymmetric":
+            raise ValueError("linear with asymmetric coordinates is not supported; export with half_pixel")
+        steps = [_step(*axis, coord_mode) for axis in axes[2:]]
         attributes = {
             "target_shape": ints_attr(size[2:]), "scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1]),
-            "align_corners": flag(align),
+            "align_corners": flag(coord_mode == "align_corners"),
         }  # fmt: skip
-        return ctx.build(cls, [x], attributes, node.outputs[0])
+        return builder.build(cls, [x], attributes, name)
 
     @property
     def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
@@ -284,56 +282,20 @@ class TpuInterp(TpuOp):
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
 
 
-# --------------------------------------------------------------------------------------------------------------- import
+# -------------------------------------------------------------------------------------------------------------- making
 
 
-def _target(ctx: ImportContext, node: OnnxNode, shape: Shape) -> tuple[list[float], Shape]:
-    """(output per input element, extents) along every axis, from constant scales or sizes."""
-    if node.op_type == "Upsample" and ctx.opset < 9:
-        scales = node.take("scales")
-        if scales is None:
-            raise node.refuse("scales are required; opset 7 or later")
-        return _from_scales(node, shape, [float(s) for s in scales])
-    for key in ("antialias", "exclude_outside"):
-        if node.take(key, 0):
-            raise node.refuse(f"{key} = 0 is required")
-    if node.take("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise node.refuse('keep_aspect_ratio_policy "stretch" is required')
-    given = node.take("axes")
-    axes = range(len(shape)) if given is None else [int(a) % len(shape) for a in given]
-    index = 1 if node.op_type == "Upsample" or ctx.opset < 11 else 2
-    scales = _values(ctx, node, index, "scales")
-    if scales is not None:
-        full = [1.0] * len(shape)
-        for axis, scale in zip(axes, scales, strict=True):
-            full[axis] = float(scale)
-        return _from_scales(node, shape, full)
-    sizes = _values(ctx, node, 3, "sizes")
-    if sizes is None:
-        raise node.refuse("scales or sizes are required")
-    size = list(shape)
-    for axis, extent in zip(axes, sizes, strict=True):
-        size[axis] = int(extent)
-    return [o / i for i, o in zip(shape, size, strict=True)], tuple(size)
-
-
-def _values(ctx: ImportContext, node: OnnxNode, index: int, what: str) -> list[float] | None:
-    if len(node.inputs) <= index or not node.inputs[index]:
-        return None
-    constant = ctx.constant(node.inputs[index])
-    if constant is None:
-        raise node.refuse(f"constant {what} are required, '{node.inputs[index]}' is computed")
-    return [float(v) for v in constant.reshape(-1)] or None
-
-
-def _from_scales(node: OnnxNode, shape: Shape, scales: list[float]) -> tuple[list[float], Shape]:
-    if len(scales) != len(shape) or min(scales) <= 0:
-        raise node.refuse(f"{len(shape)} scales above 0 are required, got {scales}")
-    return scales, tuple(floor(size * scale) for size, scale in zip(shape, scales, strict=True))
+def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:
+    """Input per output element of a linear interpolation."""
+    if coordinates == "align_corners":
+        return (size_in - 1) / (size_out - 1) if size_out > 1 else 0.0
+    if size_out == 1 and coordinates == "pytorch_half_pixel":
+        return 1.0  # with step 1 the only element comes from place 0
+    return 1.0 / scale
 
 
 def nearest_source(size_in: int, size_out: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
-    """The input index that each output index copies (ONNX Resize, mode nearest)."""
+    """The input index that each output index copies in a resize of mode nearest."""
     places = np.arange(size_out, dtype=np.float64)
     match coordinates:
         case "align_corners":
@@ -351,15 +313,15 @@ def nearest_source(size_in: int, size_out: int, scale: float, coordinates: str, 
     return np.clip(rounded, 0, size_in - 1).astype(np.int32)
 
 
-def _nearest(ctx: ImportContext, x: SSAValue, sources: list[np.ndarray], name: str) -> SSAValue:
+def _nearest(builder: Builder, x: SSAValue, sources: list[np.ndarray], name: str) -> SSAValue:
     """Upsample where every index is repeated a whole number of times along h and w, else a Gather per axis."""
     shape = shape_of(x)
     changed = [axis for axis, s in enumerate(sources) if not np.array_equal(s, np.arange(shape[axis]))]
     factors = [len(s) // shape[axis] for axis, s in enumerate(sources)]
     whole = all(np.array_equal(s, np.repeat(np.arange(shape[a]), factors[a])) for a, s in enumerate(sources))
     if len(shape) == 4 and whole and factors[:2] == [1, 1]:
-        attributes = {"scale_h": int_attr(factors[2]), "scale_w": int_attr(factors[3])}
-        return x if not changed else ctx.build(TopUpsample, [x], attributes, name)
+        return x if not changed else TopUpsample.make(builder, x, scale_h=factors[2], scale_w=factors[3], name=name)
     for axis in changed:
-        x = build_gather(ctx, x, sources[axis], axis, name if axis == changed[-1] else f"{name}_axis{axis}")
+        place = name if axis == changed[-1] else f"{name}_axis{axis}"
+        x = TopGather.make(builder, x, sources[axis], axis=axis, name=place)
     return x

@@ -1,4 +1,4 @@
-"""Parts of a tensor: `top.Slice`, `tpu.Slice` (and ONNX Split), `top.Gather`, `tpu.Gather` (numerics.md 9.0, 12.1)."""
+"""Parts of a tensor: `top.Slice`, `tpu.Slice` `top.Gather`, `tpu.Gather` (numerics.md 9.0, 12.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -24,10 +24,9 @@ from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TopOp,
@@ -36,6 +35,7 @@ from tpusim.ops.base import (
     holds,
     logical_shape,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, constant_of, part_of, shorter_axes
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TopSqueeze
@@ -79,7 +79,6 @@ class TopSlice(Cutting):
 
     name = "top.Slice"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    ONNX: ClassVar[tuple[str, ...]] = ("Slice", "Split")
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     MOVES: ClassVar[bool] = True
 
@@ -87,22 +86,42 @@ class TopSlice(Cutting):
     output = result_def(TensorType)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue | Sequence[SSAValue]:
-        """ONNX Slice and Split; an axis with a negative step is read by a Gather."""
-        if node.op_type == "Split":
-            return _split(ctx, node)
-        x = ctx.value(node.inputs[0])
-        windows = _windows(ctx, node, shape_of(x))
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, offset: Sequence[int], ends: Sequence[int],
+        steps: Sequence[int] | None = None, axes: Sequence[int] | None = None, name: str,
+    ) -> SSAValue:  # fmt: skip
+        """x[offset:ends:steps] along `axes` (all axes by default), as Python slices; a negative step needs a Gather."""
+        axes = range(len(offset)) if axes is None else axes
+        windows = _windows(shape_of(x), offset, ends, [1] * len(offset) if steps is None else steps, axes)
         backwards = [axis for axis, w in enumerate(windows) if w[2] < 0]
         last = not any(w != (0, size, 1) for w, size in zip(windows, shape_of(x), strict=True) if w[2] > 0)
         for axis in backwards:
             final = last and axis == backwards[-1]
-            name = node.outputs[0] if final else f"{node.outputs[0]}_axis{axis}"
-            x = build_gather(ctx, x, np.arange(*windows[axis]), axis, name)
+            indices = np.arange(*windows[axis])
+            x = TopGather.make(builder, x, indices, axis=axis, name=name if final else f"{name}_axis{axis}")
             windows[axis] = (0, shape_of(x)[axis], 1)
-        if backwards and last:
-            return x
-        return build_slice(ctx, x, windows, node.outputs[0])
+        return x if backwards and last else _cut(builder, x, windows, name)
+
+    @classmethod
+    @names_op
+    def split(
+        cls, builder: Builder, x: SSAValue, *, axis: int, sizes: Sequence[int], names: Sequence[str]
+    ) -> list[SSAValue]:
+        """One slice per size, one after the other along an axis; a negative axis counts from the end."""
+        shape = shape_of(x)
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"an axis of {shape} is required, got {axis}")
+        axis %= len(shape)
+        if sum(sizes) != shape[axis] or len(sizes) != len(names) or min(sizes) < 1:
+            why = f"{len(names)} sizes above 0 that add up to {shape[axis]} are required, got {list(sizes)}"
+            raise ValueError(why)
+        values: list[SSAValue] = []
+        for i, name in enumerate(names):
+            start = sum(sizes[:i])
+            windows = [(start, start + sizes[i], 1) if a == axis else (0, s, 1) for a, s in enumerate(shape)]
+            values.append(_cut(builder, x, windows, name))
+        return values
 
     def infer(self) -> tuple[Shape, ...]:
         """The extents of the part."""
@@ -117,66 +136,26 @@ class TopSlice(Cutting):
         return lower_same_scale(self, ctx, TpuSlice, dict(self.attributes))
 
 
-def build_slice(ctx: ImportContext, x: SSAValue, windows: Sequence[tuple[int, int, int]], name: str) -> SSAValue:
+def _cut(builder: Builder, x: SSAValue, windows: Sequence[tuple[int, int, int]], name: str) -> SSAValue:
     """A top.Slice of (start, end, step) along every axis."""
     starts, ends, steps = zip(*windows, strict=True)
     attributes = {"offset": ints_attr(starts), "steps": ints_attr(steps), "ends": ints_attr(ends)}
-    return ctx.build(TopSlice, [x], attributes, name)
+    return builder.build(TopSlice, [x], attributes, name)
 
 
-def _windows(ctx: ImportContext, node: OnnxNode, shape: Shape) -> list[tuple[int, int, int]]:
-    """(start, end, step) along every axis: attributes before opset 10, constant inputs after."""
-    given: list[list[int] | None] = []
-    for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
-        attribute = node.take(key) if ctx.opset < 10 and key != "steps" else None
-        values: list[int] | None = None if attribute is None else list(attribute)
-        if ctx.opset >= 10 and len(node.inputs) > index and node.inputs[index]:
-            constant = ctx.constant(node.inputs[index])
-            if constant is None:
-                raise node.refuse(f"constant {key} are required, '{node.inputs[index]}' is computed")
-            values = [int(v) for v in constant.reshape(-1)]
-        given.append(values)
-    starts, ends, axes, steps = given
-    if starts is None or ends is None:
-        raise node.refuse("starts and ends are required")
-    axes = list(range(len(starts))) if axes is None else axes
-    steps = [1] * len(starts) if steps is None else steps
+def _windows(
+    shape: Shape, offset: Sequence[int], ends: Sequence[int], steps: Sequence[int], axes: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """(start, end, step) along every axis. Raises ValueError for axes that are not there and empty parts."""
     windows = [(0, size, 1) for size in shape]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    for start, end, axis, step in zip(offset, ends, axes, steps, strict=True):
         if not -len(shape) <= axis < len(shape) or step == 0:
-            raise node.refuse(f"an axis of {shape} and a step other than 0 are required, got axis {axis}, step {step}")
+            raise ValueError(f"an axis of {shape} and a step other than 0 are required, got axis {axis}, step {step}")
         found = slice(start, end, step).indices(shape[axis])
         if len(range(*found)) == 0:
-            raise node.refuse(f"a part with elements is required, got [{start}:{end}:{step}] of {shape[axis]}")
+            raise ValueError(f"a part with elements is required, got [{start}:{end}:{step}] of {shape[axis]}")
         windows[axis % len(shape)] = found
     return windows
-
-
-def _split(ctx: ImportContext, node: OnnxNode) -> list[SSAValue]:
-    """One Slice per output: sizes are an attribute before opset 13, a constant input after; else near-equal parts."""
-    x = ctx.value(node.inputs[0])
-    shape, axis = shape_of(x), int(node.take("axis", 0))
-    if not -len(shape) <= axis < len(shape):
-        raise node.refuse(f"an axis of {shape} is required, got {axis}")
-    axis %= len(shape)
-    count = int(node.take("num_outputs", len(node.outputs)))
-    sizes: list[int] | None = None if (given := node.take("split")) is None else [int(s) for s in given]
-    if len(node.inputs) > 1 and node.inputs[1]:
-        constant = ctx.constant(node.inputs[1])
-        if constant is None:
-            raise node.refuse(f"constant sizes are required, '{node.inputs[1]}' is computed")
-        sizes = [int(s) for s in constant.reshape(-1)]
-    if sizes is None:
-        each = -(-shape[axis] // count)
-        sizes = [min(each, shape[axis] - i * each) for i in range(count)]
-    if sum(sizes) != shape[axis] or len(sizes) != len(node.outputs) or min(sizes) < 1:
-        raise node.refuse(f"{len(node.outputs)} sizes above 0 that add up to {shape[axis]} are required, got {sizes}")
-    values: list[SSAValue] = []
-    for i, name in enumerate(node.outputs):
-        start = sum(sizes[:i])
-        windows = [(start, start + sizes[i], 1) if a == axis else (0, s, 1) for a, s in enumerate(shape)]
-        values.append(build_slice(ctx, x, windows, name or f"{node.outputs[0]}_part{i}"))
-    return values
 
 
 @irdl_op_definition
@@ -283,19 +262,12 @@ def gathered_shape(data: Shape, indices: Shape, axis: int) -> Shape:
     return (*data[:axis], *indices, *data[axis + 1 :])
 
 
-def build_gather(ctx: ImportContext, x: SSAValue, indices: np.ndarray, axis: int, name: str) -> SSAValue:
-    """A top.Gather with constant indices of 0 or more."""
-    weight = ctx.weight(name + "_indices", indices.astype(np.int32))
-    return ctx.build(TopGather, [x, weight], {"axis": int_attr(axis)}, name)
-
-
 @irdl_op_definition
 class TopGather(TopOp):
     """`top.Gather`: elements at `indices` along `axis`: an int32 weight, 0 or more, or what top.Arg computed."""
 
     name = "top.Gather"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("Gather",)
 
     input = operand_def(TensorType)
     indices = operand_def(TensorType)
@@ -303,21 +275,24 @@ class TopGather(TopOp):
     axis = attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Gather with constant indices, of which negative ones count from the end, or with those of ArgMax."""
-        x, indices = ctx.value(node.inputs[0]), ctx.constant(node.inputs[1])
-        shape, axis = shape_of(x), int(node.take("axis", 0))
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, indices: np.ndarray | SSAValue, *, axis: int = 0, name: str
+    ) -> SSAValue:
+        """indices: constant, negative ones count from the end, or those that top.Arg computed."""
+        shape = shape_of(x)
         if not -len(shape) <= axis < len(shape):
-            raise node.refuse(f"an axis of {shape} is required, got {axis}")
-        if indices is None:
-            computed = ctx.value(node.inputs[1])
-            if holds(computed) != "index":
-                raise node.refuse(f"constant indices, or those of ArgMax, are required, '{node.inputs[1]}' is neither")
-            return ctx.build(cls, [x, computed], {"axis": int_attr(axis % len(shape))}, node.outputs[0])
-        size = shape[axis % len(shape)]
-        if indices.size == 0 or indices.min() < -size or indices.max() >= size:
-            raise node.refuse(f"indices in [{-size}, {size}) are required, got {indices.reshape(-1).tolist()[:8]}")
-        return build_gather(ctx, x, np.where(indices < 0, indices + size, indices), axis % len(shape), node.outputs[0])
+            raise ValueError(f"an axis of {shape} is required, got {axis}")
+        axis %= len(shape)
+        if isinstance(indices, np.ndarray):
+            size = shape[axis]
+            if indices.size == 0 or indices.min() < -size or indices.max() >= size:
+                raise ValueError(f"indices in [{-size}, {size}) are required, got {indices.reshape(-1).tolist()[:8]}")
+            stored = np.where(indices < 0, indices + size, indices).astype(np.int32)
+            indices = builder.weight(name + "_indices", stored)
+        elif holds(indices) != "index":
+            raise ValueError(f"constant indices, or those of ArgMax, are required, '{value_name(indices)}' is neither")
+        return builder.build(cls, [x, indices], {"axis": int_attr(axis)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The indices' extents in place of the axis."""

@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, ints_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -21,21 +21,20 @@ from tpusim.ops.activation.lut_bf16 import table_weights
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
     FloatMode,
     GroupType,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TensorSlice,
     TpuOp,
     is_none,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
 from tpusim.ops.logical import EVERY_TYPE
-from tpusim.ops.view import TopReshape
 
 ENTRIES = 256
 
@@ -48,23 +47,13 @@ class NormalisedExponential(UnaryTop):
     axis = attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Softmax and LogSoftmax. Before opset 13 the axes from `axis` on are flattened into one."""
-        x = ctx.value(node.inputs[0])
-        shape = shape_of(x)
-        coerced = ctx.opset < 13
-        axis = int(node.take("axis", 1 if coerced else -1))
-        if not -len(shape) <= axis < len(shape):
-            raise node.refuse(f"an axis in [{-len(shape)}, {len(shape)}) is required, got {axis}")
-        axis %= len(shape)
-        wide = [i for i in range(axis, len(shape)) if shape[i] > 1]
-        name = node.outputs[0]
-        if coerced and len(wide) > 1:
-            flat = {"shape": ints_attr((prod(shape[:axis]), prod(shape[axis:])))}
-            y = ctx.build(cls, [ctx.build(TopReshape, [x], flat, name + "_flat")], {"axis": int_attr(1)}, name + "_2d")
-            return ctx.build(TopReshape, [y], {"shape": ints_attr(shape)}, name)
-        axis = wide[0] if coerced and wide else axis
-        return ctx.build(cls, [x], {"axis": int_attr(axis)}, name)
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, axis: int = -1, name: str) -> SSAValue:
+        """A negative axis counts from the end."""
+        rank = len(shape_of(x))
+        if not -rank <= axis < rank:
+            raise ValueError(f"an axis in [{-rank}, {rank}) is required, got {axis}")
+        return builder.build(cls, [x], {"axis": int_attr(axis % rank)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape."""
@@ -120,7 +109,6 @@ class TopSoftmax(NormalisedExponential):
 
     name = "top.Softmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
-    ONNX: ClassVar[tuple[str, ...]] = ("Softmax",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
 
 
@@ -130,7 +118,6 @@ class TopLogSoftmax(NormalisedExponential):
 
     name = "top.LogSoftmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
-    ONNX: ClassVar[tuple[str, ...]] = ("LogSoftmax",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
     LOG: ClassVar[bool] = True
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, TensorType
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -24,7 +25,7 @@ from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_o
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import Array, Shape, ShapedOp, TopOp
+from tpusim.ops.base import Array, Holds, Shape, ShapedOp, TopOp
 
 
 @irdl_op_definition
@@ -35,10 +36,21 @@ class TopInput(TopOp):
     SPEC: ClassVar[tuple[str, ...]] = ("2.2",)
     input = operand_def(TensorType)
     output = result_def(TensorType)
+    dtype = opt_attr_def(StringAttr)
+    """The NumPy name of what the user gives, if that is not float32: converted at the border of the network."""
 
     def verify_(self) -> None:
         """The shape; preprocessing attributes are whatever the module carries."""
         ShapedOp.verify_(self)
+
+    @property
+    def given(self) -> np.dtype:
+        """The type in which the user gives the input."""
+        return np.dtype(self.dtype.data if self.dtype else np.float32)
+
+    def held(self) -> Holds:
+        """By the type that is given."""
+        return {"b": "bool", "i": "integer", "u": "integer"}.get(self.given.kind, "real")  # type: ignore[return-value]
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape."""
@@ -76,6 +88,15 @@ class TopNone(IRDLOperation):
     name = "top.None"
     output = result_def(NoneType)
     traits = traits_def(Pure())
+
+
+def make_input(argument: SSAValue, name: str, dtype: np.dtype) -> TopInput:
+    """A new top.Input of a function argument; dtype: what the user gives."""
+    op = TopInput.create(operands=[argument], result_types=[argument.type])
+    if dtype != np.float32:
+        op.dtype = StringAttr(dtype.name)
+    set_op_name(op, name)
+    return op
 
 
 def make_weight(weights: WeightStore, name: str, array: Array, element: Attribute | None = None) -> TopWeight:

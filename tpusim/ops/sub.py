@@ -27,9 +27,7 @@ from tpusim.ops.base import (
     Array,
     EmitContext,
     FloatRule,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     OpT,
     QuantInfo,
     RangeRule,
@@ -37,6 +35,7 @@ from tpusim.ops.base import (
     TopOp,
 )
 from tpusim.ops.families import (
+    ArithmeticTop,
     NaryTop,
     NaryTpu,
     command_dtype,
@@ -52,22 +51,6 @@ from tpusim.ops.logical import EVERY_TYPE, WITH_SMALL_C, GroupType
 from tpusim.ops.mul import TopMul
 from tpusim.ops.small_multiplier import common_shift, ratio, why_no_small_multipliers
 from tpusim.ops.structure import make_weight
-
-
-def aligned_operands(ctx: ImportContext, node: OnnxNode) -> list[SSAValue]:
-    """The operands; a constant of lower rank gets leading axes of length 1, so that the op can run locally."""
-    constants = [ctx.constant(name) for name in node.inputs]
-    rank = max(
-        len(shape_of(ctx.value(n)) if c is None else c.shape) for n, c in zip(node.inputs, constants, strict=True)
-    )
-    values: list[SSAValue] = []
-    for name, constant in zip(node.inputs, constants, strict=True):
-        short = constant is not None and 0 < constant.ndim < rank and constant.dtype == np.float32
-        if constant is not None and short:
-            values.append(ctx.weight(name, constant.reshape((1,) * (rank - constant.ndim) + constant.shape)))
-        else:
-            values.append(ctx.value(name))
-    return values
 
 
 def lower_float(op: NaryTop, ctx: LoweringContext, cls: OpT) -> SSAValue:
@@ -87,19 +70,13 @@ def stored_constant(constant: np.ndarray, scale: float, zero_point: int = 0) -> 
 
 
 @irdl_op_definition
-class TopSub(NaryTop):
+class TopSub(ArithmeticTop):
     """`top.Sub`: the first tensor less the second, numpy broadcasting, optional relu."""
 
     name = "top.Sub"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.3", "5.6")
-    ONNX: ClassVar[tuple[str, ...]] = ("Sub",)
     RANGE: ClassVar[RangeRule] = RangeRule(difference=True)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Sub."""
-        return ctx.build(cls, aligned_operands(ctx, node), relu_attributes(), node.outputs[0])
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 difference, relu."""
@@ -257,18 +234,12 @@ class TpuSub(NaryTpu):
 
 
 @irdl_op_definition
-class TopDiv(NaryTop):
+class TopDiv(ArithmeticTop):
     """`top.Div`: the first tensor over the second, numpy broadcasting, optional relu."""
 
     name = "top.Div"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
-    ONNX: ClassVar[tuple[str, ...]] = ("Div",)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
-
-    @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Div."""
-        return ctx.build(cls, aligned_operands(ctx, node), relu_attributes(), node.outputs[0])
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 quotient, relu."""

@@ -1,4 +1,4 @@
-"""Repetition: `top.Tile` and `tpu.Tile`, to which ONNX Expand is read too (numerics.md 9.0)."""
+"""Repetition: `top.Tile` and `tpu.Tile` (numerics.md 9.0)."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -18,15 +18,15 @@ from tpusim.isa.layout import gmem_strides
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TopOp,
     TpuOp,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import broadcast_shape, shorter_axes
 from tpusim.ops.rescale import lower_as_stored
 from tpusim.ops.view import TopReshape
@@ -45,7 +45,6 @@ class TopTile(TopOp):
 
     name = "top.Tile"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    ONNX: ClassVar[tuple[str, ...]] = ("Tile", "Expand")
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     MOVES: ClassVar[bool] = True
 
@@ -54,23 +53,24 @@ class TopTile(TopOp):
     tile = attr_def(ArrayAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Tile, and Expand as leading axes of length 1 and repetition; constant counts and shapes."""
-        x, constant = ctx.value(node.inputs[0]), ctx.constant(node.inputs[1])
-        if constant is None:
-            raise node.refuse(f"a constant second input is required, '{node.inputs[1]}' is computed")
-        if node.op_type == "Tile" and ctx.opset < 6:
-            raise node.refuse("opset 6 or later is required")
-        times = [int(v) for v in constant.reshape(-1)]
-        if node.op_type == "Expand":
-            target = broadcast_shape([shape_of(x), tuple(times)])
-            shape = (1,) * (len(target) - len(shape_of(x))) + shape_of(x)
-            times = [b // a for a, b in zip(shape, target, strict=True)]
-            if shape != shape_of(x):
-                final = all(t == 1 for t in times)
-                name = node.outputs[0] + ("" if final else "_reshape")
-                x = ctx.build(TopReshape, [x], {"shape": ints_attr(shape)}, name)
-        return x if all(t == 1 for t in times) else ctx.build(cls, [x], {"tile": ints_attr(times)}, node.outputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, tile: Sequence[int], name: str) -> SSAValue:
+        """tile: repetitions of every axis; none is the operand itself."""
+        if all(times == 1 for times in tile) and len(tile) == len(shape_of(x)):
+            return x
+        return builder.build(cls, [x], {"tile": ints_attr(tile)}, name)
+
+    @classmethod
+    @names_op
+    def broadcast(cls, builder: Builder, x: SSAValue, *, shape: Sequence[int], name: str) -> SSAValue:
+        """The operand as it broadcasts with a shape: leading axes of length 1, then repetitions."""
+        target = broadcast_shape([shape_of(x), tuple(shape)])
+        full = (1,) * (len(target) - len(shape_of(x))) + shape_of(x)
+        tile = [b // a for a, b in zip(full, target, strict=True)]
+        if full != shape_of(x):
+            last = all(times == 1 for times in tile)
+            x = TopReshape.make(builder, x, shape=full, name=name if last else f"{name}_reshape")
+        return cls.make(builder, x, tile=tile, name=name)
 
     def infer(self) -> tuple[Shape, ...]:
         """Extents times counts."""

@@ -21,17 +21,17 @@ from tpusim.isa.layout import lmem_strides
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
     GroupType,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TopOp,
     TpuOp,
     Window,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, shorter_axes
 from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.rescale import lower_as_stored
@@ -62,22 +62,17 @@ class TopReshape(ViewTop):
     """`top.Reshape`: to `shape`, in which -1 and 0 are already resolved."""
 
     name = "top.Reshape"
-    ONNX: ClassVar[tuple[str, ...]] = ("Reshape",)
 
     shape = attr_def(ArrayAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Reshape with a constant target: 0 copies an extent (unless allowzero), one -1 is inferred."""
-        target = node.take("shape")  # an attribute before opset 5
-        if target is None:
-            constant = ctx.constant(node.inputs[1])
-            if constant is None:
-                raise node.refuse(f"a constant target shape is required, '{node.inputs[1]}' is computed")
-            target = constant.reshape(-1).tolist()
-        x = ctx.value(node.inputs[0])
-        shape = resolve_shape(shape_of(x), target, allow_zero=bool(node.take("allowzero", 0)))
-        return ctx.build(cls, [x], {"shape": ints_attr(shape)}, node.outputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, shape: Sequence[int], allow_zero: bool = False, name: str
+    ) -> SSAValue:
+        """shape: one -1 is inferred; 0 copies the extent of the operand's axis unless allow_zero."""
+        target = resolve_shape(shape_of(x), shape, allow_zero=allow_zero)
+        return builder.build(cls, [x], {"shape": ints_attr(target)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The attribute, which must hold all elements."""
@@ -95,18 +90,17 @@ class TopFlatten(ViewTop):
     """`top.Flatten`: to two axes, the extents before and from `axis` multiplied up."""
 
     name = "top.Flatten"
-    ONNX: ClassVar[tuple[str, ...]] = ("Flatten",)
 
     axis = attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Flatten; a negative axis counts from the end."""
-        x, axis = ctx.value(node.inputs[0]), int(node.take("axis", 1))
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, axis: int = 1, name: str) -> SSAValue:
+        """A negative axis counts from the end."""
         rank = len(shape_of(x))
         if not -rank <= axis <= rank:
-            raise node.refuse(f"an axis in [{-rank}, {rank}] is required, got {axis}")
-        return ctx.build(cls, [x], {"axis": int_attr(axis % rank if axis < 0 else axis)}, node.outputs[0])
+            raise ValueError(f"an axis in [{-rank}, {rank}] is required, got {axis}")
+        return builder.build(cls, [x], {"axis": int_attr(axis % rank if axis < 0 else axis)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """(product before axis, product from axis)."""
@@ -121,19 +115,17 @@ class TopSqueeze(ViewTop):
     """`top.Squeeze`: drops the axes `axes`, each of extent 1."""
 
     name = "top.Squeeze"
-    ONNX: ClassVar[tuple[str, ...]] = ("Squeeze",)
 
     axes = attr_def(ArrayAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Squeeze; without axes every axis of extent 1 goes."""
-        x = ctx.value(node.inputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, axes: Sequence[int] | None = None, name: str) -> SSAValue:
+        """axes: negative ones count from the end; None for every axis of extent 1."""
         shape = shape_of(x)
-        axes = onnx_axes(ctx, node, len(shape))
         if axes is None:
-            axes = tuple(i for i, size in enumerate(shape) if size == 1)
-        return ctx.build(cls, [x], {"axes": ints_attr(axes)}, node.outputs[0])
+            axes = [i for i, size in enumerate(shape) if size == 1]
+        return builder.build(cls, [x], {"axes": ints_attr(positive_axes(axes, len(shape)))}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape without `axes`."""
@@ -148,18 +140,15 @@ class TopUnsqueeze(ViewTop):
     """`top.Unsqueeze`: inserts axes of extent 1 so that they are the axes `axes` of the result."""
 
     name = "top.Unsqueeze"
-    ONNX: ClassVar[tuple[str, ...]] = ("Unsqueeze",)
 
     axes = attr_def(ArrayAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Unsqueeze; negative axes count from the end of the result."""
-        x = ctx.value(node.inputs[0])
-        axes = onnx_axes(ctx, node, len(shape_of(x)), inserted=True)
-        if axes is None:
-            raise node.refuse("axes are required")
-        return ctx.build(cls, [x], {"axes": ints_attr(sorted(axes))}, node.outputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, axes: Sequence[int], name: str) -> SSAValue:
+        """axes: of the result, negative ones count from its end."""
+        found = positive_axes(axes, len(shape_of(x)) + len(axes))
+        return builder.build(cls, [x], {"axes": ints_attr(sorted(found))}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape with ones at `axes`."""
@@ -170,27 +159,15 @@ class TopUnsqueeze(ViewTop):
         return (tuple(1 if i in axes else next(rest) for i in range(rank)),)
 
 
-def onnx_axes(ctx: ImportContext, node: OnnxNode, rank: int, *, inserted: bool = False) -> tuple[int, ...] | None:
-    """The `axes` attribute (before opset 13) or constant input, made non-negative; None if absent.
-
-    inserted: the axes count in the result, which has as many axes more.
-    """
-    axes = node.take("axes")
-    if axes is None and len(node.inputs) > 1 and node.inputs[1]:
-        constant = ctx.constant(node.inputs[1])
-        if constant is None:
-            raise node.refuse(f"constant axes are required, '{node.inputs[1]}' is computed")
-        axes = constant.reshape(-1).tolist()
-    if axes is None:
-        return None
-    rank += len(axes) if inserted else 0
-    if any(not -rank <= a < rank for a in axes):
-        raise node.refuse(f"axes in [{-rank}, {rank}) are required, got {list(axes)}")
-    return tuple(int(a) % rank for a in axes)
+def positive_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The axes counted from the first. Raises ValueError for one that is not there."""
+    if any(not -rank <= axis < rank for axis in axes):
+        raise ValueError(f"axes in [{-rank}, {rank}) are required, got {list(axes)}")
+    return tuple(int(axis) % rank for axis in axes)
 
 
 def resolve_shape(shape: Shape, target: Sequence[int], *, allow_zero: bool) -> Shape:
-    """The target of an ONNX Reshape with 0 and -1 resolved. Raises ValueError if it does not hold all elements."""
+    """The target of a Reshape with 0 and -1 resolved. Raises ValueError if it does not hold all elements."""
     if not allow_zero and any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
         raise ValueError(f"target {list(target)} copies an axis that {shape} does not have")
     sizes = [shape[i] if size == 0 and not allow_zero else int(size) for i, size in enumerate(target)]

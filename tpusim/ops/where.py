@@ -17,14 +17,13 @@ from tpusim.isa import commands as isa
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
+    Builder,
     EmitContext,
     FloatMode,
     FloatRule,
     GroupType,
-    ImportContext,
     LoweringContext,
     NumberMode,
-    OnnxNode,
     QuantInfo,
     RangeRule,
     Shape,
@@ -33,8 +32,8 @@ from tpusim.ops.base import (
     is_none,
     reads_indices,
 )
-from tpusim.ops.compare import rank_of, real_operand
-from tpusim.ops.families import broadcast_shape, broadcast_why_global, is_set, mixed_depth, value_dtype
+from tpusim.ops.building import names_op
+from tpusim.ops.families import aligned, broadcast_shape, broadcast_why_global, is_set, mixed_depth, value_dtype
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
@@ -101,7 +100,6 @@ class TopWhere(TopOp):
     """`top.Where`: tbrn where cond is not 0, else fbrn; a scalar constant branch is x_const_val or y_const_val."""
 
     name = "top.Where"
-    ONNX: ClassVar[tuple[str, ...]] = ("Where",)
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
     RANGE: ClassVar[RangeRule] = RangeRule(select=True)
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
@@ -116,21 +114,19 @@ class TopWhere(TopOp):
     y_const_val = attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Where; tensors and constants in any mix, numpy broadcasting."""
-        rank = rank_of(ctx, node.inputs)
-        shape = broadcast_shape([_onnx_shape(ctx, name) for name in node.inputs])
-        operands = [real_operand(ctx, node, node.inputs[0], rank)]
-        attributes: dict[str, Attribute] = {}
-        for key, name in zip("xy", node.inputs[1:], strict=True):
-            constant = ctx.constant(name)
-            scalar = constant is not None and constant.size == 1
-            attributes[f"{key}_is_const"] = flag(scalar)
-            attributes[f"{key}_const_val"] = float_attr(float(constant.reshape(-1)[0]) if scalar else 0.0)  # type: ignore[union-attr]
-            operands.append(ctx.none() if scalar else real_operand(ctx, node, name, rank))
-        if broadcast_shape(_shapes(operands)) != shape:
-            raise node.refuse(f"a condition or a branch of the result's rank {len(shape)} is required")
-        return ctx.build(cls, operands, attributes, node.outputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, cond: SSAValue, tbrn: SSAValue | float, fbrn: SSAValue | float, *, name: str
+    ) -> SSAValue:
+        """cond: 0 where false. A branch is a tensor or a number; condition and tensors broadcast."""
+        tensors = iter(aligned(builder, [cond, *(b for b in (tbrn, fbrn) if isinstance(b, SSAValue))]))
+        operands, attributes = [next(tensors)], dict[str, Attribute]()
+        for key, branch in (("x", tbrn), ("y", fbrn)):
+            constant = not isinstance(branch, SSAValue)
+            attributes[f"{key}_is_const"] = flag(constant)
+            attributes[f"{key}_const_val"] = float_attr(branch if constant else 0.0)
+            operands.append(builder.none() if constant else next(tensors))
+        return builder.build(cls, operands, attributes, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """Broadcast of the condition and the branches that are tensors."""
@@ -221,8 +217,3 @@ class TopWhere(TopOp):
             if ctx.quant(value) != out:
                 return f"branch '{value_name(value)}' has another scale or zero point than the output (numerics.md 9.0)"
         return None
-
-
-def _onnx_shape(ctx: ImportContext, name: str) -> Shape:
-    constant = ctx.constant(name)
-    return shape_of(ctx.value(name)) if constant is None else constant.shape

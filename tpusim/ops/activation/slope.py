@@ -22,10 +22,9 @@ from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Axis,
+    Builder,
     EmitContext,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     RangeRule,
     Shape,
     TopOp,
@@ -33,6 +32,7 @@ from tpusim.ops.base import (
     Window,
     logical_shape,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, UnaryTpu, value_dtype
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 from tpusim.ops.small_multiplier import positive_side, ratio
@@ -50,7 +50,6 @@ class TopLeakyRelu(UnaryTop):
 
     name = "top.LeakyRelu"
     SPEC: ClassVar[tuple[str, ...]] = ("9.7", "5.6")
-    ONNX: ClassVar[tuple[str, ...]] = ("LeakyRelu",)
     RANGE: ClassVar[RangeRule] = SLOPED
 
     alpha = attr_def(FloatAttr)
@@ -60,10 +59,10 @@ class TopLeakyRelu(UnaryTop):
         return RangeRule(backward=True, forward=True) if chip.symmetric_ranges else self.RANGE
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX LeakyRelu; the default slope is 0.01."""
-        attributes = {"alpha": float_attr(node.take("alpha", 0.01))}
-        return ctx.build(cls, [ctx.value(node.inputs[0])], attributes, node.outputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, alpha: float = 0.01, name: str) -> SSAValue:
+        """alpha: the slope for negative values."""
+        return builder.build(cls, [x], {"alpha": float_attr(alpha)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
@@ -175,7 +174,6 @@ class TopPRelu(TopOp):
 
     name = "top.PRelu"
     SPEC: ClassVar[tuple[str, ...]] = ("9.7", "5.3")
-    ONNX: ClassVar[tuple[str, ...]] = ("PRelu",)
     RANGE: ClassVar[RangeRule] = SLOPED
 
     input = operand_def(TensorType)
@@ -187,15 +185,16 @@ class TopPRelu(TopOp):
         return RangeRule() if chip.symmetric_ranges else self.RANGE
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX PRelu with a constant slope per channel or for all."""
-        x, slope = ctx.value(node.inputs[0]), ctx.constant(node.inputs[1])
-        if slope is None:
-            raise node.refuse(f"a constant slope is required, '{node.inputs[1]}' is computed")
-        found = channel_slopes(slope, shape_of(x), broadcasts=ctx.opset >= 7)
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, slope: np.ndarray, *, trailing: bool = True, name: str) -> SSAValue:
+        """slope: for all, (C,), or broadcasting to the input along the channels.
+
+        trailing: the axes of a slope are the last of the input's, as NumPy broadcasts; else (C,) are the channels.
+        """
+        found = channel_slopes(slope, shape_of(x), broadcasts=trailing)
         if found is None:
-            raise node.refuse(f"one slope per channel of {shape_of(x)} or for all is required, got {slope.shape}")
-        return ctx.build(cls, [x, ctx.weight(node.outputs[0] + "_slope", found)], {}, node.outputs[0])
+            raise ValueError(f"one slope per channel of {shape_of(x)} or for all is required, got {slope.shape}")
+        return builder.build(cls, [x, builder.weight(name + "_slope", found)], {}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (C,)."""
@@ -226,7 +225,7 @@ class TopPRelu(TopOp):
     def _slope(self, ctx: LoweringContext) -> np.ndarray:
         """(1, C, 1, 1)."""
         slope = ctx.array(self.slope)
-        assert slope is not None  # held by from_onnx
+        assert slope is not None  # held by make
         return slope.reshape(1, -1, 1, 1)
 
     def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:

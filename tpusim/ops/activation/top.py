@@ -19,14 +19,14 @@ from tpusim.ops.activation.lut_bf16 import lower_by_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.base import (
     Array,
+    Builder,
     FloatRule,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     OpT,
     QuantInfo,
     RangeRule,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.small_multiplier import threshold
@@ -44,15 +44,10 @@ class Activation(UnaryTop):
     """Name of the function (numerics.md 9.8)."""
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """An ONNX node of one input."""
-        return ctx.build(cls, [ctx.value(node.inputs[0])], cls.onnx_attributes(node), node.outputs[0])
-
-    @classmethod
-    def onnx_attributes(cls, node: OnnxNode) -> dict[str, Attribute]:
-        """The op's attributes from the node's."""
-        del node
-        return {}
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, name: str) -> SSAValue:
+        """Of one tensor."""
+        return builder.build(cls, [x], {}, name)
 
     @property
     def mode(self) -> str:
@@ -120,7 +115,6 @@ class TopSigmoid(Activation):
 
     name = "top.Sigmoid"
     MODE: ClassVar[str] = "SIGMOID"
-    ONNX: ClassVar[tuple[str, ...]] = ("Sigmoid",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
     FLOAT: ClassVar[FloatRule] = WIDE
 
@@ -131,13 +125,12 @@ class TopTanh(Activation):
 
     name = "top.Tanh"
     MODE: ClassVar[str] = "TANH"
-    ONNX: ClassVar[tuple[str, ...]] = ("Tanh",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
 @irdl_op_definition
 class TopSiLU(Activation):
-    """`top.SiLU`: x/(1 + e^-x); no ONNX node up to opset 23, found as x * Sigmoid(x)."""
+    """`top.SiLU`: x/(1 + e^-x); exporters write x * Sigmoid(x), which is found."""
 
     name = "top.SiLU"
     MODE: ClassVar[str] = "SILU"
@@ -156,18 +149,17 @@ class TopGELU(Activation):
 
     name = "top.GELU"
     MODE: ClassVar[str] = "GELU"
-    ONNX: ClassVar[tuple[str, ...]] = ("Gelu",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
     approx_mode = attr_def(StringAttr)
 
     @classmethod
-    def onnx_attributes(cls, node: OnnxNode) -> dict[str, Attribute]:
-        """Gelu of opset 20: approximate none or tanh."""
-        approximate = node.take("approximate", "none")
-        if approximate not in ("none", "tanh"):
-            raise node.refuse(f"approximate none or tanh is required, got {approximate!r}")
-        return {"approx_mode": text("tanh" if approximate == "tanh" else "normal")}
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, approx_mode: str = "normal", name: str) -> SSAValue:
+        """approx_mode: normal or tanh."""
+        if approx_mode not in ("normal", "tanh"):
+            raise ValueError(f"approx_mode normal or tanh is required, got {approx_mode!r}")
+        return builder.build(cls, [x], {"approx_mode": text(approx_mode)}, name)
 
     @property
     def mode(self) -> str:
@@ -190,16 +182,16 @@ class TopHardSigmoid(Activation):
 
     name = "top.HardSigmoid"
     MODE: ClassVar[str] = "HSIGMOID"
-    ONNX: ClassVar[tuple[str, ...]] = ("HardSigmoid",)
     FLOAT: ClassVar[FloatRule] = FloatRule(f16="f32")
 
     alpha = attr_def(FloatAttr)
     beta = attr_def(FloatAttr)
 
     @classmethod
-    def onnx_attributes(cls, node: OnnxNode) -> dict[str, Attribute]:
-        """ONNX defaults 0.2 and 0.5."""
-        return {"alpha": float_attr(node.take("alpha", 0.2)), "beta": float_attr(node.take("beta", 0.5))}
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, alpha: float = 0.2, beta: float = 0.5, name: str) -> SSAValue:
+        """alpha, beta: slope and offset, 1/6 and 0.5 in PyTorch."""
+        return builder.build(cls, [x], {"alpha": float_attr(alpha), "beta": float_attr(beta)}, name)
 
     @property
     def coeffs(self) -> tuple[float, ...]:
@@ -213,7 +205,6 @@ class TopHardSwish(Activation):
 
     name = "top.HardSwish"
     MODE: ClassVar[str] = "HSWISH"
-    ONNX: ClassVar[tuple[str, ...]] = ("HardSwish",)
 
 
 @irdl_op_definition
@@ -222,15 +213,15 @@ class TopElu(Activation):
 
     name = "top.Elu"
     MODE: ClassVar[str] = "ELU"
-    ONNX: ClassVar[tuple[str, ...]] = ("Elu",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
     alpha = attr_def(FloatAttr)
 
     @classmethod
-    def onnx_attributes(cls, node: OnnxNode) -> dict[str, Attribute]:
-        """ONNX default 1."""
-        return {"alpha": float_attr(node.take("alpha", 1.0))}
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, alpha: float = 1.0, name: str) -> SSAValue:
+        """alpha: minus the limit for large negative x."""
+        return builder.build(cls, [x], {"alpha": float_attr(alpha)}, name)
 
     @property
     def coeffs(self) -> tuple[float, ...]:
@@ -244,7 +235,6 @@ class TopMish(Activation):
 
     name = "top.Mish"
     MODE: ClassVar[str] = "MISH"
-    ONNX: ClassVar[tuple[str, ...]] = ("Mish",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -254,7 +244,6 @@ class TopSoftplus(Activation):
 
     name = "top.Softplus"
     MODE: ClassVar[str] = "SOFT_PLUS"
-    ONNX: ClassVar[tuple[str, ...]] = ("Softplus",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -264,7 +253,6 @@ class TopSoftsign(Activation):
 
     name = "top.Softsign"
     MODE: ClassVar[str] = "SOFT_SIGN"
-    ONNX: ClassVar[tuple[str, ...]] = ("Softsign",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -277,7 +265,6 @@ class TopExp(Activation):
 
     name = "top.Exp"
     MODE: ClassVar[str] = "EXP"
-    ONNX: ClassVar[tuple[str, ...]] = ("Exp",)
 
 
 @irdl_op_definition
@@ -286,7 +273,6 @@ class TopLog(Activation):
 
     name = "top.Log"
     MODE: ClassVar[str] = "LN"
-    ONNX: ClassVar[tuple[str, ...]] = ("Log",)
 
 
 @irdl_op_definition
@@ -295,7 +281,6 @@ class TopSqrt(Activation):
 
     name = "top.Sqrt"
     MODE: ClassVar[str] = "SQRT"
-    ONNX: ClassVar[tuple[str, ...]] = ("Sqrt",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -305,7 +290,6 @@ class TopErf(Activation):
 
     name = "top.Erf"
     MODE: ClassVar[str] = "ERF"
-    ONNX: ClassVar[tuple[str, ...]] = ("Erf",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -315,7 +299,6 @@ class TopSin(Activation):
 
     name = "top.Sin"
     MODE: ClassVar[str] = "SIN"
-    ONNX: ClassVar[tuple[str, ...]] = ("Sin",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -325,7 +308,6 @@ class TopCos(Activation):
 
     name = "top.Cos"
     MODE: ClassVar[str] = "COS"
-    ONNX: ClassVar[tuple[str, ...]] = ("Cos",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
 
@@ -335,16 +317,15 @@ class TopReciprocal(Activation):
 
     name = "top.Reciprocal"
     MODE: ClassVar[str] = "RECIPROCAL"
-    ONNX: ClassVar[tuple[str, ...]] = ("Reciprocal",)
     FLOAT: ClassVar[FloatRule] = WIDE
 
     const_val = attr_def(FloatAttr)
 
     @classmethod
-    def onnx_attributes(cls, node: OnnxNode) -> dict[str, Attribute]:
-        """1/x."""
-        del node
-        return {"const_val": float_attr(1.0)}
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, const_val: float = 1.0, name: str) -> SSAValue:
+        """const_val: the numerator."""
+        return builder.build(cls, [x], {"const_val": float_attr(const_val)}, name)
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -377,7 +358,6 @@ class TopAbs(Activation):
     name = "top.Abs"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.8")
     MODE: ClassVar[str] = "ABSVAL"
-    ONNX: ClassVar[tuple[str, ...]] = ("Abs",)
     RANGE: ClassVar[RangeRule] = RangeRule(mirrored=True, sign=True, backward=True, forward=True)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -395,7 +375,6 @@ class TopFloor(Activation):
 
     name = "top.Floor"
     MODE: ClassVar[str] = "FLOOR"
-    ONNX: ClassVar[tuple[str, ...]] = ("Floor",)
 
 
 @irdl_op_definition
@@ -404,7 +383,6 @@ class TopCeil(Activation):
 
     name = "top.Ceil"
     MODE: ClassVar[str] = "CEIL"
-    ONNX: ClassVar[tuple[str, ...]] = ("Ceil",)
 
 
 @irdl_op_definition
@@ -413,7 +391,6 @@ class TopRound(Activation):
 
     name = "top.Round"
     MODE: ClassVar[str] = "ROUND_EVEN"
-    ONNX: ClassVar[tuple[str, ...]] = ("Round",)
 
     def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """Upstream's table; the other one with the quirk off."""
@@ -433,7 +410,6 @@ class TopSign(Activation):
 
     name = "top.Sign"
     MODE: ClassVar[str] = "SIGN"
-    ONNX: ClassVar[tuple[str, ...]] = ("Sign",)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """As every activation; the value at 0 is a decision."""

@@ -16,14 +16,14 @@ from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
+    Builder,
     FloatMode,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     OpT,
     QuantInfo,
     RangeRule,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant, shifted_int16
 from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
 from tpusim.ops.families import (
@@ -50,16 +50,15 @@ class TopMulConst(ConstTop):
 
     name = "top.MulConst"
     SPEC: ClassVar[tuple[str, ...]] = ("9.3", "5.6")
-    ONNX: ClassVar[tuple[str, ...]] = ("Neg",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
     TPU: ClassVar[OpT] = TpuMulConst
     KIND: ClassVar[Kind] = "mul"
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Neg: times -1."""
-        attributes = {"const_val": float_attr(-1.0), **relu_attributes()}
-        return ctx.build(cls, [ctx.value(node.inputs[0])], attributes, node.outputs[0])
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, const_val: float, name: str) -> SSAValue:
+        """const_val: the factor."""
+        return builder.build(cls, [x], {"const_val": float_attr(const_val), **relu_attributes()}, name)
 
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
         """The ends times the constant (3.3 step 9), cut at 0 by a relu; the range stays if nothing were left of it."""

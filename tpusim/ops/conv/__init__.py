@@ -1,6 +1,6 @@
 """Convolution: `top.Conv`, `tpu.Conv2D` and `tpu.Conv3D` (any kernel, stride, dilation, pads, groups; depthwise).
 
-`top.py` reads ONNX, infers, computes in float, folds a following Scale and lowers; `tpu.py` (2-D) and `volume.py` (3-D)
+`top.py` is made, infers, computes in float, folds a following Scale and lowers; `tpu.py` (2-D) and `volume.py` (3-D)
 compute as the chip, slice and emit commands. `quantize.py` makes integer filters and biases; `coeff.py` packs filter,
 bias and requant parameters into the chip's coefficient layout; `packed.py` is what ops with separate coefficients
 have in common.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 from tpusim_kernels import conv as kernels
@@ -20,16 +20,16 @@ from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
+    Builder,
     FloatRule,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     OpT,
     QuantInfo,
     Shape,
     TopOp,
     is_none,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop, shift_attributes
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
@@ -43,8 +43,9 @@ from tpusim.ops.conv.quantize import (
 )
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.conv.volume import TpuConv3D
-from tpusim.ops.families import constant_of, conv_extent, only_user, onnx_window, relu_limit_of, relu_of
+from tpusim.ops.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.requant_axis import requantised_axis
+from tpusim.ops.sliding import ConvWindow, window_attributes
 from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
 from tpusim.ops.wide_output import stored_output
@@ -60,27 +61,29 @@ class TopConv(ConvTop):
     name = "top.Conv"
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-    ONNX: ClassVar[tuple[str, ...]] = ("Conv",)
 
     dilations = opt_attr_def(ArrayAttr)
     group = opt_attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX Conv with a constant or computed filter; 1-D as 2-D over (w, 1)."""
-        x, filter = ctx.value(node.inputs[0]), ctx.value(node.inputs[1])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, filter: SSAValue, bias: SSAValue | None = None, *, group: int = 1,
+        do_relu: bool = False, relu_limit: float = -1.0, name: str, **window: Unpack[ConvWindow],
+    ) -> SSAValue:  # fmt: skip
+        """X (n, ic, [[d,] h,] w), filter (oc, ic/group, ...), constant or computed; 1-D as 2-D over (w, 1)."""
         rank = len(shape_of(x))
         if rank not in (3, 4, 5) or len(shape_of(filter)) != rank:
-            raise node.refuse(f"a 1-D, 2-D or 3-D convolution is required, got a filter of shape {shape_of(filter)}")
-        bias = ctx.value(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ctx.none()
-        attributes = onnx_window(node, shape_of(x)[2:], kernel=shape_of(filter)[2:])
-        attributes |= {"group": int_attr(node.take("group", 1)), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
-        name = node.outputs[0]
+            raise ValueError(f"a 1-D, 2-D or 3-D convolution is required, got a filter of shape {shape_of(filter)}")
+        bias = builder.none() if bias is None else bias
+        window = {"kernel_shape": shape_of(filter)[2:], **window}
+        attributes = dict[str, Attribute](window_attributes(shape_of(x)[2:], **window))
+        attributes |= {"group": int_attr(group), **relu_attributes(do_relu, relu_limit)}
         if rank != 3:
-            return ctx.build(cls, [x, filter, bias], attributes, name)
-        x, filter = (_as_image(ctx, node.inputs[i], f"{name}_{k}") for i, k in ((0, "input"), (1, "filter")))
-        y = ctx.build(cls, [x, filter, bias], attributes, name + "_2d")
-        return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
+            return builder.build(cls, [x, filter, bias], attributes, name)
+        x, filter = (_as_image(builder, v, f"{name}_{k}") for v, k in ((x, "input"), (filter, "filter")))
+        y = builder.build(cls, [x, filter, bias], attributes, name + "_2d")
+        return TopReshape.make(builder, y, shape=shape_of(y)[:3], name=name)
 
     @property
     def geometry(self) -> dict[str, tuple[int, ...] | int]:
@@ -174,7 +177,7 @@ class ReshapeBehindChannelOp(RewritePattern):
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The Reshape takes the op's name, the op one of its own (no such tensor in ONNX)."""
+        """The Reshape takes the op's name, the op one of its own (no such tensor in the network)."""
         view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale") else None
         if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopOp):
             return
@@ -286,13 +289,12 @@ def _reshape(value: SSAValue, shape: Shape, name: str) -> TopReshape:
     return op
 
 
-def _as_image(ctx: ImportContext, source: str, name: str) -> SSAValue:
+def _as_image(builder: Builder, value: SSAValue, name: str) -> SSAValue:
     """A tensor (n, c, w) as (n, c, w, 1); a constant is reshaped at once."""
-    constant = ctx.constant(source)
+    constant = builder.array(value)
     if constant is not None:
-        return ctx.weight(name, constant[..., None])
-    value = ctx.value(source)
-    return ctx.build(TopReshape, [value], {"shape": ints_attr((*shape_of(value), 1))}, name)
+        return builder.weight(name, constant[..., None])
+    return TopReshape.make(builder, value, shape=(*shape_of(value), 1), name=name)
 
 
 def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | int]) -> Shape:

@@ -1,6 +1,6 @@
 """Transposed convolution: `top.Deconv`, `tpu.Deconv` (2-D; 1-D as 2-D) and `tpu.Deconv3D`.
 
-`top.py` reads ONNX ConvTranspose, infers, computes in float and lowers; `tpu.py` (2-D) computes as the chip, slices and
+`top.py` is made, infers, computes in float and lowers; `tpu.py` (2-D) computes as the chip, slices and
 emits a CONV with inserted elements, `volume.py` (3-D) a global one; `base.py` is what the two share, `geometry.py` says
 which inputs an output needs.
 """

@@ -1,8 +1,8 @@
-"""`top.Deconv`: ONNX ConvTranspose, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
+"""`top.Deconv`: making, shape, float function, and lowering by numerics.md 5.4, 7.1, 7.2 and 9.1."""
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from tpusim_kernels import deconv as kernels
@@ -14,7 +14,8 @@ from xdsl.irdl import attr_def, irdl_op_definition
 
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import shape_of
-from tpusim.ops.base import Array, FloatRule, ImportContext, LoweringContext, OnnxNode, OpT, Shape, is_none
+from tpusim.ops.base import Array, Builder, FloatRule, LoweringContext, OpT, Shape, is_none
+from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop, shift_attributes
 from tpusim.ops.conv.quantize import (
     filter_is_signed,
@@ -30,6 +31,7 @@ from tpusim.ops.deconv.volume import TpuDeconv3D
 from tpusim.ops.families import relu_limit_of, relu_of
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.requant_axis import requantised_axis
+from tpusim.ops.sliding import DeconvWindow, require_auto_pad
 from tpusim.ops.view import TopReshape
 
 
@@ -39,40 +41,39 @@ class TopDeconv(ConvTop):
 
     3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
     Output extent: (h-1)*stride + (kh-1)*dilation + 1 - pads + output_padding. The filter's first axes are those of a
-    convolution, ONNX has (ic, oc/group).
+    convolution; `make` takes (ic, oc/group).
     """
 
     name = "top.Deconv"
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.5", "5.6", "6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-    ONNX: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
 
     output_padding = attr_def(ArrayAttr)
     dilations = attr_def(ArrayAttr)
     group = attr_def(IntegerAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX ConvTranspose; 1-D as 2-D over (w, 1); auto_pad and output_shape become pads."""
-        source = node.inputs[1]
-        x, filter = ctx.value(node.inputs[0]), ctx.value(source)
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, filter: SSAValue, bias: SSAValue | None = None, *, group: int = 1,
+        name: str, **window: Unpack[DeconvWindow],
+    ) -> SSAValue:  # fmt: skip
+        """X (n, ic, [[d,] h,] w), filter (ic, oc/group, ...) as PyTorch has it; 1-D as 2-D over (w, 1)."""
         rank = len(shape_of(x))
         if rank not in (3, 4, 5) or len(shape_of(filter)) != rank:
-            raise node.refuse(f"a 1-D to 3-D transposed convolution is required, got a filter of {shape_of(filter)}")
-        bias = ctx.value(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else ctx.none()
-        attributes = onnx_deconv_window(node, shape_of(x)[2:], shape_of(filter)[2:])
-        groups = int(node.take("group", 1))
+            raise ValueError(f"a 1-D to 3-D transposed convolution is required, got a filter of {shape_of(filter)}")
+        bias = builder.none() if bias is None else bias
+        attributes = deconv_window(shape_of(x)[2:], shape_of(filter)[2:], **window)
         channels = shape_of(x)[1]
-        if channels != shape_of(filter)[0] or channels % groups:
-            raise node.refuse(f"a filter (ic, oc/group, ...) is required for {shape_of(x)}, got {shape_of(filter)}")
-        attributes |= {"group": int_attr(groups), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
-        name = node.outputs[0]
-        filter = _filter_of_a_convolution(ctx, source, groups, f"{name}_filter")
+        if channels != shape_of(filter)[0] or channels % group:
+            raise ValueError(f"a filter (ic, oc/group, ...) is required for {shape_of(x)}, got {shape_of(filter)}")
+        attributes |= {"group": int_attr(group), "do_relu": flag(False), "relu_limit": float_attr(-1.0)}
+        filter = _filter_of_a_convolution(builder, filter, group, f"{name}_filter")
         if rank != 3:
-            return ctx.build(cls, [x, filter, bias], attributes, name)
-        x = ctx.build(TopReshape, [x], {"shape": ints_attr((*shape_of(x), 1))}, f"{name}_input")
-        y = ctx.build(cls, [x, filter, bias], attributes, name + "_2d")
-        return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
+            return builder.build(cls, [x, filter, bias], attributes, name)
+        x = TopReshape.make(builder, x, shape=(*shape_of(x), 1), name=f"{name}_input")
+        y = builder.build(cls, [x, filter, bias], attributes, name + "_2d")
+        return TopReshape.make(builder, y, shape=shape_of(y)[:3], name=name)
 
     @property
     def geometry(self) -> dict[str, Any]:
@@ -191,58 +192,60 @@ class TopDeconv(ConvTop):
         return ctx.build(cls, operands, attributes, element, shape_of(self.output), name)
 
 
-# -------------------------------------------------------------------------------------------------------- ONNX import
+# -------------------------------------------------------------------------------------------------------------- making
 
 
-def _filter_of_a_convolution(ctx: ImportContext, source: str, groups: int, name: str) -> SSAValue:
+def _filter_of_a_convolution(builder: Builder, value: SSAValue, groups: int, name: str) -> SSAValue:
     """The filter (ic, oc/group, ...) as (oc, ic/group, ...), at once if constant, else by views and a permute."""
-    value, constant = ctx.value(source), ctx.constant(source)
+    constant = builder.array(value)
     ic, per_group, *kernel = shape_of(value)
     kernel = [*kernel, 1] if len(kernel) == 1 else kernel
     split = (groups, ic // groups, per_group, *kernel)
     wanted = (groups * per_group, ic // groups, *kernel)
     if constant is not None:
         turned = constant.reshape(split).swapaxes(1, 2).reshape(wanted)
-        return ctx.weight(name, np.ascontiguousarray(turned))
-    value = ctx.build(TopReshape, [value], {"shape": ints_attr(split)}, name + "_groups")
+        return builder.weight(name, np.ascontiguousarray(turned))
+    value = TopReshape.make(builder, value, shape=split, name=name + "_groups")
     order = (0, 2, 1, *range(3, len(split)))
-    value = ctx.build(TopPermute, [value], {"order": ints_attr(order)}, name + "_turned")
-    return ctx.build(TopReshape, [value], {"shape": ints_attr(wanted)}, name)
+    value = TopPermute.make(builder, value, order=order, name=name + "_turned")
+    return TopReshape.make(builder, value, shape=wanted, name=name)
 
 
-def onnx_deconv_window(node: OnnxNode, spatial: Shape, filter: Shape) -> dict[str, Attribute]:
-    """kernel_shape, strides, pads (top, left, bottom, right), output_padding and dilations of a ConvTranspose.
+def deconv_window(
+    spatial: Shape, filter: Shape, *, kernel_shape: Sequence[int] = (), strides: Sequence[int] = (),
+    pads: Sequence[int] = (), dilations: Sequence[int] = (), output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] | None = None, auto_pad: str = "NOTSET",
+) -> dict[str, Attribute]:  # fmt: skip
+    """kernel_shape, strides, pads (befores, then afters), output_padding and dilations of a transposed convolution.
 
     output_shape, or auto_pad SAME (in*stride elements), fixes the sum of the pads: the odd one goes to the end with
     SAME_UPPER, to the start otherwise. An output_shape larger than without pads lengthens output_padding.
     """
     axes = len(spatial)
-    kernel = tuple(node.take("kernel_shape", filter))
-    strides, dilations = (tuple(node.take(key, (1,) * axes)) for key in ("strides", "dilations"))
-    extra, pads = list(node.take("output_padding", (0,) * axes)), list(node.take("pads", (0, 0) * axes))
-    auto, wanted = node.take("auto_pad", "NOTSET"), node.take("output_shape")
-    if auto not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise node.refuse(f"auto_pad NOTSET, VALID, SAME_UPPER or SAME_LOWER is required, got {auto!r}")
+    kernel = tuple(kernel_shape) or filter
+    strides, dilations = (tuple(v) or (1,) * axes for v in (strides, dilations))
+    extra, around = list(output_padding) or [0] * axes, list(pads) or [0] * (2 * axes)
+    require_auto_pad(auto_pad)
     if kernel != tuple(filter):
-        raise node.refuse(f"kernel_shape {list(filter)} is required, got {list(kernel)}")
-    wanted = None if wanted is None else list(wanted)[-axes:]
-    if auto == "VALID" and wanted is None:
-        pads = [0] * (2 * axes)
+        raise ValueError(f"kernel_shape {list(filter)} is required, got {list(kernel)}")
+    wanted = None if output_shape is None else list(output_shape)[-axes:]
+    if auto_pad == "VALID" and wanted is None:
+        around = [0] * (2 * axes)
     for i in range(axes):
         size = wanted[i] if wanted is not None else spatial[i] * strides[i]
-        if wanted is None and not auto.startswith("SAME"):
+        if wanted is None and not auto_pad.startswith("SAME"):
             continue
         total = (spatial[i] - 1) * strides[i] + extra[i] + (kernel[i] - 1) * dilations[i] + 1 - size
         if wanted is not None and total < 0:
             extra[i] -= total
         small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
-        pads[i], pads[axes + i] = (small, large) if auto == "SAME_UPPER" else (large, small)
-    if min(pads) < 0 or min(extra) < 0:
-        raise node.refuse(f"pads and output_padding of 0 and more are required, got {pads} and {extra}")
+        around[i], around[axes + i] = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+    if min(around) < 0 or min(extra) < 0:
+        raise ValueError(f"pads and output_padding of 0 and more are required, got {around} and {extra}")
     if axes == 1:
         kernel, strides, dilations, extra = (*kernel, 1), (*strides, 1), (*dilations, 1), [*extra, 0]
-        pads = [pads[0], 0, pads[1], 0]
+        around = [around[0], 0, around[1], 0]
     return {
-        "kernel_shape": ints_attr(kernel), "strides": ints_attr(strides), "pads": ints_attr(pads),
+        "kernel_shape": ints_attr(kernel), "strides": ints_attr(strides), "pads": ints_attr(around),
         "output_padding": ints_attr(extra), "dilations": ints_attr(dilations),
     }  # fmt: skip

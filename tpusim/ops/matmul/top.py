@@ -28,15 +28,15 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
 from tpusim.ops.base import (
     Array,
+    Builder,
     FloatRule,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     QuantInfo,
     Shape,
     TopOp,
     is_none,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.conv.quantize import shift_and_bias
 from tpusim.ops.families import (
     is_set,
@@ -65,7 +65,6 @@ class TopMatMul(TopOp):
     name = "top.MatMul"
     SPEC: ClassVar[tuple[str, ...]] = ("9.2", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-    ONNX: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
 
     input = operand_def(TensorType)
     right = operand_def(TensorType)
@@ -77,17 +76,19 @@ class TopMatMul(TopOp):
     relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX MatMul and Gemm."""
-        if node.op_type == "Gemm":
-            return _import_gemm(ctx, node)
-        left, right = ctx.value(node.inputs[0]), ctx.value(node.inputs[1])
+    @names_op
+    def make(
+        cls, builder: Builder, left: SSAValue, right: SSAValue, bias: SSAValue | None = None, *,
+        left_transpose: bool = False, right_transpose: bool = False, name: str,
+    ) -> SSAValue:  # fmt: skip
+        """Left (..., M, K) x right (..., K, N) + bias (N,); a transposed operand has its last two axes exchanged."""
         if len(shape_of(left)) < 2 or len(shape_of(right)) < 2:
-            raise node.refuse(
+            raise ValueError(
                 f"operands of rank 2 or more are required, got {shape_of(left)} and {shape_of(right)}; "
                 "reshape the vector to a matrix"
             )
-        return ctx.build(cls, [left, right, ctx.none()], _attributes(False, False), node.outputs[0])
+        operands = [left, right, builder.none() if bias is None else bias]
+        return builder.build(cls, operands, _attributes(left_transpose, right_transpose), name)
 
     @property
     def transposes(self) -> tuple[bool, bool]:
@@ -218,53 +219,6 @@ def _repeated(value: SSAValue, batch: Shape, ctx: LoweringContext, name: str) ->
         value = ctx.build(TpuReshape, [value], {"shape": ints_attr(full)}, element, full, name + "_reshape")
     times = (*(b // a for a, b in zip(full, batch, strict=False)), 1, 1)
     return ctx.build(TpuTile, [value], {"tile": ints_attr(times)}, element, (*batch, *full[-2:]), name + "_tile")
-
-
-# ----------------------------------------------------------------------------------------------------------- ONNX Gemm
-
-
-def _import_gemm(ctx: ImportContext, node: OnnxNode) -> SSAValue:
-    """alpha*A'*B' + beta*C: alpha goes into a constant B, beta into a constant C; C that is no row is added apart."""
-    alpha, beta = float(node.take("alpha", 1.0)), float(node.take("beta", 1.0))
-    transposes = bool(node.take("transA", 0)), bool(node.take("transB", 0))
-    node.take("broadcast")  # before opset 7; C has always been broadcast here
-    left, name = ctx.value(node.inputs[0]), node.outputs[0]
-    right, transposes = _gemm_matrix(ctx, node, alpha, transposes)
-    n = product_shape(shape_of(left), shape_of(right), transposes, None)[-1]
-    attributes = _attributes(*transposes)
-    term = node.inputs[2] if len(node.inputs) > 2 else ""
-    if not term or beta == 0.0:
-        return ctx.build(TopMatMul, [left, right, ctx.none()], attributes, name)
-    constant = ctx.constant(term)
-    if constant is not None and constant.size == 1 < n and constant.dtype == np.float32:
-        row = np.full(n, constant.reshape(-1)[0] * np.float32(beta), np.float32)
-        return ctx.build(TopMatMul, [left, right, ctx.weight(term + "_row", row)], attributes, name)
-    added = _scaled(ctx, node, term, beta)
-    if constant is not None and constant.size == n == prod(constant.shape[-1:]):
-        return ctx.build(TopMatMul, [left, right, added], attributes, name)
-    product = ctx.build(TopMatMul, [left, right, ctx.none()], attributes, name + "_product")
-    return ctx.build(TopAdd, [product, added], relu_attributes(), name)
-
-
-def _gemm_matrix(
-    ctx: ImportContext, node: OnnxNode, alpha: float, transposes: tuple[bool, bool]
-) -> tuple[SSAValue, tuple[bool, bool]]:
-    """(B, remaining transposes): a constant B is stored as (K, N), so that every later stage sees one form."""
-    constant, name = ctx.constant(node.inputs[1]), node.inputs[1]
-    if constant is None or constant.dtype != np.float32 or not transposes[1]:
-        return _scaled(ctx, node, name, alpha), transposes
-    matrix = np.ascontiguousarray(constant.T) * np.float32(alpha)
-    return ctx.weight(name + "_transposed", matrix), (transposes[0], False)
-
-
-def _scaled(ctx: ImportContext, node: OnnxNode, name: str, factor: float) -> SSAValue:
-    """The tensor times a factor, which only a constant can take in."""
-    if factor == 1.0:
-        return ctx.value(name)
-    constant = ctx.constant(name)
-    if constant is None or constant.dtype != np.float32:
-        raise node.refuse(f"alpha and beta of 1 are required for computed operands, got {factor} for '{name}'")
-    return ctx.weight(name + "_scaled", constant * np.float32(factor))
 
 
 # ------------------------------------------------------------------------------------------------------------ lowering

@@ -1,6 +1,6 @@
 """Per-channel multiply-add: `top.BatchNorm` (inference), `top.Scale` and `tpu.Scale` (numerics.md 9.4).
 
-`batchnorm.py` reads ONNX and folds a BatchNorm into a Conv or makes a Scale of it; `top.py` computes in float, lowers,
+`batchnorm.py` folds a BatchNorm into a Conv or makes a Scale of it; `top.py` computes in float, lowers,
 makes Scales of Mul and Add and folds them into what stands before; `tpu.py` computes as the chip and emits commands.
 """
 

@@ -12,10 +12,11 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import float_attr, op_name
+from tpusim.ir.attrs import float_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import Array, ImportContext, LoweringContext, OnnxNode, Shape, TopOp, is_none
+from tpusim.ops.base import Array, Builder, LoweringContext, Shape, TopOp, is_none
+from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.norm.top import WeightPattern, absorbs, by_rows, fold, per_channel_shape
 
@@ -26,7 +27,6 @@ class TopBatchNorm(TopOp):
 
     name = "top.BatchNorm"
     SPEC: ClassVar[tuple[str, ...]] = ("9.4",)
-    ONNX: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
 
     input = operand_def(TensorType)
     mean = operand_def(TensorType)
@@ -37,21 +37,17 @@ class TopBatchNorm(TopOp):
     epsilon = attr_def(FloatAttr)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """The inference form with constant parameters; momentum has no meaning in it."""
-        node.take("momentum")
-        if node.take("training_mode", 0):
-            raise node.refuse("training_mode must be 0; export the model for inference")
-        if not node.take("spatial", 1):
-            raise node.refuse("statistics per channel (spatial = 1) are required")
-        if ctx.opset < 7 and not node.take("is_test", 0):
-            raise node.refuse("is_test must be 1; export the model for inference")
-        x, gamma, beta, mean, variance = node.inputs
-        for name in (gamma, beta, mean, variance):
-            if ctx.constant(name) is None:
-                raise node.refuse(f"constant scale, bias, mean and variance are required, '{name}' is computed")
-        operands = [ctx.value(name) for name in (x, mean, variance, gamma, beta)]
-        return ctx.build(cls, operands, {"epsilon": float_attr(node.take("epsilon", 1e-5))}, node.outputs[0])
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, mean: SSAValue, variance: SSAValue, gamma: SSAValue, beta: SSAValue,
+        epsilon: float = 1e-5, name: str,
+    ) -> SSAValue:  # fmt: skip
+        """The statistics and parameters are weights (C,)."""
+        for value in (gamma, beta, mean, variance):
+            if builder.array(value) is None:
+                why = f"constant scale, bias, mean and variance are required, '{value_name(value)}' is computed"
+                raise ValueError(why)
+        return builder.build(cls, [x, mean, variance, gamma, beta], {"epsilon": float_attr(epsilon)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; parameters (C,)."""
@@ -80,9 +76,9 @@ class TopBatchNorm(TopOp):
 
 
 class FoldBatchNormIntoConv(WeightPattern):
-    """Conv -> BatchNorm, the Conv without relu and used only here: into filter and bias, as the ONNX simplifier does.
+    """Conv -> BatchNorm, the Conv without relu and used only here: into filter and bias, as upstream does.
 
-    Upstream simplifies the ONNX model before it reads it; every step of that is in f32.
+    Upstream simplifies the model before it reads it; every step of that is in f32.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

@@ -1,6 +1,6 @@
 """Pooling: `top.MaxPool`, `top.AvgPool`, `tpu.Pool2D` and `tpu.Pool3D` (numerics.md 5.4, 9.6); 1-D as 2-D.
 
-`top.py` reads ONNX, infers, computes in float and lowers; `tpu.py` (2-D) and `volume.py` (3-D) compute as the chip,
+`top.py` is made, infers, computes in float and lowers; `tpu.py` (2-D) and `volume.py` (3-D) compute as the chip,
 slice and emit commands.
 """
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from tpusim_kernels import pool as kernels
 from tpusim_kernels.prim.multiplier import avgpool_table, best_fit, small_multiplier
@@ -16,20 +16,19 @@ from tpusim.ir.modes import pool_mode, round_mode
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import (
     Array,
+    Builder,
     FloatRule,
-    ImportContext,
     LoweringContext,
-    OnnxNode,
     OpT,
     QuantInfo,
     RangeRule,
     Shape,
     TopOp,
 )
+from tpusim.ops.building import names_op
 from tpusim.ops.families import (
     is_set,
     limited,
-    onnx_window,
     relu_attributes,
     relu_limit_of,
     relu_of,
@@ -37,26 +36,32 @@ from tpusim.ops.families import (
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
 from tpusim.ops.rescale import lower_same_scale, requantised
+from tpusim.ops.sliding import PoolWindow, window_attributes
 from tpusim.ops.small_multiplier import ratio
 from tpusim.ops.view import TopReshape
 
 
-def _import(cls: type[TopOp], ctx: ImportContext, node: OnnxNode, *, average: bool) -> SSAValue:
-    """A pool, or a global pool as one window over the whole image; 1-D as 2-D over (w, 1)."""
-    x, name = ctx.value(node.inputs[0]), node.outputs[0]
+def _make(
+    cls: type[TopOp], builder: Builder, x: SSAValue, more: dict[str, Attribute], name: str,
+    **window: Unpack[PoolWindow],
+) -> SSAValue:  # fmt: skip
+    """A pool, without a window that over the whole image; 1-D as 2-D over (w, 1)."""
     shape = shape_of(x)
     if len(shape) not in (3, 4, 5):
-        raise node.refuse(f"an input (n, c, ...) with one to three window axes is required, got {shape}")
+        raise ValueError(f"an input (n, c, ...) with one to three window axes is required, got {shape}")
     image = (*shape, 1) if len(shape) == 3 else shape
-    if node.op_type.startswith("Global"):
-        attributes = window_over(image[2:], average=average)
+    if "kernel_shape" in window:
+        attributes = dict[str, Attribute](window_attributes(shape[2:], **window))
+        if any(d != 1 for d in ints(attributes.pop("dilations"))):
+            raise ValueError("dilations of 1 are required")
+        attributes |= more | relu_attributes()
     else:
-        attributes = _onnx_attributes(node, shape[2:], average=average)
+        attributes = window_over(image[2:], average="count_include_pad" in more)
     if len(shape) != 3:
-        return ctx.build(cls, [x], attributes, name)
-    x = ctx.build(TopReshape, [x], {"shape": ints_attr(image)}, f"{name}_input")
-    y = ctx.build(cls, [x], attributes, f"{name}_2d")
-    return ctx.build(TopReshape, [y], {"shape": ints_attr(shape_of(y)[:3])}, name)
+        return builder.build(cls, [x], attributes, name)
+    x = TopReshape.make(builder, x, shape=image, name=f"{name}_input")
+    y = builder.build(cls, [x], attributes, f"{name}_2d")
+    return TopReshape.make(builder, y, shape=shape_of(y)[:3], name=name)
 
 
 def window_over(image: Shape, *, average: bool) -> dict[str, Attribute]:
@@ -67,19 +72,6 @@ def window_over(image: Shape, *, average: bool) -> dict[str, Attribute]:
         "kernel_shape": ints_attr(image), "strides": ints_attr((1,) * axes), "pads": ints_attr((0, 0) * axes),
         **counted, **relu_attributes(),
     }  # fmt: skip
-
-
-def _onnx_attributes(node: OnnxNode, image: Shape, *, average: bool) -> dict[str, Attribute]:
-    """The attributes of a pool with windows."""
-    attributes = onnx_window(node, image)
-    if any(d != 1 for d in ints(attributes.pop("dilations"))):
-        raise node.refuse("dilations of 1 are required")
-    if average:
-        counted = bool(node.take("count_include_pad", 0))
-        if counted and node.take("ceil_mode", 0):
-            raise node.refuse("count_include_pad with ceil_mode is not supported; set one of them to 0")
-        attributes["count_include_pad"] = flag(counted)
-    return attributes | relu_attributes()
 
 
 class PoolTop(TopOp):
@@ -133,15 +125,13 @@ class TopMaxPool(PoolTop):
 
     name = "top.MaxPool"
     SPEC: ClassVar[tuple[str, ...]] = ("9.6",)
-    ONNX: ClassVar[tuple[str, ...]] = ("MaxPool", "GlobalMaxPool")
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True, backward=True, forward=True)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX MaxPool and GlobalMaxPool; the importer refuses a used second output (Indices)."""
-        if node.take("storage_order", 0):
-            raise node.refuse("storage_order 0 is required")
-        return _import(cls, ctx, node, average=False)
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, name: str, **window: Unpack[PoolWindow]) -> SSAValue:
+        """Over windows of `kernel_shape`, without one over the whole image; x (n, c, [[d,] h,] w)."""
+        return _make(cls, builder, x, {}, name, **window)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 maximum, relu."""
@@ -176,7 +166,6 @@ class TopAvgPool(PoolTop):
     name = "top.AvgPool"
     SPEC: ClassVar[tuple[str, ...]] = ("9.6", "5.4", "5.6")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32")
-    ONNX: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
     RANGE: ClassVar[RangeRule] = RangeRule(sign=True)
 
     count_include_pad = opt_attr_def(BoolAttr)
@@ -186,9 +175,15 @@ class TopAvgPool(PoolTop):
         return RangeRule(sign=True, forward=chip.integers.average_table)
 
     @classmethod
-    def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """ONNX AveragePool and GlobalAveragePool."""
-        return _import(cls, ctx, node, average=True)
+    @names_op
+    def make(
+        cls, builder: Builder, x: SSAValue, *, count_include_pad: bool = False, name: str,
+        **window: Unpack[PoolWindow],
+    ) -> SSAValue:  # fmt: skip
+        """Over windows of `kernel_shape`, without one over the whole image; x (n, c, [[d,] h,] w)."""
+        if count_include_pad and window.get("ceil_mode"):
+            raise ValueError("count_include_pad with ceil_mode is not supported; set one of them to 0")
+        return _make(cls, builder, x, {"count_include_pad": flag(count_include_pad)}, name, **window)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 average, relu."""

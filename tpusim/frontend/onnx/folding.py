@@ -10,7 +10,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tpusim.errors import ImportModelError
-from tpusim.frontend.session import Session
+from tpusim.frontend.onnx.session import Session
 
 IR_VERSION = 8
 _RANDOM = frozenset(

@@ -1,4 +1,4 @@
-"""`import_onnx`: walk the nodes once, evaluate what is constant, and let each op class read its node."""
+"""`import_onnx`: walk the nodes once, evaluate what is constant, and let the mapper of its type read each node."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -7,20 +7,19 @@ from typing import Any, cast
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
-from xdsl.irdl import IRDLOperation
+from xdsl.dialects.builtin import NameLoc
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
-from tpusim.frontend.duplicates import Duplicates
-from tpusim.frontend.folding import evaluate, foldable
-from tpusim.frontend.naming import Name, Naming
-from tpusim.frontend.onnx_file import (
+from tpusim.frontend.onnx.duplicates import Duplicates
+from tpusim.frontend.onnx.element_types import ElementTypes, dtype_of
+from tpusim.frontend.onnx.folding import evaluate, foldable
+from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
     GraphInput,
     Source,
-    check_input_types,
+    check_inputs,
+    declare_inputs,
     default_name,
     graph_inputs,
     live_nodes,
@@ -29,14 +28,15 @@ from tpusim.frontend.onnx_file import (
     read_onnx,
     reads,
 )
-from tpusim.ir.attrs import name_location, onnx_name, set_op_name
+from tpusim.frontend.onnx.naming import Name, Naming
+from tpusim.frontend.onnx.node import Node, as_float
+from tpusim.frontend.onnx.table import MAPPERS
+from tpusim.ir.attrs import framework_name, name_location, set_op_name
 from tpusim.ir.module import Model
-from tpusim.ir.text import verify
 from tpusim.ir.types import is_tensor, shape_of, tensor
-from tpusim.ir.weights import WeightStore
-from tpusim.ops import ONNX_OPS
-from tpusim.ops.base import OnnxNode, ShapedOp
-from tpusim.ops.structure import TopInput, make_none, make_weight
+from tpusim.ops.builder import ModuleBuilder
+from tpusim.ops.building import BuildError
+from tpusim.ops.structure import TopInput
 from tpusim.ops.view import make_view
 
 
@@ -51,7 +51,7 @@ def import_onnx(
 
     input_shapes: static shapes for inputs, by name; they override what the model declares. name: `module.name`, by
     default the file's stem. onnx_names: call an op like its ONNX tensor, `y`, not as TPU-MLIR does, `y_Relu`.
-    Raises ImportModelError for a file that is no valid ONNX model or inputs that are not static float32, and
+    Raises ImportModelError for a file that is no valid ONNX model or inputs that are not static tensors of numbers, and
     UnsupportedError with one line per node that tpusim cannot import.
     """
     proto = read_onnx(source)
@@ -59,17 +59,15 @@ def import_onnx(
     nodes = live_nodes(proto.graph)
     used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
     inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
-    check_input_types(inputs, label)
+    check_inputs(inputs, label)
     importer = Importer(proto, inputs, label, onnx_names=onnx_names)
     for node in nodes:
         importer.read(node)
-    model = importer.finish(name or default_name(source))
-    verify(model.module, label)
-    return model
+    return importer.finish(name or default_name(source))
 
 
 class Importer:
-    """One import; implements the ImportContext that `from_onnx` sees.
+    """One import; implements the `Tensors` that mappers see.
 
     An ONNX tensor is a constant (`_constants`, NumPy), a value of the module (`_values`), or an alias of another one
     (`_aliases`: outputs of Identity and Dropout, `_dropped` are those behind a Dropout; `_duplicates`: of nodes that
@@ -88,50 +86,41 @@ class Importer:
             f"initializer '{t.values.name}': sparse tensors are not supported" for t in proto.graph.sparse_initializer
         ]
         self._naming = Naming(live_nodes(proto.graph), [o.name for o in proto.graph.output], plain=onnx_names)
-        self._weights = WeightStore()
         self._aliases: dict[str, str] = {}
         self._dropped: set[str] = set()
         self._duplicates = Duplicates(frozenset(o.name for o in proto.graph.output))
         self._initializers = {t.name: t for t in proto.graph.initializer}
         self._constants: dict[str, np.ndarray] = {}
         self._values: dict[str, SSAValue] = {}
-        self._none: SSAValue | None = None
-        self._block = Block(arg_types=[tensor(i.shape or ()) for i in inputs])
+        self._types = ElementTypes(proto, inputs)
         self._stand_ins = Block()
-        self._names = {n for node in proto.graph.node for n in (*node.input, *node.output)}
-        for index, graph_input in enumerate(inputs):
-            self._add_input(index, graph_input.name)
+        names = {n for node in proto.graph.node for n in (*node.input, *node.output)}
+        self._module = ModuleBuilder(located=self._located, reserved=names)
+        for i in inputs:
+            self._values[i.name] = self._module.input(i.name, i.shape or (), dtype_of(i.elem_type))
 
-    def _add_input(self, index: int, name: str) -> None:
-        argument = self._block.args[index]
-        argument.name_hint = f"arg{index}"
-        argument.location = name_location(name)
-        op = TopInput.create(operands=[argument], result_types=[argument.type])
-        set_op_name(op, name)
-        self._block.add_op(op)
-        self._values[name] = op.output
+    def _located(self, tensor: str) -> NameLoc:
+        name = self._naming.of(tensor)
+        return name_location(name.text, name.onnx)
 
-    def _append(self, op: Operation, tensor: str) -> None:
-        self._call(op, self._naming.of(tensor))
-        self._block.add_op(op)
+    # ------------------------------------------------------------------------------------------------------- Tensors
 
-    def _call(self, op: Operation, name: Name) -> None:
-        set_op_name(op, name.text, name.onnx)
+    @property
+    def builder(self) -> ModuleBuilder:
+        """The module under construction."""
+        return self._module
 
-    # ------------------------------------------------------------------------------------------------- ImportContext
-
-    def value(self, name: str) -> SSAValue:
-        """The SSA value of an ONNX tensor; a float32 constant becomes a top.Weight, once per tensor."""
-        if not name:
-            return self.none()
+    def value(self, name: str, *, integers: bool = False) -> SSAValue:
+        """The value of a tensor; a float constant becomes a top.Weight in f32, once per tensor."""
         name = self._resolve(name)
         if name not in self._values:
             constant = self.constant(name)
             if constant is None:
                 raise ImportModelError(f"tensor '{name}' is not available")
-            if constant.dtype != np.float32:
+            if constant.dtype.kind != "f" and not integers:
                 raise ImportModelError(f"a float32 tensor is required, '{name}' is a {constant.dtype} constant")
-            self._values[name] = self._weight(name, constant)
+            real = constant if constant.dtype.kind == "f" else as_float(constant, name)
+            self._values[name] = self._module.constant(name, real.astype(np.float32, copy=False))
         return self._values[name]
 
     def constant(self, name: str) -> np.ndarray | None:
@@ -141,41 +130,9 @@ class Importer:
             self._constants[name] = numpy_helper.to_array(self._initializers[name])
         return self._constants.get(name)
 
-    def weight(self, name: str, array: np.ndarray) -> SSAValue:
-        """A new top.Weight under a name that no ONNX tensor has."""
-        unique, count = name, 0
-        while unique in self._names:
-            count += 1
-            unique = f"{name}_{count}"
-        return self._weight(unique, array)
-
-    def _weight(self, name: str, array: np.ndarray) -> SSAValue:
-        op = make_weight(self._weights, name, array)
-        self._block.add_op(op)
-        return op.output
-
-    def none(self) -> SSAValue:
-        """The top.None value."""
-        if self._none is None:
-            op = make_none()
-            self._block.add_op(op)
-            self._none = op.output
-        return self._none
-
-    def build(
-        self, cls: type[IRDLOperation], operands: Sequence[SSAValue], attributes: Mapping[str, Attribute], name: str
-    ) -> SSAValue:
-        """Append an op with inferred f32 results. Raises ValueError for operands that do not fit."""
-        probe = cls.create(operands=operands, result_types=[tensor(())], attributes=dict(attributes))
-        assert isinstance(probe, ShapedOp)
-        try:
-            shapes = probe.infer()
-        finally:
-            probe.erase()
-        results = [tensor(shape) for shape in shapes]
-        op = cls.create(operands=operands, result_types=results, attributes=dict(attributes))
-        self._append(op, name)
-        return op.results[0]
+    def is_integer(self, name: str) -> bool:
+        """Whether a computed tensor is of an integer type; only asked where a network input is."""
+        return self._types.mixed and not self._is_constant(name) and self._types.is_integer(name)
 
     # ------------------------------------------------------------------------------------------------------ the walk
 
@@ -194,6 +151,8 @@ class Importer:
         try:
             if not (self._alias(node) or self._fold(node) or self._merge(node)):
                 self._build(node)
+        except BuildError as error:
+            self._problem(node, error.why)
         except (TpusimError, ValueError) as error:
             self._problem(node, str(error))
 
@@ -247,22 +206,23 @@ class Importer:
         return np.array(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
     def _build(self, node: onnx.NodeProto) -> None:
-        cls = ONNX_OPS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
-        if cls is None:
+        mapper = MAPPERS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
+        if mapper is None:
             raise UnsupportedError("tpusim has no such op")
         if not all(self._is_known(name) for name in node.input):
             return  # its input comes from a node that has been reported
-        read = OnnxNode(
-            node.op_type, _node_name(node), tuple(node.input), tuple(node.output), _attributes(node)
+        self._types.require_exact(node)
+        read = Node(
+            node.op_type, _node_name(node), tuple(node.input), tuple(node.output), _attributes(node), self
         )  # fmt: skip
-        value = cls.from_onnx(self, read)
+        value = mapper(read)
         self._bind(node, value)
         for key in read.attributes.keys() - read.taken:
             if not self._is_default(node, key, read.attributes[key]):
                 self._problem(node, f"attribute {key} = {str(read.attributes[key])[:60]} is not supported")
 
     def _bind(self, node: onnx.NodeProto, value: SSAValue | Sequence[SSAValue]) -> None:
-        """Name the results: all values of `from_onnx`; of a single one further results of its op are the others."""
+        """Name the results: all values of the mapper; of a single one further results of its op are the others."""
         results = [value] if isinstance(value, SSAValue) else list(value)
         if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
             results = list(value.op.results)
@@ -291,11 +251,13 @@ class Importer:
             return False
         return bool(_attribute_value(known.default_value) == value)
 
+    def _call(self, op: Operation, name: Name) -> None:
+        set_op_name(op, name.text, name.onnx)
+
     # ------------------------------------------------------------------------------------------------------ problems
 
     def _problem(self, node: onnx.NodeProto, why: str) -> None:
         """Note one line about a node and give its outputs stand-ins."""
-        why = why.removeprefix(f"{node.op_type} '{_node_name(node)}': ")
         version = opset_version(self._proto, node.domain)
         domain = "ai.onnx" if node.domain in DEFAULT_DOMAINS else node.domain
         self._problems.append(f"{node.op_type} '{_node_name(node)}' ({domain} opset {version}): {why}")
@@ -330,11 +292,9 @@ class Importer:
                 f"model '{self._label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n"
                 "replace these nodes before the export, or run them outside the network"
             )
-        self._block.add_op(ReturnOp(*results))
-        types = ([a.type for a in self._block.args], [r.type for r in results])
-        module = ModuleOp([FuncOp("main", types, Region(self._block))])
-        model = Model(module, self._weights)
-        model.set(name=name, state="TOP_F32")
+        model = self._module.finish(results, name=name)
+        types = [dtype_of(o.type.tensor_type.elem_type) for o in self._proto.graph.output]
+        model.set_output_types(types)
         return model
 
     def _results(self) -> Iterator[SSAValue]:
@@ -353,26 +313,22 @@ class Importer:
                 continue
             value = self._values[self._resolve(name)]
             owner = value.owner
-            if isinstance(owner, Operation) and not isinstance(owner, TopInput) and onnx_name(owner) not in outputs:
+            if (
+                isinstance(owner, Operation)
+                and not isinstance(owner, TopInput)
+                and framework_name(owner) not in outputs
+            ):
                 dropped = name in self._dropped
-                self._call(owner, self._naming.returned_as(onnx_name(owner), name, through_dropout=dropped))
-            if not isinstance(owner, Operation) or onnx_name(owner) == name:  # else it stands in for a refused node
+                self._call(owner, self._naming.returned_as(framework_name(owner), name, through_dropout=dropped))
+            if (
+                not isinstance(owner, Operation) or framework_name(owner) == name
+            ):  # else it stands in for a refused node
                 yield value
             else:
-                self._append(copy := make_view(value), name)
+                copy = make_view(value)
+                self._call(copy, self._naming.of(name))
+                self._module.append(copy)
                 yield copy.results[0]
-
-
-def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:
-    """Leave only `inputs` (and initializers) as graph inputs, with their shapes; drop every shape that follows."""
-    shapes = {i.name: i for i in inputs}
-    initializers = {t.name for t in graph.initializer}
-    kept = [v for v in graph.input if v.name in initializers]
-    made = [helper.make_tensor_value_info(i.name, i.elem_type, i.shape) for i in shapes.values()]
-    del graph.input[:], graph.value_info[:]
-    graph.input.extend([*made, *kept])
-    for output in graph.output:
-        output.type.tensor_type.ClearField("shape")
 
 
 def _node_name(node: onnx.NodeProto) -> str:

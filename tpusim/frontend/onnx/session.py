@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 
 from tpusim.errors import ImportModelError
-from tpusim.frontend.onnx_file import first_line
+from tpusim.frontend.onnx.model_file import first_line
 
 _SILENT = 4
 

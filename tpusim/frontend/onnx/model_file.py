@@ -8,16 +8,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import TensorProto
+from ml_dtypes import bfloat16
+from onnx import TensorProto, helper
 
 from tpusim.errors import ImportModelError
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
 DEFAULT_DOMAINS = ("", "ai.onnx")
+NUMBERS: dict[int, np.dtype] = {
+    TensorProto.FLOAT: np.dtype(np.float32), TensorProto.FLOAT16: np.dtype(np.float16),
+    TensorProto.BFLOAT16: np.dtype(bfloat16), TensorProto.DOUBLE: np.dtype(np.float64),
+    TensorProto.BOOL: np.dtype(np.bool_), TensorProto.INT8: np.dtype(np.int8), TensorProto.INT16: np.dtype(np.int16),
+    TensorProto.INT32: np.dtype(np.int32), TensorProto.INT64: np.dtype(np.int64), TensorProto.UINT8: np.dtype(np.uint8),
+    TensorProto.UINT16: np.dtype(np.uint16), TensorProto.UINT32: np.dtype(np.uint32),
+    TensorProto.UINT64: np.dtype(np.uint64),
+}  # fmt: skip
+"""ONNX element types that network inputs may have, and the NumPy types in which users give them."""
 Source = str | os.PathLike[str] | onnx.ModelProto
 
 
@@ -188,13 +199,14 @@ def _graph_input(value: onnx.ValueInfoProto) -> GraphInput:
     return GraphInput(value.name, tensor.elem_type, dims)
 
 
-def check_input_types(inputs: Iterable[GraphInput], label: str) -> None:
-    """Every input is f32 with a static shape; all that are not are named in one ImportModelError."""
+def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
+    """Every input is of numbers or bools and static; all that are not are named in one ImportModelError."""
     inputs = list(inputs)
-    wrong = [f"'{i.name}' is {_type_text(i.elem_type)}" for i in inputs if i.elem_type != TensorProto.FLOAT]
+    wrong = [f"'{i.name}' is {type_text(i.elem_type)}" for i in inputs if i.elem_type not in NUMBERS]
     if wrong:
         raise ImportModelError(
-            f"model '{label}': float32 inputs are required, got {', '.join(wrong)}; export the model in float32"
+            f"model '{label}': inputs of floats, integers or bools are required, got {', '.join(wrong)}; export the "
+            "model with others"
         )
     dynamic = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if i.shape is None]
     if dynamic:
@@ -204,11 +216,24 @@ def check_input_types(inputs: Iterable[GraphInput], label: str) -> None:
         )
 
 
+def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:
+    """Leave only `inputs` (and initializers) as graph inputs, with their shapes; drop every shape that follows."""
+    shapes = {i.name: i for i in inputs}
+    initializers = {t.name for t in graph.initializer}
+    kept = [v for v in graph.input if v.name in initializers]
+    made = [helper.make_tensor_value_info(i.name, i.elem_type, i.shape) for i in shapes.values()]
+    del graph.input[:], graph.value_info[:]
+    graph.input.extend([*made, *kept])
+    for output in graph.output:
+        output.type.tensor_type.ClearField("shape")
+
+
 def _dims_text(dims: Sequence[int | str] | None) -> str:
     return "of unknown rank" if dims is None else f"({', '.join(map(str, dims))})"
 
 
-def _type_text(elem_type: int) -> str:
+def type_text(elem_type: int) -> str:
+    """An ONNX element type as ONNX calls it."""
     return TensorProto.DataType.Name(elem_type).lower() if elem_type else "no tensor"  # type: ignore[arg-type]
 
 

@@ -1,0 +1,18 @@
+"""From ONNX to a top module and its weights.
+
+Input: an ONNX file or ModelProto, and static input shapes where the model leaves them open. Output: a `Model` in state
+TOP_F32: one `top.*` op per ONNX node, named as TPU-MLIR names it (`naming.py`), so that its tables and npz files fit;
+the location also keeps the ONNX name, so that every tensor can be compared with ONNX Runtime's (`as_called`).
+
+Constant subgraphs are evaluated (`folding.py`), Identity and Dropout vanish; what else a node means is said by its
+mapper: `table.py` has a module per family of nodes (`windows.py`, `activations.py` ...), which hands attributes and
+constants to the `make` of the ops. Network inputs may be of any numbers or bools, and results keep the types the model
+has (`element_types.py`). Whatever cannot be imported (ops, attributes, computed shapes) is reported in one error for
+the whole model. `OnnxReference` runs a model in ONNX Runtime.
+"""
+
+from tpusim.frontend.onnx.importer import import_onnx
+from tpusim.frontend.onnx.model_file import Source, external_files, read_onnx
+from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
+
+__all__ = ["OnnxReference", "Source", "external_files", "import_onnx", "onnx_outputs", "read_onnx"]

@@ -1,0 +1,138 @@
+"""`Node`: what a mapper sees of one ONNX node, with attributes and constants as Python values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import Builder
+
+EXACT = 2**24
+"""Whole numbers up to this size are exact in f32."""
+
+
+class Tensors(Protocol):
+    """What the importer knows of the tensors of a graph, by name."""
+
+    opset: int
+
+    @property
+    def builder(self) -> Builder:
+        """What `make` of an op takes."""
+        ...
+
+    def value(self, name: str, *, integers: bool = False) -> SSAValue:
+        """The value of a tensor; a float constant becomes a top.Weight. integers: one of integers may too."""
+        ...
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The data of a constant tensor, None if the tensor is computed."""
+        ...
+
+    def is_integer(self, name: str) -> bool:
+        """Whether a computed tensor is of an integer type."""
+        ...
+
+
+@dataclass
+class Node:
+    """One node; `take` and `options` mark attributes as understood, others than those are problems of the model."""
+
+    op_type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    tensors: Tensors
+    taken: set[str] = field(default_factory=set[str])
+
+    @property
+    def builder(self) -> Builder:
+        """What `make` of an op takes."""
+        return self.tensors.builder
+
+    @property
+    def opset(self) -> int:
+        """Version of the operator set."""
+        return self.tensors.opset
+
+    @property
+    def output(self) -> str:
+        """The name of the first output."""
+        return self.outputs[0]
+
+    def take(self, key: str, default: Any = None) -> Any:
+        """The attribute's value, or `default`."""
+        self.taken.add(key)
+        return self.attributes.get(key, default)
+
+    def options(self, *keys: str, **renamed: str) -> dict[str, Any]:
+        """The attributes that are given, of these; renamed: the name in the result and that in ONNX."""
+        names = {**{key: key for key in keys}, **renamed}
+        self.taken.update(names.values())
+        return {new: self.attributes[key] for new, key in names.items() if key in self.attributes}
+
+    def has(self, index: int) -> bool:
+        """Whether an input is there."""
+        return len(self.inputs) > index and bool(self.inputs[index])
+
+    def value(self, index: int) -> SSAValue:
+        """The value of an input; an absent one is a top.None."""
+        if not self.has(index):
+            return self.builder.none()
+        integers = any(self.tensors.is_integer(name) for name in self.inputs)
+        return self.tensors.value(self.inputs[index], integers=integers)
+
+    def optional(self, index: int) -> SSAValue | None:
+        """The value of an input that may be absent."""
+        return self.value(index) if self.has(index) else None
+
+    def values(self) -> list[SSAValue]:
+        """The values of all inputs."""
+        return [self.value(index) for index in range(len(self.inputs))]
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """The data of a constant input, None if it is computed or absent."""
+        return self.tensors.constant(self.inputs[index]) if self.has(index) else None
+
+    def numbers(self, index: int, what: str) -> list[Any] | None:
+        """The numbers of a constant input, None if it is absent. Raises ValueError if it is computed."""
+        if not self.has(index):
+            return None
+        constant = self.constant(index)
+        if constant is None:
+            raise ValueError(f"constant {what} are required, '{self.inputs[index]}' is computed")
+        return constant.reshape(-1).tolist()
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The extents of an input."""
+        constant = self.constant(index)
+        return shape_of(self.value(index)) if constant is None else constant.shape
+
+    def rank(self) -> int:
+        """The largest rank of the inputs."""
+        return max(len(self.shape(index)) for index in range(len(self.inputs)))
+
+    def real(self, index: int, rank: int) -> SSAValue:
+        """The value of an input; a constant of bools or integers as f32, with leading axes of length 1 up to `rank`."""
+        constant = self.constant(index)
+        if constant is None or constant.dtype.kind == "f":
+            return self.value(index)
+        narrow = as_float(constant, self.inputs[index])
+        return self.builder.weight(self.inputs[index], narrow.reshape((1,) * (rank - narrow.ndim) + narrow.shape))
+
+
+def as_float(constant: np.ndarray, name: str) -> np.ndarray:
+    """Bools and integers as f32. Raises ValueError for integers that f32 does not hold."""
+    if constant.dtype.kind not in "biu":
+        raise ValueError(f"floats, bools or integers are required, '{name}' is {constant.dtype}")
+    if constant.size and max(-int(constant.min()), int(constant.max())) > EXACT:
+        raise ValueError(f"integers that float32 holds exactly are required, '{name}' has others")
+    return constant.astype(np.float32)
+
+
+Mapper: TypeAlias = Callable[[Node], SSAValue | Sequence[SSAValue]]
+"""Reads one node: the value of its first output, or those of all."""

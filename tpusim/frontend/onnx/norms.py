@@ -1,0 +1,93 @@
+"""Normalisations and Softmax."""
+
+from math import prod
+
+from xdsl.ir import SSAValue
+
+from tpusim.frontend.onnx.node import Mapper, Node
+from tpusim.ir.types import shape_of
+from tpusim.ops.groupnorm import TopGroupNorm, TopInstanceNorm
+from tpusim.ops.layernorm import TopLayerNorm
+from tpusim.ops.norm import TopBatchNorm
+from tpusim.ops.softmax import NormalisedExponential, TopLogSoftmax, TopSoftmax
+from tpusim.ops.view import TopReshape
+
+
+def batch_normalization(node: Node) -> SSAValue:
+    """The inference form with constant parameters; momentum has no meaning in it."""
+    node.take("momentum")
+    if node.take("training_mode", 0):
+        raise ValueError("training_mode must be 0; export the model for inference")
+    if not node.take("spatial", 1):
+        raise ValueError("statistics per channel (spatial = 1) are required")
+    if node.opset < 7 and not node.take("is_test", 0):
+        raise ValueError("is_test must be 1; export the model for inference")
+    for index in (1, 2, 3, 4):
+        if node.constant(index) is None:
+            raise ValueError(
+                f"constant scale, bias, mean and variance are required, '{node.inputs[index]}' is computed"
+            )
+    x, mean, variance, gamma, beta = (node.value(index) for index in (0, 3, 4, 1, 2))
+    parameters = {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
+    return TopBatchNorm.make(node.builder, x, **parameters, **node.options("epsilon"), name=node.output)
+
+
+def _require_float_statistics(node: Node) -> None:
+    if node.take("stash_type", 1) != 1:
+        raise ValueError("stash_type 1 (float32 statistics) is required")
+
+
+def layer_normalization(node: Node) -> SSAValue:
+    """LayerNormalization; scale and bias may be absent or computed."""
+    _require_float_statistics(node)
+    x, weight, bias = node.value(0), node.optional(1), node.optional(2)
+    options = node.options("axis", eps="epsilon")
+    return TopLayerNorm.make(node.builder, x, weight, bias, **options, name=node.output)
+
+
+def group_normalization(node: Node) -> SSAValue:
+    """GroupNormalization of opset 21; before, it is deprecated (one scale per group) and no valid ONNX."""
+    _require_float_statistics(node)
+    x, weight, bias = node.values()
+    groups = int(node.take("num_groups", 0))
+    options = node.options(eps="epsilon")
+    return TopGroupNorm.make(node.builder, x, weight, bias, num_groups=groups, **options, name=node.output)
+
+
+def instance_normalization(node: Node) -> SSAValue:
+    """InstanceNormalization."""
+    x, weight, bias = node.values()
+    return TopInstanceNorm.make(node.builder, x, weight, bias, **node.options(eps="epsilon"), name=node.output)
+
+
+def _softmax(cls: type[NormalisedExponential]) -> Mapper:
+    """Softmax and LogSoftmax. Before opset 13 the axes from `axis` on are flattened into one."""
+
+    def read(node: Node) -> SSAValue:
+        if node.opset >= 13:
+            return cls.make(node.builder, node.value(0), **node.options("axis"), name=node.output)
+        return _coerced(cls, node)
+
+    return read
+
+
+def _coerced(cls: type[NormalisedExponential], node: Node) -> SSAValue:
+    x, name, axis = node.value(0), node.output, int(node.take("axis", 1))
+    shape = shape_of(x)
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"an axis in [{-len(shape)}, {len(shape)}) is required, got {axis}")
+    axis %= len(shape)
+    wide = [i for i in range(axis, len(shape)) if shape[i] > 1]
+    if len(wide) < 2:
+        return cls.make(node.builder, x, axis=wide[0] if wide else axis, name=name)
+    flat = (prod(shape[:axis]), prod(shape[axis:]))
+    x = TopReshape.make(node.builder, x, shape=flat, name=name + "_flat")
+    y = cls.make(node.builder, x, axis=1, name=name + "_2d")
+    return TopReshape.make(node.builder, y, shape=shape, name=name)
+
+
+MAPPERS: dict[str, Mapper] = {
+    "BatchNormalization": batch_normalization, "LayerNormalization": layer_normalization,
+    "GroupNormalization": group_normalization, "InstanceNormalization": instance_normalization,
+    "Softmax": _softmax(TopSoftmax), "LogSoftmax": _softmax(TopLogSoftmax),
+}  # fmt: skip

@@ -1,0 +1,64 @@
+"""Resize and its predecessor Upsample."""
+
+from math import floor
+
+from xdsl.ir import SSAValue
+
+from tpusim.frontend.onnx.node import Mapper, Node
+from tpusim.ir.types import shape_of
+from tpusim.ops.resize import TopInterp
+
+Shape = tuple[int, ...]
+
+
+def resize(node: Node) -> SSAValue:
+    """Resize and Upsample: nearest, or linear along height and width."""
+    x = node.value(0)
+    scales, size = _target(node, shape_of(x))
+    mode = node.take("mode", "nearest")
+    modes = {"coord_mode": "asymmetric", "nearest_mode": "floor"}
+    if node.opset >= 11:
+        modes = node.options("nearest_mode", coord_mode="coordinate_transformation_mode")
+    for key in ("cubic_coeff_a", "extrapolation_value"):  # of other modes
+        node.take(key)
+    mode = "linear" if mode == "bilinear" else mode  # in opset 1
+    return TopInterp.make(node.builder, x, size=size, scales=scales, mode=mode, **modes, name=node.output)
+
+
+def _target(node: Node, shape: Shape) -> tuple[list[float], Shape]:
+    """(output per input element, extents) along every axis, from constant scales or sizes."""
+    if node.op_type == "Upsample" and node.opset < 9:
+        scales = node.take("scales")
+        if scales is None:
+            raise ValueError("scales are required; opset 7 or later")
+        return _from_scales(shape, [float(s) for s in scales])
+    for key in ("antialias", "exclude_outside"):
+        if node.take(key, 0):
+            raise ValueError(f"{key} = 0 is required")
+    if node.take("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError('keep_aspect_ratio_policy "stretch" is required')
+    given = node.take("axes")
+    axes = range(len(shape)) if given is None else [int(a) % len(shape) for a in given]
+    index = 1 if node.op_type == "Upsample" or node.opset < 11 else 2
+    scales = node.numbers(index, "scales")
+    if scales:
+        full = [1.0] * len(shape)
+        for axis, scale in zip(axes, scales, strict=True):
+            full[axis] = float(scale)
+        return _from_scales(shape, full)
+    sizes = node.numbers(3, "sizes")
+    if not sizes:
+        raise ValueError("scales or sizes are required")
+    size = list(shape)
+    for axis, extent in zip(axes, sizes, strict=True):
+        size[axis] = int(extent)
+    return [o / i for i, o in zip(shape, size, strict=True)], tuple(size)
+
+
+def _from_scales(shape: Shape, scales: list[float]) -> tuple[list[float], Shape]:
+    if len(scales) != len(shape) or min(scales) <= 0:
+        raise ValueError(f"{len(shape)} scales above 0 are required, got {scales}")
+    return scales, tuple(floor(size * scale) for size, scale in zip(shape, scales, strict=True))
+
+
+MAPPERS: dict[str, Mapper] = {"Resize": resize, "Upsample": resize}

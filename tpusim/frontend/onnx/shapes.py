@@ -1,0 +1,144 @@
+"""Ops that move elements: views, Transpose, Concat, Tile, Expand, Pad, and parts of a tensor."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from xdsl.ir import SSAValue
+
+from tpusim.frontend.onnx.node import Mapper, Node
+from tpusim.ir.types import shape_of
+from tpusim.ops.concat import TopConcat
+from tpusim.ops.pad import TopPad
+from tpusim.ops.permute import TopPermute
+from tpusim.ops.slice import TopGather, TopSlice
+from tpusim.ops.tile import TopTile
+from tpusim.ops.view import TopFlatten, TopReshape, TopSqueeze, TopUnsqueeze
+
+
+def reshape(node: Node) -> SSAValue:
+    """Reshape: the target is an attribute before opset 5, a constant input after."""
+    target = node.take("shape")
+    if target is None:
+        constant = node.constant(1)
+        if constant is None:
+            raise ValueError(f"a constant target shape is required, '{node.inputs[1]}' is computed")
+        target = constant.reshape(-1).tolist()
+    allow_zero = bool(node.take("allowzero", 0))
+    return TopReshape.make(node.builder, node.value(0), shape=target, allow_zero=allow_zero, name=node.output)
+
+
+def flatten(node: Node) -> SSAValue:
+    """Flatten."""
+    return TopFlatten.make(node.builder, node.value(0), **node.options("axis"), name=node.output)
+
+
+def _axes(node: Node) -> list[Any] | None:
+    """The axes: an attribute before opset 13, a constant input after; None if absent."""
+    axes = node.take("axes")
+    return node.numbers(1, "axes") if axes is None else list(axes)
+
+
+def squeeze(node: Node) -> SSAValue:
+    """Squeeze; without axes every axis of extent 1 goes."""
+    return TopSqueeze.make(node.builder, node.value(0), axes=_axes(node), name=node.output)
+
+
+def unsqueeze(node: Node) -> SSAValue:
+    """Unsqueeze."""
+    x, axes = node.value(0), _axes(node)
+    if axes is None:
+        raise ValueError("axes are required")
+    return TopUnsqueeze.make(node.builder, x, axes=axes, name=node.output)
+
+
+def transpose(node: Node) -> SSAValue:
+    """Transpose; without perm the axes are reversed."""
+    return TopPermute.make(node.builder, node.value(0), **node.options(order="perm"), name=node.output)
+
+
+def concat(node: Node) -> SSAValue:
+    """Concat."""
+    return TopConcat.make(node.builder, node.values(), axis=int(node.take("axis", 1)), name=node.output)
+
+
+def tile(node: Node) -> SSAValue:
+    """Tile of opset 6 and later."""
+    x, times = node.value(0), _second(node)
+    if node.opset < 6:
+        raise ValueError("opset 6 or later is required")
+    return TopTile.make(node.builder, x, tile=times, name=node.output)
+
+
+def expand(node: Node) -> SSAValue:
+    """Expand: leading axes of length 1, and repetition."""
+    return TopTile.broadcast(node.builder, node.value(0), shape=_second(node), name=node.output)
+
+
+def _second(node: Node) -> list[int]:
+    constant = node.constant(1)
+    if constant is None:
+        raise ValueError(f"a constant second input is required, '{node.inputs[1]}' is computed")
+    return [int(number) for number in constant.reshape(-1)]
+
+
+def pad(node: Node) -> SSAValue:
+    """Pad: pads and value are attributes before opset 11, constant inputs after, with optional axes from 18."""
+    x = node.value(0)
+    rank = len(shape_of(x))
+    mode, value = node.take("mode", "constant"), float(node.take("value", 0.0))
+    pads = node.take("pads", node.take("paddings"))  # "paddings" in opset 1
+    if pads is None:
+        pads = _constant(node, 1, "pads")
+    if node.has(2):
+        value = float(_constant(node, 2, "constant_value")[0])
+    if node.has(3):
+        axes = [int(axis) % rank for axis in _constant(node, 3, "axes")]
+        given, pads = pads, [0] * (2 * rank)
+        for i, axis in enumerate(axes):
+            pads[axis], pads[rank + axis] = given[i], given[len(axes) + i]
+    return TopPad.make(node.builder, x, paddings=pads, mode=mode, val=value, name=node.output)
+
+
+def _constant(node: Node, index: int, what: str) -> list[Any]:
+    constant = node.constant(index)
+    if constant is None:
+        raise ValueError(f"constant {what} are required")
+    return constant.reshape(-1).tolist()
+
+
+def slice_(node: Node) -> SSAValue:
+    """Slice: attributes before opset 10, constant inputs after."""
+    x, given = node.value(0), list[Sequence[int] | None]()
+    for index, key in enumerate(("starts", "ends", "axes", "steps"), 1):
+        old = node.take(key) if node.opset < 10 and key != "steps" else None
+        given.append(node.numbers(index, key) if node.opset >= 10 else old)
+    starts, ends, axes, steps = given
+    if starts is None or ends is None:
+        raise ValueError("starts and ends are required")
+    return TopSlice.make(node.builder, x, offset=starts, ends=ends, steps=steps, axes=axes, name=node.output)
+
+
+def split(node: Node) -> list[SSAValue]:
+    """Split: sizes are an attribute before opset 13, a constant input after; else near-equal parts."""
+    x, axis = node.value(0), int(node.take("axis", 0))
+    count, extents = int(node.take("num_outputs", len(node.outputs))), shape_of(x)
+    sizes: list[int] | None = node.take("split")
+    sizes = node.numbers(1, "sizes") or sizes
+    if sizes is None and -len(extents) <= axis < len(extents):
+        each = -(-extents[axis] // count)
+        sizes = [min(each, extents[axis] - i * each) for i in range(count)]
+    names = [name or f"{node.output}_part{i}" for i, name in enumerate(node.outputs)]
+    return TopSlice.split(node.builder, x, axis=axis, sizes=sizes or (), names=names)
+
+
+def gather(node: Node) -> SSAValue:
+    """Gather with constant indices, or with those of ArgMax."""
+    x, indices = node.value(0), node.constant(1)
+    found = node.value(1) if indices is None else indices
+    return TopGather.make(node.builder, x, found, axis=int(node.take("axis", 0)), name=node.output)
+
+
+MAPPERS: dict[str, Mapper] = {
+    "Reshape": reshape, "Flatten": flatten, "Squeeze": squeeze, "Unsqueeze": unsqueeze, "Transpose": transpose,
+    "Concat": concat, "Tile": tile, "Expand": expand, "Pad": pad, "Slice": slice_, "Split": split, "Gather": gather,
+}  # fmt: skip

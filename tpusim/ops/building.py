@@ -1,0 +1,37 @@
+"""How `make` of a top op refuses: it raises ValueError with the reason, and the reader is told which op that was.
+
+`make` is the way into the top dialect for every front end: a class method that takes a `Builder` (contexts.py), the
+operands, the attributes by TPU-MLIR's names as Python values, and the tensor's name. It appends the op, with others
+around it where one op is not enough, and returns the value of the result.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from tpusim.errors import ImportModelError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BuildError(ImportModelError):
+    """An op that cannot be built; `why` is the reason without the op."""
+
+    def __init__(self, op: str, name: str, why: str) -> None:
+        super().__init__(f"{op} '{name}': {why}")
+        self.why = why
+
+
+def names_op(make: Callable[P, R]) -> Callable[P, R]:
+    """A `make` whose ValueErrors become BuildErrors with the op's IR name and the tensor's name."""
+
+    @wraps(make)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return make(*args, **kwargs)
+        except ValueError as error:
+            cls: Any = args[0]
+            raise BuildError(cls.name, str(kwargs.get("name", "")), str(error)) from error
+
+    return named
