@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
+# What Python compiles of the tests is kept like the kernels, also where the environment says to write no bytecode.
+KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
+PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
 .PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation isa golden groups conformance upstream-data digits clean
 help: ## this list
@@ -27,19 +30,19 @@ demo: $(VENV)/.base ## compile, simulate and verify the digits network that ship
 	  --test-data examples/digits/test.npz --labels examples/digits/labels.npz
 
 test: $(VENV)/.test ## the default tests
-	$(BIN)/python -m pytest -q $(BALANCED)
+	$(PYTEST) $(BALANCED)
 
 slow: $(VENV)/.test ## the larger models, and what the default tests leave of rows and configurations
-	$(BIN)/python -m pytest -q -m slow $(BALANCED)
+	$(PYTEST) -m slow $(BALANCED)
 
 models: $(VENV)/.test ## the larger models alone, as CI runs them
-	$(BIN)/python -m pytest -q -m "slow and not rotated" $(BALANCED)
+	$(PYTEST) -m "slow and not rotated" $(BALANCED)
 
 zoo: $(VENV)/.test ## run the classic networks on every chip and its cores, with all checks of the machine on (long)
-	$(BIN)/python -m pytest -q -m zoo $(BALANCED)
+	$(PYTEST) -m zoo $(BALANCED)
 
 fuzz: $(VENV)/.test ## over 10,000 new damaged program, module, table and array files
-	$(BIN)/python -m pytest -q tests/test_fuzz.py -m slow --hypothesis-profile search
+	$(PYTEST) tests/test_fuzz.py -m slow --hypothesis-profile search
 
 lint: $(VENV)/.dev ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -61,7 +64,7 @@ isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from
 	$(BIN)/python -m tpusim.isa.page docs/isa.md
 
 golden: $(VENV)/.test ## write the golden command streams of tests/golden anew
-	$(BIN)/python -m pytest -q tests/test_codegen.py -k golden --update-golden
+	$(PYTEST) tests/test_codegen.py -k golden --update-golden
 
 accuracy: $(VENV)/.test ## measure what the accuracy table misses (ONLY=, LOCAL=: globs NETWORK/CHIP/MODE); rewrites docs/accuracy.md
 	$(BIN)/python -m benchmarks.accuracy $(if $(ONLY),--only $(foreach glob,$(ONLY),'$(glob)')) $(if $(LOCAL),--local $(foreach glob,$(LOCAL),'$(glob)'))

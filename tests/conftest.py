@@ -37,8 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the op rows last, and group the tests for `--dist loadgroup --no-loadscope-reorder`.
 
-    One process meets all items of a row, so that it is imported, lowered and compiled once. Rows are small: coming
-    last, they let both processes end together.
+    One process meets all items of a row, so that it is imported, lowered and compiled once, and all of a file, whose
+    networks and runs are made once per process. Rows are small: coming last, they let both processes end together.
     """
     items.sort(key=lambda item: row_of(item) is not None)
     for item in items:
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if row is not None:
             item.add_marker(pytest.mark.xdist_group(row))
         elif not (item.get_closest_marker("slow") or item.get_closest_marker("zoo")):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("[")[0]))
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def row_of(item: pytest.Item) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.sliced_networks import NETWORKS, SHAPES, deep, equal, tokens
+from builders.timings import in_every_order
 from end_to_end import DIGITS
 from msgspec import structs
 from networks import cached_lowered, cached_network, program_of, randomly_grouped
@@ -62,8 +63,7 @@ def test_random_sections_give_the_bits_of_the_whole(key: Key, chip: str, cores: 
     for trial in range(2):
         program = program_of(grouped(key, chip, trial), cores)
         used |= {c.core for c in program.commands if not isinstance(c, MESSAGES)}
-        for options in ORDERS:
-            equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+        equal(in_every_order(program, feeds, ORDERS), flat)
     assert used > {0}
 
 
@@ -74,8 +74,7 @@ def test_matrix_networks_give_the_bits_of_the_whole(shape: tuple[int, ...], chip
     model, feeds, flat = tokens(0, shape, chip)
     for trial in range(2):
         program = program_of(randomly_grouped(model, np.random.default_rng(trial))[0], cores)
-        for options in ORDERS:
-            equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+        equal(in_every_order(program, feeds, ORDERS), flat)
 
 
 @pytest.mark.parametrize(("chip", "cores"), [("bm1688", 2), ("bm1690", 8)])
@@ -89,8 +88,7 @@ def test_depth_on_several_cores(sections: Sections, chip: str, cores: int) -> No
     write_group(found)
     work.set(state="TPU_DIVIDED")
     program = program_of(work, cores)
-    for options in ORDERS:
-        equal(Simulator(program, options=options).run(feeds, watch=True).tensors, flat)
+    equal(in_every_order(program, feeds, ORDERS), flat)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from op_cases import CASES, OpCase
 from op_oracles_cv18xx import CV18XX
-from rotation import marks, turn
+from rotation import is_first, marks, turn
 from rows import lowered, operands_of, tpu_ops, under_test
 from slicings import Forced, cuts
 
@@ -26,7 +26,12 @@ from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def usual(case: OpCase, share: int) -> bool:
+    """The first row of every op, and of the others one in `share`."""
+    return is_first(case, 0) or turn(case, 0, share)
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 3))) for c in CASES])
 def test_integers_are_the_oracle(case: OpCase) -> None:
     """On the row's own values, and on values over the whole range of the operands' types."""
     tpu, _ = lowered(case.id, "cv183x", "int8")
@@ -61,7 +66,7 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
     return found["n"], found["h"]
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(turn(c, 0, 2))) for c in CASES if c.axes])
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 6))) for c in CASES if c.axes])
 def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run of ops as one group cut along n, h and both: the machine gives the flat tensors."""
     tpu, _ = lowered(case.id, "cv183x", "int8")

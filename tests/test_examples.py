@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -15,13 +16,14 @@ SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_example(script: Path, tmp_path: Path):
-    """Exit status 0, something to read, no warnings."""
+    """Exit status 0, something to read, no warnings; kernels are kept between test runs, apart from the user's."""
+    kernels = Path(str(jax.config.jax_compilation_cache_dir))  # pyright: ignore[reportAttributeAccessIssue]
     done = subprocess.run(
         [sys.executable, "-W", "error", script],
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        env={**os.environ, "XDG_CACHE_HOME": str(kernels.parent / "examples")},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()

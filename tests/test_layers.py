@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -143,31 +144,39 @@ def sources() -> dict[str, str]:
     }
 
 
-def is_lazy(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    while node in parents:
-        node = parents[node]
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            return True
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return True
-    return False
+@cache
+def parsed(text: str) -> tuple[ast.AST, ...]:
+    """Every node of a module; a module is read once for all tests."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
+def defers(node: ast.AST) -> bool:
+    """Whether what stands inside runs later, or only when types are checked."""
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or (
+        isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    )
+
+
+@cache
+def import_nodes(text: str) -> tuple[tuple[ast.Import | ast.ImportFrom, bool], ...]:
+    """Every import statement, and whether it is lazy."""
+    lazy = {inner for node in parsed(text) if defers(node) for inner in ast.walk(node)}
+    return tuple((node, node in lazy) for node in parsed(text) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def imports_of(module: str, text: str, modules: set[str]) -> Iterator[Import]:
     """All imports of a module; `from package import submodule` counts as an import of the submodule."""
-    tree = ast.parse(text)
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    for node in ast.walk(tree):
+    for node, lazy in import_nodes(text):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module, node.lineno, alias.name, lazy=is_lazy(node, parents))
-        elif isinstance(node, ast.ImportFrom):
+                yield Import(module, node.lineno, alias.name, lazy=lazy)
+        else:
             assert node.level == 0, f"{module}:{node.lineno}: imports are written in full, never relative"
             base = node.module or ""
             for alias in node.names:
                 full = f"{base}.{alias.name}"
                 found = (full, "") if full in modules else (base, alias.name)
-                yield Import(module, node.lineno, *found, lazy=is_lazy(node, parents))
+                yield Import(module, node.lineno, *found, lazy=lazy)
 
 
 def unit_of(module: str) -> str:
@@ -249,7 +258,7 @@ def named_ops(texts: dict[str, str]) -> list[str]:
 
 def spelled_ops(text: str) -> list[str]:
     """String constants that are exactly an op's IR name (messages and docstrings may mention one)."""
-    constants = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    constants = [n.value for n in parsed(text) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return [c for c in constants if re.fullmatch(r"(top|tpu)\.[A-Z]\w*", c)]
 
 
@@ -360,7 +369,7 @@ def test_no_chip_is_named_in_code(project: dict[str, str]):
     """Chip differences are data; a default value of an option is not a difference."""
     found: list[str] = []
     for module, text in project.items():
-        for node in ast.walk(ast.parse(text)):
+        for node in parsed(text):
             if isinstance(node, ast.Compare):
                 written = ast.unparse(node)
                 if re.search(r"['\"]bm1\d{3}x?['\"]", written):

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from bench import Bench
+from builders.timings import in_every_order
 from op_cases import BY_ID, CASES
 from op_row import network, node, values
 from plain_names import import_onnx
@@ -48,7 +49,6 @@ from tpusim.ops.activation import TpuLutBF16
 from tpusim.ops.base import TpuOp
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import TopInput
-from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import compare
 from tpusim.verify.tolerances import tpu_vs_top
 
@@ -85,13 +85,12 @@ def the(model: Model, name: str = "") -> TpuOp:
 def assert_machine_is_flat(model: Model, grouped: Model, feeds: dict[str, np.ndarray]) -> None:
     """Every tensor the machine stores, under both DMA timings, bit for bit: floats too."""
     flat, program = run(model, feeds), generate(assign_addresses(grouped))
-    for dma in ("early", "late"):
-        machine = Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors
-        shared = machine.keys() & flat.keys()
-        assert {op_name(op) for op in model.ops if isinstance(op, TpuOp) and not op.in_place()} <= shared
-        for name in shared:
-            assert machine[name].dtype == flat[name].dtype
-            np.testing.assert_array_equal(machine[name].view(np.uint8), flat[name].view(np.uint8), err_msg=name)
+    machine = in_every_order(program, feeds)
+    shared = machine.keys() & flat.keys()
+    assert {op_name(op) for op in model.ops if isinstance(op, TpuOp) and not op.in_place()} <= shared
+    for name in shared:
+        assert machine[name].dtype == flat[name].dtype
+        np.testing.assert_array_equal(machine[name].view(np.uint8), flat[name].view(np.uint8), err_msg=name)
 
 
 # ------------------------------------------------------------------------------------------------------------ lowering

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from builders.timings import in_every_order
 from hypothesis import given
 from hypothesis import strategies as st
 from networks import program_of, randomly_grouped
@@ -31,7 +32,6 @@ from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops.base import TpuOp
-from tpusim.simulator import Simulator, SimulatorOptions
 
 Array = np.ndarray
 LEFTS = ((3, 70, 12), (2, 4, 32, 12), (3, 12))
@@ -198,9 +198,8 @@ def test_machine_equals_flat_in_any_group(left: tuple[int, ...], chip: str) -> N
     for trial in range(4):
         divided, plans = randomly_grouped(model, np.random.default_rng(trial))
         local += any(op.name == "tpu.MatMul" for p in plans for op in p.graph.ops)
-        for dma in ("early", "late"):
-            machine = Simulator(program_of(divided), options=SimulatorOptions(dma=dma)).run(feeds(left), watch=True)  # type: ignore[arg-type]
-            np.testing.assert_array_equal(machine.tensors[name], flat[name])
+        machine = in_every_order(program_of(divided), feeds(left))
+        np.testing.assert_array_equal(machine[name], flat[name])
     assert bool(local) == (len(left) > 2)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders.timings import in_every_order
 from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
 from rotation import is_first, marks, turn
@@ -51,7 +52,6 @@ from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import Sections
-from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Tolerance, compare
 
 Array = np.ndarray
@@ -110,7 +110,7 @@ def assert_round_trip(model: Model) -> None:
     assert parsed.is_structurally_equivalent(model.module)
 
 
-@configured(lambda case, number: is_first(case, number) or turn(case, number, 8), CONFIGS[: len(CHIPS)])
+@configured(lambda case, number: is_first(case, number) or turn(case, number, 16), CONFIGS[: len(CHIPS)])
 def test_text_of_modules(case: OpCase, chip: str, mode: str) -> None:
     """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
     for model in (imported(case.id), canonical(case.id), calibrated(case.id)):
@@ -168,7 +168,7 @@ def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
 # ------------------------------------------------------------------------------------------------------------- lowering
 
 
-@configured(lambda case, number: CONFIGS[number][1] == "int8" or turn(case, number, 2))
+@configured(lambda case, number: number == 0 or turn(case, number, 2 if CONFIGS[number][1] == "int8" else 4))
 def test_lowering_kernels_and_machine(case: OpCase, chip: str, mode: str) -> None:
     """The lowered row against the float one, its integers against the oracle, its commands against its kernels."""
     if mode == "int8":
@@ -248,7 +248,7 @@ OTHER_ON_BM1684 = ("conv-3x3", "conv-depthwise", "gemm-fc", "add", "relu", "bn-a
 """Rows with integer kernels that differ from BM1684X (shift only, 8-bit relu, 16-bit clamp); the other rows compile to
 the same code on both, so once is enough."""
 ONCE = [
-    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(is_first(case, number) or turn(case, number, 4)))
+    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(is_first(case, number) or turn(case, number, 8)))
     for number, chip in enumerate(CHIPS)
     for case in CASES
     if chip == "bm1684x" or case.id in OTHER_ON_BM1684
@@ -301,16 +301,11 @@ def assert_machine_is_flat(case: OpCase, chip: str, mode: str, program: Program)
     reference, feeds = flat(case.id, chip, mode), case.feeds()
     shown = {op_name(op) for op in tpu_ops(tpu) if not op.in_place()} | {tail(tpu)}
     shown -= UNREAD.get(case.id, set())
-    previous: dict[str, Array] = {}
-    for options in (SimulatorOptions("early"), SimulatorOptions("late", sanitize=False)):
-        machine = Simulator(program, options=options).run(feeds, watch=True).tensors
-        assert shown <= machine.keys()
-        for name, before in previous.items():
-            np.testing.assert_array_equal(machine[name], before, err_msg=f"{name}: early and late differ")
-        previous = machine
-    own = replay(tpu, {**feeds, **previous})
-    for name in previous.keys() - feeds.keys():
-        assert_equal_or_within_bound(name, previous[name], own.get(name, reference[name]))
+    machine = in_every_order(program, feeds)
+    assert shown <= machine.keys()
+    own = replay(tpu, {**feeds, **machine})
+    for name in machine.keys() - feeds.keys():
+        assert_equal_or_within_bound(name, machine[name], own.get(name, reference[name]))
 
 
 def assert_equal_or_within_bound(name: str, found: Array, expected: Array) -> None:
@@ -353,7 +348,7 @@ def cuts_a_cell(op: TpuUpsample, sections: Sections) -> bool:
     )
 
 
-@configured(lambda case, number: is_first(case, number) or turn(case, number, 8))
+@configured(lambda case, number: is_first(case, number) or turn(case, number, 16))
 def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the largest section count along every axis, and pairs: the machine's slices are the flat tensor."""
     assert_slices_equal_the_whole(case, chip, mode, monkeypatch, few_sections)

@@ -12,6 +12,7 @@ import pytest
 from builders.groups import X, add, conv, odd, outside, value, weight
 from builders.replays import random_dag, replay
 from builders.sliced_networks import NETWORKS
+from builders.timings import in_every_order
 from networks import Network, cached_lowered, cached_network, program_of, randomly_grouped, reordered
 from rotation import one_in
 from xdsl.ir import SSAValue
@@ -43,7 +44,7 @@ from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Sections, Transferred, subgraph
-from tpusim.simulator import Simulator, SimulatorOptions, timeline
+from tpusim.simulator import Simulator, timeline
 
 FAMILIES = ("bm1684x", "bm1688", "bm1684", "cv183x")
 EVERY = pytest.mark.parametrize("chip", FAMILIES)
@@ -51,11 +52,9 @@ EVERY = pytest.mark.parametrize("chip", FAMILIES)
 
 def same_bits(model: object, feeds: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
     """The machine shows the flat tensors under both DMA timings."""
-    program = program_of(model)  # type: ignore[arg-type]
-    for dma in ("early", "late"):
-        found = Simulator(program, options=SimulatorOptions(dma=dma)).run(feeds, watch=True).tensors  # type: ignore[arg-type]
-        assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
-        assert sum(n not in found for n in flat) <= 1
+    found = in_every_order(program_of(model), feeds)  # type: ignore[arg-type]
+    assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
+    assert sum(n not in found for n in flat) <= 1
 
 
 def any_cost(seed: int) -> Callable[[object], float]:
@@ -701,10 +700,8 @@ def test_moved_and_combined_groups_run_on_cores(cores: int) -> None:
 
     for trial in range(2):
         divided, _ = randomly_grouped(model, np.random.default_rng(trial), change=change)
-        for dma in ("early", "late"):
-            machine = Simulator(program_of(divided, cores), options=SimulatorOptions(dma=dma))  # type: ignore[arg-type]
-            found = machine.run(cached_network(*key).feeds(), watch=True).tensors
-            assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
+        found = in_every_order(program_of(divided, cores), cached_network(*key).feeds())
+        assert all(np.array_equal(found[n], flat[n]) for n in flat if n in found)
     lent, _ = randomly_grouped(
         model, np.random.default_rng(1), longest=3, change=lambda decided: overlapped(decided, Generous(spec))
     )

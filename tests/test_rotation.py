@@ -7,12 +7,12 @@ from op_cases import CASES
 from rotation import is_first, marks, one_in, turn
 
 
-@pytest.mark.parametrize("share", [2, 4, 5, 8])
+@pytest.mark.parametrize("share", [2, 3, 4, 6, 8, 9, 16])
 def test_turns_are_fair(share: int) -> None:
     """A row meets one of `share` configurations, a configuration about every `share`-th row."""
     assert all(sum(turn(case, number, share) for number in range(share)) == 1 for case in CASES)
     for number in range(share):
-        assert 0.6 < share * sum(turn(case, number, share) for case in CASES) / len(CASES) < 1.5
+        assert 0.4 < share * sum(turn(case, number, share) for case in CASES) / len(CASES) < 1.7
 
 
 def test_every_op_has_a_first_row() -> None:
