@@ -44,6 +44,7 @@ from tpusim.isa.stream import load, save
 from tpusim.isa.text import COMMANDS
 
 RNG = np.random.default_rng(0)
+AREA = lmem(0, (1, 64, 1, 64), "u8", "compact")
 LINE = lmem(2048, (1, 64, 1, 1), layout="compact")
 
 
@@ -103,6 +104,9 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("requant_modes", make(ChannelScale, input=T, scale=LINE, output=U, clamp16=True), "no clamp16"),
     ("float_units", make(Quantize, input=F, output=lmem(8192, F.shape), scale=1.0, bf16=True), "no bf16"),
     ("float_units", make(Arith, kind="truncate", a=F, output=F), "other than truncate"),
+    ("work_areas", make(Fill, output=T, value=0, work=(AREA,)), "apart from output"),
+    ("apart", make(Move, input=neuron(0, (64,)), output=neuron(32, (64,))), "apart from its operands"),
+    ("apart", global_conv(output=neuron(64, (1, 64, 4, 4))), "apart from its operands, tile by tile"),
     ("copies", make(Move, input=neuron(0, (1, 64, 2, 8)), output=T), r"be i8 \(1, 64, 2, 8\), got i8 \(1, 64, 4"),
     ("cores", make(Fill, core=1, output=T, value=0), "a core within 0-0, got 1"),
     ("messages", make(SendMessage, message=0, count=1), "several cores for a message, got one core"),

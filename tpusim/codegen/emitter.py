@@ -85,6 +85,10 @@ class Emitter:
         sources = (holds,) if holds else ()
         self.add(Move, input=source, output=target, op=op, step=step, tensor=tensor, sources=sources)
 
+    def claim(self, first: int, work: View) -> None:
+        """Give the commands from `first` on a work area."""
+        self.commands[first:] = [replace(command, work=(work,)) for command in self.commands[first:]]
+
     def global_kernel(self, **fields: Any) -> None:
         """Append a global kernel."""
         self.add(GlobalKernel, **fields)

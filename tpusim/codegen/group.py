@@ -11,6 +11,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import Command, slice_owner
+from tpusim.isa.layout import work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 from tpusim.ops.base import TpuOp
@@ -29,6 +30,7 @@ class LocalContext(SliceContext):
         self._emitter = emitter
         self._group = group
         self._step = step
+        self._has_views = False
         operands = [self._held(i) for i, value in enumerate(op.operands) if is_tensor(value)]
         self._name_of = namer(operands, slice_owner(op_name(op), step.text(), emitter.group), emitter.chip)
 
@@ -57,8 +59,14 @@ class LocalContext(SliceContext):
         return self._step.text()
 
     def buffer(self) -> int:
-        """LMEM byte offset of the work buffer."""
+        """LMEM byte offset of the work buffer; who asks has views in it."""
+        self._has_views = True
         return self._group.allocation.address.get(self.op, 0)
+
+    def unnamed_buffer(self) -> View | None:
+        """The work buffer, where no view of the op's commands says which part of it they use."""
+        address, size = self._group.allocation.address.get(self.op), self._group.allocation.size.get(self.op, 0)
+        return None if self._has_views or address is None or not size else work_area(address, size, self.chip)
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Append a TIU command."""
@@ -96,8 +104,10 @@ def _emit_steps(group: GroupSchedule, steps: range, emitter: Emitter) -> None:
 
 def _emit_item(item: Item, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
     if isinstance(item, TpuOp):
-        context = LocalContext(emitter, item, group, step)
+        context, first = LocalContext(emitter, item, group, step), len(emitter.commands)
         item.emit(context)
+        if (work := context.unnamed_buffer()) is not None:
+            emitter.claim(first, work)
         emitter.locations.append(_location(item, context, len(emitter.commands) - 1))
     elif item.kind == "load":
         _load(item.value, group, step, emitter)

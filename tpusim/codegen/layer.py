@@ -9,6 +9,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor
 from tpusim.isa.commands import Command, Fill
+from tpusim.isa.layout import work_area
 from tpusim.isa.region import View
 from tpusim.ops.base import TpuOp
 from tpusim.ops.emission import WholeContext
@@ -41,6 +42,7 @@ class GlobalContext(WholeContext):
             load_bytes=load_bytes,
             store_bytes=store_bytes,
             reason=self._reason,
+            work=(work_area(0, self.chip.lmem_bytes, self.chip),),  # the compiler keeps nothing there for it
             op=name,
             tensor=name,
         )

@@ -19,7 +19,6 @@ from tpusim.isa.commands import (
     Dequantize,
     Fill,
     FloatLut,
-    Fn,
     GlobalKernel,
     Lut,
     MatMul,
@@ -33,10 +32,11 @@ from tpusim.isa.commands import (
     Where,
 )
 from tpusim.isa.finding import Finding, first
-from tpusim.isa.layout import extent, lmem_strides
+from tpusim.isa.layout import extent
 from tpusim.isa.region import View, byte_view, is_packed, itemsize
 from tpusim.isa.requants import REQUANT_RULES
 from tpusim.isa.shapes import SHAPE_RULES
+from tpusim.isa.sharing import KERNEL_SHARING_RULES, SHARING_RULES, local_operands
 
 ID_LIMIT = 1 << 20
 """Ids of an engine count from 1 up to below this (codegen.md 2, DC-03)."""
@@ -45,10 +45,6 @@ MESSAGES = 512
 """Message numbers of a chip."""
 _MOST_SENDS = 127
 _COEFFICIENTS = ("filter", "bias", "requant_table")
-
-
-def _local(command: AnyCommand) -> list[tuple[str, View]]:
-    return [(name, view) for name, view in command.operands() if view.memory == "lmem"]
 
 
 def sequence_ids(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -154,7 +150,7 @@ _FOUR_BITS = {(Conv, "filter"), (MatMul, "right")}
 
 def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Every byte of an operand lies inside its lane (hardware.md 2.1)."""
-    for name, view in _local(command):
+    for name, view in local_operands(command):
         reach = extent(view, chip)
         if reach.start < 0 or reach.stop > chip.lmem_bytes:
             got = f"bytes [{reach.start:,}, {reach.stop:,})"
@@ -164,7 +160,7 @@ def lmem_bounds(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 def addresses(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """An aligned operand starts at a multiple of EU_BYTES; a free-stride or compact one at a whole element or word."""
-    for name, view in _local(command):
+    for name, view in local_operands(command):
         step = chip.eu_bytes if view.layout == "aligned" else itemsize(view.dtype) * view.interleave
         if view.address % step:
             return Finding(f"{name} ({view.layout}) at a multiple of {step} bytes", f"{view.address:,}", "align it")
@@ -198,7 +194,7 @@ def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         return None
     return first(
         Finding(f"{name} at the output's lane {command.output.lane}", f"lane {view.lane}", "load it at that lane")
-        for name, view in _local(command)
+        for name, view in local_operands(command)
         if name in _COEFFICIENTS and view.lane != command.output.lane
     )
 
@@ -228,7 +224,7 @@ def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     lane = command.output.lane
     return first(
         Finding(f"{name} at the output's lane {lane}", f"lane {view.lane}", "move it with LaneCopy first")
-        for name, view in _local(command)
+        for name, view in local_operands(command)
         if view.lane != lane and not (isinstance(command, Lut | FloatLut) and name in ("table", "mantissa"))
     )
 
@@ -239,7 +235,7 @@ def arith_strides(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         return None
     return first(
         Finding(f"strides of {name} < 262,144", str(view.strides), "use a smaller slice")
-        for name, view in _local(command)
+        for name, view in local_operands(command)
         if max(view.strides or (0,)) >= 1 << 18
     )
 
@@ -252,37 +248,6 @@ def dimensions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         for name, view in command.operands()
         if not all(1 <= size <= (limit if axis else _LONGEST) for axis, size in enumerate(view.shape))
     )
-
-
-_ELEMENTWISE = (
-    Arith, Compare, Where, ChannelScale, Select, Lut, FloatLut, Rescale, ChannelRescale, Quantize, Dequantize,
-    Fn,
-)  # fmt: skip
-
-
-def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """A TIU command whose result shares bytes with an operand works element by element, on the very same bytes.
-
-    Such are AR, RQ, DQ and SG; result and operand then have one place of every element, of one size. Decision: the
-    others read elements that they have overwritten; the library's FN may work in place of an operand.
-    """
-    if isinstance(command, Move | Fill | GlobalKernel | SendMessage | WaitMessage):
-        return None
-    out = command.output
-    reach = extent(out, chip)
-    for name, view in _local(command):
-        if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
-            continue
-        same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
-        if not same or not isinstance(command, _ELEMENTWISE):
-            got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
-            return Finding("a result apart from its operands, or element by element in place of one", got, "move it")
-    return None
-
-
-def _places(view: View, chip: ChipSpec) -> tuple[object, ...]:
-    """Where the elements of a view lie, from its address: sizes and strides."""
-    return view.shape, lmem_strides(view, chip), itemsize(view.dtype), view.interleave
 
 
 def window_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -334,7 +299,7 @@ RULES: tuple[Rule, ...] = (
     conv_channels,
     *REQUANT_RULES,
     *SHAPE_RULES,
-    in_place,
+    *SHARING_RULES,
 )
 """Every rule, in the order they are tried."""
 
@@ -347,6 +312,7 @@ def check(command: AnyCommand, chip: ChipSpec) -> None:
     if isinstance(command, GlobalKernel):
         _apply((sequence_ids, cores, memories), command, command, chip)
         _apply(BODY_RULES, command.body, command, chip)
+        _apply(KERNEL_SHARING_RULES, command, command, chip)
     else:
         _apply(RULES, command, command, chip)
 

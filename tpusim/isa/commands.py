@@ -52,6 +52,8 @@ class Command(
     sources: tuple[str, ...] = ()
     """What every view of `reads()` is meant to hold, in order: the name of a tensor in global memory, or the op or
     load, the group and the step, "conv1@g3n0h2", that put it into local memory. Empty: not said."""
+    work: tuple[View, ...] = ()
+    """Local memory that the command uses for itself: what is there afterwards is nobody's."""
 
     @property
     def owner(self) -> str:
@@ -88,6 +90,10 @@ class Command(
     def writes(self) -> tuple[View, ...]:
         """Every view this command writes."""
         return tuple(view for _, view in self._named(self.outputs_))
+
+    def scratch(self) -> tuple[View, ...]:
+        """Every view whose bytes this command leaves as nobody's: (1, lanes, 1, bytes) u8, compact."""
+        return self.work
 
 
 class Requant(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -539,7 +545,8 @@ class GlobalKernel(Command, frozen=True, tag="global"):
 
     body: the TIU command with GMEM operands that says what is computed; it never runs on its own.
     tiles: internal tiles; coefficients are loaded once per tile, inputs and outputs move once.
-    Both engines are busy for max(TIU, DMA); ids and dependencies count on the TIU engine.
+    Both engines are busy for max(TIU, DMA); ids and dependencies count on the TIU engine. Its tiles lie in local
+    memory, anywhere in `work`; one may be stored before the next is loaded, so the result is apart from the operands.
     """
 
     outputs_ = ()

@@ -165,3 +165,8 @@ def activation_view(
     """An EU-aligned activation in LMEM (or a dense one in GMEM), 4N/2N on a chip with batch packing."""
     layout = "aligned" if memory == "lmem" else "dense"
     return View(memory, address, shape, dtype, layout, interleave=chip.batch_factor(itemsize(dtype)))
+
+
+def work_area(address: int, size: int, chip: ChipSpec) -> View:
+    """`size` bytes of every lane, as a command uses them for itself."""
+    return View("lmem", address, (1, chip.lanes, 1, size), "u8", "compact")

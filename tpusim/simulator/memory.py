@@ -14,7 +14,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, Index, blocks
-from tpusim.isa.layout import Extent, align, extent
+from tpusim.isa.layout import Extent, align, extent, work_area
 from tpusim.isa.region import DType, View, byte_view, is_packed, itemsize, numpy_dtype, pair_axis
 from tpusim.isa.stream import Program
 from tpusim.simulator.integer import limits, narrowed
@@ -130,6 +130,11 @@ class Memory:
                 f"{who}: writes {span_text(extent(view, self.chip))}, but region {region} is read-only; "
                 "store results in the neuron region"
             )
+
+    def kept(self, work: View) -> View | None:
+        """The part of a work area that lies in the bytes that are kept of every lane."""
+        size = min(work.address + work.shape[-1], self.lane_bytes) - work.address
+        return work_area(work.address, size, self.chip) if size > 0 else None
 
     def cells(self, view: View, who: str = "access", *, as_bytes: bool = False) -> list[Cells]:
         """Windows onto the bytes of `view`, typed as the view, or as bytes in a last axis of their own.
@@ -302,6 +307,12 @@ class Shadow(Memory):
         """Note that every byte of `view` has been written."""
         for _, window in self.cells(view, who, as_bytes=True):
             window[...] = 1
+
+    def forget(self, work: View) -> None:
+        """Note that a command has left anything in its work area."""
+        view = self.kept(work)
+        for _, window in self.cells(view, as_bytes=True) if view is not None else ():
+            window[...] = 0
 
     def require(self, view: View, who: str) -> None:
         """Raise SimulationError if `view` has a byte that nothing has written."""

@@ -121,6 +121,10 @@ class Ownership:
             command = program.commands[index]
             self._numbers = self._cores[command.core]
             self._check_reads(command)
+            for work in command.scratch():
+                view = self._numbers.kept(work)
+                if view is not None:
+                    self._write(view, _Writer(command.label, f"its own work area of {work.shape[-1]:,} bytes"))
             for view in command.writes():
                 if view.memory == "gmem" and command.tensor:
                     self._check_store(index, command, view)

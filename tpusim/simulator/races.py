@@ -51,7 +51,7 @@ def _accesses(queues: Queues, queue: int, memory: Memory) -> _Accesses:
     rows: list[tuple[int, ...]] = []
     for index in queues.indices[queue]:
         command = queues.commands[index]
-        for writes, found in ((0, command.reads()), (1, command.writes())):
+        for writes, found in ((0, command.reads()), (1, (*command.writes(), *command.scratch()))):
             for view in found:
                 reach = extent(view, memory.chip)
                 lmem = int(reach.memory == "lmem")
@@ -124,8 +124,9 @@ def _race(
     queues, chip = clocks.queues, memory.chip
 
     def phrase(accesses: _Accesses, i: int) -> str:
-        verb = "writes" if accesses.columns[i, 5] else "reads"
         command = queues.commands[int(accesses.owner[i])]
+        verb = "writes" if accesses.columns[i, 5] else "reads"
+        verb = "works in" if accesses.views[i] in command.scratch() else verb
         return f"{command.label} {verb} {span_text(extent(accesses.views[i], chip))}"
 
     lane, byte = divmod(shared, chip.lmem_bytes)

@@ -33,6 +33,8 @@ def check_bounds(commands: tuple[AnyCommand, ...], memory: Memory) -> None:
             memory.check(view, command.label, writing=False)
         for view in command.writes():
             memory.check(view, command.label, writing=True)
+        for view in command.scratch():
+            memory.check(view, f"{command.label}: its work area", writing=True)
 
 
 def check_poison(program: Program, order: list[int], shadows: Mapping[int, Shadow]) -> None:
@@ -51,6 +53,8 @@ def check_poison(program: Program, order: list[int], shadows: Mapping[int, Shado
         shadow = shadows[command.core]
         for view in command.reads():
             shadow.require(view, command.label)
+        for view in command.scratch():
+            shadow.forget(view)
         for view in command.writes():
             shadow.mark(view, command.label)
         for entry in stored.finished(index):

@@ -36,7 +36,7 @@ def check_sizes(program: Program, memory: Memory) -> None:
     A view may repeat elements (strides of 0), but what it is copied to must hold them all.
     """
     for command in program.commands:
-        for view in (*command.reads(), *command.writes()):
+        for view in (*command.reads(), *command.writes(), *command.scratch()):
             _check_view(view, command.label, memory)
         _check_padding(command)
 

@@ -26,7 +26,7 @@ class Placed(NamedTuple):
 def placed(command: AnyCommand, access: Access = "any") -> list[Placed]:
     """The views that a command reads, writes, or both."""
     reads = command.reads() if access != "write" else ()
-    writes = command.writes() if access != "read" else ()
+    writes = (*command.writes(), *command.scratch()) if access != "read" else ()
     return [Placed(command.core, view) for view in (*reads, *writes)]
 
 

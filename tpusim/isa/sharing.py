@@ -1,0 +1,111 @@
+"""Legality rules about bytes that operands, results and work areas of one command share; see `tpusim.isa.check`."""
+
+from collections.abc import Callable
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import (
+    AnyCommand,
+    Arith,
+    ChannelRescale,
+    ChannelScale,
+    Compare,
+    Dequantize,
+    Fill,
+    FloatLut,
+    Fn,
+    GlobalKernel,
+    Lut,
+    Move,
+    Quantize,
+    Rescale,
+    Select,
+    SendMessage,
+    WaitMessage,
+    Where,
+)  # fmt: skip
+from tpusim.isa.finding import Finding
+from tpusim.isa.layout import extent, lmem_strides
+from tpusim.isa.region import View, itemsize
+
+
+def local_operands(command: AnyCommand) -> list[tuple[str, View]]:
+    """The operands in local memory, with their names."""
+    return [(name, view) for name, view in command.operands() if view.memory == "lmem"]
+
+
+_ELEMENTWISE = (
+    Arith, Compare, Where, ChannelScale, Select, Lut, FloatLut, Rescale, ChannelRescale, Quantize, Dequantize,
+    Fn,
+)  # fmt: skip
+
+
+def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A TIU command whose result shares bytes with an operand works element by element, on the very same bytes.
+
+    Such are AR, RQ, DQ and SG; result and operand then have one place of every element, of one size. Decision: the
+    others read elements that they have overwritten; the library's FN may work in place of an operand.
+    """
+    if isinstance(command, Move | Fill | GlobalKernel | SendMessage | WaitMessage):
+        return None
+    out = command.output
+    reach = extent(out, chip)
+    for name, view in local_operands(command):
+        if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
+            continue
+        same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
+        if not same or not isinstance(command, _ELEMENTWISE):
+            got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
+            return Finding("a result apart from its operands, or element by element in place of one", got, "move it")
+    return None
+
+
+def _places(view: View, chip: ChipSpec) -> tuple[object, ...]:
+    """Where the elements of a view lie, from its address: sizes and strides."""
+    return view.shape, lmem_strides(view, chip), itemsize(view.dtype), view.interleave
+
+
+def work_areas(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A work area is (1, lanes, 1, bytes) u8, compact, inside local memory, and apart from the command's operands."""
+    local = local_operands(command)
+    for view in command.scratch():
+        kind = (view.memory, view.dtype, view.layout, view.lane, view.shape[:-1])
+        if kind != ("lmem", "u8", "compact", 0, (1, chip.lanes, 1)):
+            return Finding(f"u8 work of shape (1, {chip.lanes}, 1, bytes), compact", str(view), "correct the view")
+        reach = extent(view, chip)
+        if reach.stop > chip.lmem_bytes:
+            wanted = f"work inside the {chip.lmem_bytes:,} bytes of a lane"
+            return Finding(wanted, f"bytes [{reach.start:,}, {reach.stop:,})", "cut the slice smaller")
+        for name, operand in local:
+            if reach.overlaps(extent(operand, chip)):
+                return Finding(f"work apart from {name}", f"{name} at {operand.address:,}", "move one of the two")
+    return None
+
+
+def apart(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A global kernel or a copy whose result shares bytes with an operand has them in the very same place.
+
+    A kernel works tile by tile and a transfer burst by burst: what is stored early may be what is loaded late. A kernel
+    in place of an operand works element by element.
+    """
+    if isinstance(command, GlobalKernel):
+        body, able = command.body, isinstance(command.body, _ELEMENTWISE)
+    elif isinstance(command, Move):
+        body, able = command, True
+    else:
+        return None
+    for out in body.writes():
+        reach = extent(out, chip)
+        for name, view in body.operands():
+            if name in body.outputs_ or not reach.overlaps(extent(view, chip)):
+                continue
+            if not able or view != out:
+                got = f"{name} at {view.address:#x}, the result at {out.address:#x}"
+                return Finding("a result apart from its operands, tile by tile", got, "move the result")
+    return None
+
+
+KERNEL_SHARING_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (work_areas, apart)
+"""Rules for a global kernel as a whole."""
+
+SHARING_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (in_place, *KERNEL_SHARING_RULES)
+"""Rules for every other command."""
