@@ -12,8 +12,8 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 Shape: TypeAlias = tuple[int, ...]
-Unit: TypeAlias = Literal["", "qdm", "tables"]
-"""CV18xx's requant, or its BF16 tables."""
+Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
+"""CV18xx's requant of products, its multipliers of 8 bits with one shift, or its BF16 tables."""
 
 
 class Steps(NamedTuple):
@@ -441,7 +441,7 @@ class SumShift(Function, frozen=True, tag="sum_shift"):
 
     def needs(self) -> Unit:
         """One shift for 8-bit multipliers."""
-        return "qdm"
+        return "small_multiplier"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A multiplier per operand."""
@@ -462,7 +462,7 @@ class ExtremeShift(Function, frozen=True, tag="extreme_shift"):
 
     def needs(self) -> Unit:
         """One shift for 8-bit multipliers."""
-        return "qdm"
+        return "small_multiplier"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A multiplier per operand."""
@@ -488,7 +488,7 @@ class ReduceInt(Function, frozen=True, tag="reduce_int"):
 
     def needs(self) -> Unit:
         """One shift for 8-bit multipliers."""
-        return "qdm"
+        return "small_multiplier"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The result has the elements that are left."""
@@ -508,7 +508,7 @@ class ConcatShift(Function, frozen=True, tag="concat_shift"):
 
     def needs(self) -> Unit:
         """One shift for 8-bit multipliers."""
-        return "qdm"
+        return "small_multiplier"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Parts of the result, with a multiplier and a shift each."""

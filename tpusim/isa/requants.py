@@ -56,50 +56,60 @@ def fused_multiplier(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 
 def requant_modes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """The doubling multiplication ("qdm") and the multiplication in f32 ("f32") are CV18xx's.
+    """The doubling multiplication ("qdm") and one requant per matrix are CV18xx's.
 
-    So are one requant per matrix, a pool that rounds half up, a requant of what a selection keeps, and functions of
-    8-bit multipliers with one shift. There a convolution or a matrix product requants by "qdm" or a shift alone, never
-    by a multiplier in mode "shift". Only a chip without multipliers accumulates in 16 bits (numerics.md 4.4, 5, 9).
+    There a convolution or a matrix product requants by "qdm" or a shift alone, never by a multiplier in another mode.
+    The multiplication in f32 ("f32") is for chips of small multipliers (numerics.md 4.4, 5, 9).
     """
     if chip.requant == "qdm":
-        return _foreign_to_qdm(command, chip)
-    wanted, advice = "requant mode shift", f"{chip.name} multiplies, shifts and rounds once"
+        return _foreign_to_qdm(command)
+    small = chip.integers.scaling == "small_multiplier" and not isinstance(command, _PRODUCTS)
+    able, advice = ("shift", "f32") if small else ("shift",), f"{chip.name} multiplies, shifts and rounds once"
     for requant in _requants(command):
-        if requant.mode != "shift":
-            return Finding(wanted, requant.mode, advice)
+        if requant.mode not in able:
+            return Finding(f"requant mode {' or '.join(able)}", requant.mode, advice)
     if isinstance(command, Fn) and command.function.needs() == "qdm":
         return Finding("a function of this chip's requant", type(command.function).__name__, advice)
-    for only, field in _ONLY_QDM:
-        if isinstance(command, only) and getattr(command, field) != _default(only, field):
-            return Finding(f"no {field}", str(getattr(command, field)), advice)
-    if isinstance(command, ChannelScale) and command.clamp16 and chip.requant != "shift":
-        return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in 32 bits")
+    if isinstance(command, MatMul) and command.requants:
+        return Finding("no requants", str(command.requants), advice)
     return None
 
 
-_ONLY_QDM: tuple[tuple[type[Command], str], ...] = (
-    (MatMul, "requants"),
-    (Pool, "first_rounding"),
-    (Select, "positive"),
-)
+_PRODUCTS = (Conv, Depthwise, MatMul)
 
 
-def _default(kind: type[Command], field: str) -> object:
-    names = kind.__struct_fields__
-    return kind.__struct_defaults__[names.index(field) - len(names)]
-
-
-def _foreign_to_qdm(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    if isinstance(command, ChannelScale) and command.clamp16:
-        return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in 32 bits")
-    if not isinstance(command, Conv | Depthwise | MatMul):
+def _foreign_to_qdm(command: AnyCommand) -> Finding | None:
+    if not isinstance(command, _PRODUCTS):
         return None
     return first(
         Finding("requant mode qdm, or multiplier 1", f"mode {r.mode}, multiplier {r.multiplier}", "use mode qdm")
         for r in _requants(command)
         if r.mode == "f32" or (r.mode == "shift" and r.multiplier != 1)
     )
+
+
+def small_multipliers(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Functions of 8-bit multipliers with one shift, pools that round half up and selections that scale what they keep.
+
+    They are CV18xx's (numerics.md 9.6, 9.7).
+    """
+    if chip.integers.scaling == "small_multiplier":
+        return None
+    advice = f"{chip.name} scales every operand for itself"
+    if isinstance(command, Fn) and command.function.needs() == "small_multiplier":
+        return Finding("a function of this chip's multipliers", type(command.function).__name__, advice)
+    if isinstance(command, Pool) and command.first_rounding != "half_away":
+        return Finding("no first_rounding", command.first_rounding, advice)
+    if isinstance(command, Select) and command.positive is not None:
+        return Finding("no positive", str(command.positive), advice)
+    return None
+
+
+def accumulators_of_16_bits(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Only BM1684 accumulates in 16 bits (numerics.md 9.4)."""
+    if isinstance(command, ChannelScale) and command.clamp16 and chip.integers.scale_bits != 16:
+        return Finding("no clamp16", "clamp16=true", f"{chip.name} accumulates in {chip.integers.scale_bits} bits")
+    return None
 
 
 def float_units(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -120,6 +130,8 @@ REQUANT_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
     requant_ranges,
     fused_multiplier,
     requant_modes,
+    small_multipliers,
+    accumulators_of_16_bits,
     float_units,
 )
 """Rules that hold in local memory and in global kernels alike."""
