@@ -15,19 +15,10 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim import chips, ops
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError, ConfigError, ImportModelError, SimulationError
-from tpusim.ir.formats import (
-    BF16,
-    F32,
-    FORMATS,
-    INT8,
-    INT8_ASYMMETRIC,
-    NumberFormat,
-    QuantParams,
-    number_format,
-    quantised_weight,
-)
+from tpusim.ir.formats import BF16, F32, FORMATS, INT8, INT8_ASYMMETRIC, NumberFormat, number_format
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.packing import pack, packed_shape, unpack
+from tpusim.ir.quantisation import QuantParams, quantised_weight
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import (
     UniformType,
@@ -61,7 +52,7 @@ def test_names_are_looked_up_in_one_place() -> None:
     assert [number_format(name) for name in FORMATS] == list(FORMATS.values())
     assert number_format("int8", asymmetric=True) == INT8_ASYMMETRIC != INT8
     assert number_format("bf16", asymmetric=True) is BF16 and number_format(F32) is F32
-    with pytest.raises(ConfigError, match="mode 'int3': one of int8, f32, f16, bf16, or a .*NumberFormat is required"):
+    with pytest.raises(ConfigError, match="mode 'int3': one of f32, f16, bf16, int8, or a .*NumberFormat is required"):
         number_format("int3")
 
 

@@ -28,7 +28,7 @@ from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.lower import Fallback
 from tpusim.memory import assign_addresses
-from tpusim.ops.base import QuantInfo
+from tpusim.ops.base import QuantParams
 from tpusim.ops.conv import TpuConv2D
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.relu import TopRelu, TpuRelu
@@ -91,7 +91,7 @@ def op_called(model: Model, name: str) -> Operation:
 
 # --------------------------------------------------------------------------------------------------- constants of Scale
 
-S8 = QuantInfo(0.1, 0, True)
+S8 = QuantParams.of(0.1, 0, signed=True)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_constants_by_hand(scale: float, bias: float, m: int, b: int, r: int) ->
 
 
 def test_a_zero_point_goes_into_the_bias() -> None:
-    found = integer_scale(np.array([0.5]), np.array([1.0]), QuantInfo(0.1, 10, False), S8)
+    found = integer_scale(np.array([0.5]), np.array([1.0]), QuantParams.of(0.1, 10, signed=False), S8)
     assert found is not None
     assert found.bias[0] == 1280 - 64 * 10 + 64
-    assert integer_scale(np.array([1.0]), np.array([1e6]), QuantInfo(0.1, 10, False), S8) is None
+    assert integer_scale(np.array([1.0]), np.array([1e6]), QuantParams.of(0.1, 10, signed=False), S8) is None
 
 
 @given(
@@ -130,7 +130,7 @@ def test_the_integer_form_is_close_to_the_float_one(
     scale: float, bias: float, s_in: float, s_out: float, q: list[int]
 ) -> None:
     """Within the 8-bit multiplier's error and one rounding, wherever neither result nor multiplier saturates."""
-    x, y = QuantInfo(s_in, 0, True), QuantInfo(s_out, 0, True)
+    x, y = QuantParams.of(s_in, 0, signed=True), QuantParams.of(s_out, 0, signed=True)
     found = integer_scale(np.array([scale], np.float32), np.array([bias], np.float32), x, y)
     assert found is not None
     m, b, r = int(found.scale[0]), int(found.bias[0]), int(found.rshift[0])
@@ -275,14 +275,14 @@ def test_float_relu_with_a_limit() -> None:
     ("chip", "x", "y", "expected"),
     [
         ("bm1684x", S8, S8, {}),
-        ("bm1684x", S8, QuantInfo(0.05, 0, False), "one scale for input and output, got 0.1 and 0.05"),
-        ("bm1684x", QuantInfo(0.1, 3, True), S8, "zero points"),
+        ("bm1684x", S8, QuantParams.of(0.05, 0, signed=False), "one scale for input and output, got 0.1 and 0.05"),
+        ("bm1684x", QuantParams.of(0.1, 3, signed=True), S8, "zero points"),
         ("bm1684", None, S8, "not calibrated"),
-        ("bm1684", S8, QuantInfo(0.05, 0, False), (64, 5)),
-        ("bm1684", S8, QuantInfo(0.0005, 0, False), (127, 0)),
+        ("bm1684", S8, QuantParams.of(0.05, 0, signed=False), (64, 5)),
+        ("bm1684", S8, QuantParams.of(0.0005, 0, signed=False), (127, 0)),
     ],
 )
-def test_what_an_integer_relu_needs(chip: str, x: QuantInfo | None, y: QuantInfo, expected: object) -> None:
+def test_what_an_integer_relu_needs(chip: str, x: QuantParams | None, y: QuantParams, expected: object) -> None:
     model = imported([node("Relu", "x", "y")], (1, 2), {})
     op = op_called(model, "y")
     assert isinstance(op, TopRelu)

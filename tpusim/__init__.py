@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
     from tpusim.chips import ChipSpec as Chip
     from tpusim.compiled import Compiled
+    from tpusim.ir.formats import NumberFormat
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
     from tpusim.layer_group import LayerGroupConfig
@@ -30,15 +31,21 @@ if TYPE_CHECKING:
     from tpusim.simulator import SimulationResult, SimulatorOptions
     from tpusim.verify.compare import Comparison
 
-__all__ = ["Chip", "TpusimError", "__version__", "compare", "compile", "infer", "load", "run", "simulate"]
+__all__ = [
+    "Chip", "NumberFormat", "TpusimError", "__version__", "compare", "compile", "infer", "load", "run", "simulate",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """`tpusim.Chip`, which comes with its first use."""
+    """`tpusim.Chip` and `tpusim.NumberFormat`, which come with their first use."""
     if name == "Chip":
         from tpusim.chips import ChipSpec
 
         return ChipSpec
+    if name == "NumberFormat":
+        from tpusim.ir.formats import NumberFormat
+
+        return NumberFormat
     raise AttributeError(f"module 'tpusim' has no attribute '{name}'")
 
 
@@ -63,7 +70,7 @@ def compile(
     samples: Iterable[Mapping[str, np.ndarray]] = (),
     *,
     chip: str | Path | Chip = "bm1684x",
-    mode: str = "int8",
+    mode: str | NumberFormat = "int8",
     asymmetric: bool = False,
     qtable: str | None = None,
     table: CalibrationTable | None = None,
@@ -73,8 +80,8 @@ def compile(
 ) -> Compiled:
     """Compile an ONNX file or a top module for a chip; int8 needs calibration samples, or a table.
 
-    samples: dicts of f32 arrays by input name. mode: int8, f32, f16 or bf16. qtable: modes of single ops, a file or
-    "name:MODE,...". Raises a TpusimError of the stage that cannot do its part.
+    samples: dicts of f32 arrays by input name. mode: int8, f32, f16 or bf16, or a NumberFormat of one's own. qtable:
+    modes of single ops, a file or "name:MODE,...". Raises a TpusimError of the stage that cannot do its part.
     """
     from pathlib import Path
 
@@ -86,7 +93,7 @@ def compile(
 
     config = RunConfig(
         Path(),
-        lowering=LoweringConfig(chip, mode, asymmetric, qtable),  # type: ignore[arg-type]
+        lowering=LoweringConfig(str(chip) if isinstance(chip, Path) else chip, mode, asymmetric, qtable),
         calibration=calibration or CalibrationConfig(),
         layer_group=layer_group or LayerGroupConfig(),
         input_shapes=dict(input_shapes or {}),

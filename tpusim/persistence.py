@@ -64,7 +64,7 @@ def load_module(path: Path) -> Model:
 
 def is_calibrated(config: RunConfig) -> bool:
     """Whether thresholds are needed: in a float mode only for the integers of a quantisation table."""
-    return config.lowering.mode == "int8" or config.lowering.qtable is not None
+    return config.lowering.format.calibrated or config.lowering.qtable is not None
 
 
 def write_calibration(a: Artefacts, folder: Path) -> None:
@@ -120,7 +120,7 @@ def load_level(folder: Path, level: str) -> Tensors:
 def about(a: Artefacts, level: str) -> About:
     """What the file of a level's tensors says of itself."""
     quantised = quantisation(need(a.tpu, "the tpu module")) if level in ("tpu", "local") else {}
-    return About(level, a.config.lowering.mode, a.config.lowering.qtable is not None, quantised)
+    return About(level, a.config.lowering.format.name, a.config.lowering.qtable is not None, quantised)
 
 
 def write_simulation(a: Artefacts, folder: Path) -> None:

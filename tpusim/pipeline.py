@@ -29,6 +29,7 @@ from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, as_called, import_onnx
 from tpusim.inference import Graph, dequantised, float_upstream, input_specs
 from tpusim.inference import run as run_flat
+from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.cycles import traffic
@@ -128,7 +129,8 @@ def stage_verify(a: Artefacts) -> None:
     tpu = need(a.tpu, "the tpu module")
     if "onnx" in a.tensors:
         a.comparisons["top_vs_onnx"] = compare(a.tensors["top"], a.tensors["onnx"], TOP_VS_ONNX, label="top_vs_onnx")
-    tolerance = tpu_vs_top(a.config.lowering.mode)
+    format = a.config.lowering.format
+    tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
     real = dequantised(tpu, a.tensors["tpu"])
     a.comparisons["tpu_vs_top"] = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
     mixed = a.config.lowering.qtable is not None
@@ -224,7 +226,7 @@ def checked(config: RunConfig) -> RunConfig:
     if config.table is not None:
         read_table(config.table)  # a table that cannot be read is refused in float modes too
     if config.lowering.qtable is not None:
-        read_qtable(config.lowering.qtable)
+        read_qtable(config.lowering.qtable, config.lowering.format)
     return config
 
 

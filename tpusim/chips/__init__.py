@@ -5,14 +5,13 @@ how a chip that is not shipped travels with what was compiled for it.
 """
 
 from tpusim.chips.files import available, define, load, of, resolve
-from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, Mode, require_cores
+from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, require_cores
 
 __all__ = [
     "Bandwidth",
     "Calibration",
     "ChipSpec",
     "Family",
-    "Mode",
     "available",
     "define",
     "load",

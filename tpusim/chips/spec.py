@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules
 from tpusim.errors import ConfigError
+from tpusim.ir.formats import ModeName
 
 Family = Literal["bm1684x", "bm1684", "bm1690", "cv18xx"]
-Mode = Literal["f32", "f16", "bf16", "int8"]
 Requantisation = Literal["multiplier", "shift", "qdm"]
 CoefficientLayout = Literal["merged", "separate", "channel_rows"]
 CycleModel = Literal["bm", "cv18xx"]
@@ -85,7 +85,7 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """int32 words per channel in the requant block of merged coefficients: 3, 2 when packed; 0: nothing is merged."""
     float_fallback: FloatType
     """Float type of an op that should be integer but has no scale (numerics.md DN-05)."""
-    modes: tuple[Mode, ...]
+    modes: tuple[ModeName, ...]
     asymmetric: bool
     """Whether INT8 may use zero points."""
     symmetric_ranges: bool

@@ -87,7 +87,7 @@ class ConvertTopToTpu(ModulePass):
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         """In place."""
         config = LoweringConfig(
-            self.chip, self.mode, self.asymmetric, self.qtable or None, self.quirks_off, self.matmul_perchannel  # type: ignore[arg-type]
+            self.chip, self.mode, self.asymmetric, self.qtable or None, self.quirks_off, self.matmul_perchannel
         )  # fmt: skip
         _replace(ctx, op, lambda m: lower(m, config)[0])
 

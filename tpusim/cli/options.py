@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 
 from tpusim.errors import ConfigError
+from tpusim.ir.formats import ModeName, number_format
 
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from tpusim.lowering import LoweringConfig
     from tpusim.simulator import SimulatorOptions
 
-Mode = Literal["int8", "f32", "f16", "bf16"]
 Opt = Literal["1", "2", "off"]
 Shapes = Literal["0", "1"]
 Timing = Literal["early", "late", "random"]
@@ -122,7 +122,7 @@ class LoweringOptions:
 
     chip: str = "bm1684x"
     """Chip to compile for: a name (`tpusim chips`), or a TOML file, which may extend a chip."""
-    mode: Mode = "int8"
+    mode: ModeName = "int8"
     """Number format."""
     asymmetric: bool = False
     """Quantise with zero points."""
@@ -139,7 +139,7 @@ class LoweringOptions:
 
         integers = {"--asymmetric": self.asymmetric, "--matmul-perchannel": self.matmul_perchannel}
         for flag, given in integers.items():
-            if given and self.mode != "int8" and self.qtable is None:
+            if given and not number_format(self.mode).calibrated and self.qtable is None:
                 raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {self.mode}")
         return LoweringConfig(**{f.name: getattr(self, f.name) for f in fields(self)})
 

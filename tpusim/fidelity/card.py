@@ -48,11 +48,15 @@ def fidelity_of(op: Operation) -> OpFidelity:
 
 
 def number_type(op: Operation) -> str:
-    """int8 for quantised bytes of either sign, else the element type; of indices and accumulators the operand's."""
+    """int8 for quantised bytes of either sign, int4 for 4 bits, else the element type.
+
+    Of indices and accumulators it is the operand's.
+    """
     value = op.results[0]
     if isinstance(element_of(value), IntegerType) and op.operands:
         value = op.operands[0]
-    return "int8" if uniform_of(value) is not None else str(element_of(value))
+    uniform = uniform_of(value)
+    return f"int{min(uniform.params.bits, 8)}" if uniform is not None else str(element_of(value))
 
 
 @dataclass(frozen=True)

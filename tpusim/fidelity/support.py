@@ -11,8 +11,9 @@ import msgspec
 
 from tpusim.errors import ConfigError
 from tpusim.fidelity.card import WORST_FIRST, Status
+from tpusim.ir.formats import BF16, F16, F32, INT8, INT8_ASYMMETRIC
 
-MODES: tuple[str, ...] = ("int8", "int8-asym", "f16", "bf16", "f32")
+MODES: tuple[str, ...] = tuple(f.title for f in (INT8, INT8_ASYMMETRIC, F16, BF16, F32))
 """The columns of the table; int8-asym is int8 with zero points."""
 
 

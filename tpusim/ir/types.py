@@ -35,8 +35,8 @@ from xdsl.printer import Printer
 from xdsl.rewriter import Rewriter
 from xdsl.utils.exceptions import VerifyException
 
-from tpusim.ir.formats import QuantParams
 from tpusim.ir.packing import PACKED_BITS, packed_shape
+from tpusim.ir.quantisation import QuantParams
 
 AnyTensor: TypeAlias = TensorType[Attribute]
 Part = TypeVar("Part", bound=Attribute)

@@ -17,8 +17,10 @@ from xdsl.irdl import IRDLOperation
 from tpusim.chips import ChipSpec, available, define, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.ir.attrs import op_name, set_op_name, value_name
+from tpusim.ir.formats import FORMATS, NumberFormat, number_format
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
+from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.text import verify
 from tpusim.ir.types import (
     UniformType,
@@ -36,7 +38,7 @@ from tpusim.lowering.marks import float_marks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
-from tpusim.ops.base import FloatMode, NumberMode, QuantInfo, Shape, TopOp, holds, reads_indices
+from tpusim.ops.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
 
@@ -47,21 +49,32 @@ LOG = logging.getLogger(__name__)
 class LoweringConfig:
     """Options of the lowering stage.
 
-    chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: "int8", "f32", "f16" or "bf16". asymmetric:
-    quantise with zero points. qtable: a quantisation table (file, or name:MODE,...) with the modes of single ops.
+    chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.ir.formats.FORMATS` or a format
+    itself. asymmetric: quantise with zero points; a format that has them says so for the run. qtable: a quantisation
+    table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
     quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.lowering.quirks.QUIRKS`).
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
     """
 
     chip: str | ChipSpec = "bm1684x"
-    mode: NumberMode = "int8"
+    mode: str | NumberFormat = "int8"
     asymmetric: bool = False
     qtable: str | None = None
     quirks_off: tuple[str, ...] = ()
     matmul_perchannel: bool = False
 
+    def __post_init__(self) -> None:
+        """A format with zero points asks for them."""
+        if isinstance(self.mode, NumberFormat) and self.mode.zero_points:
+            object.__setattr__(self, "asymmetric", True)
 
-BOOL = QuantInfo(1.0, 0, signed=False)
+    @property
+    def format(self) -> NumberFormat:
+        """What `mode` stands for. Raises ConfigError for an unknown name."""
+        return number_format(self.mode, asymmetric=self.asymmetric)
+
+
+BOOL = QuantParams.of(1.0, signed=False)
 """How a bool is stored in integers (numerics.md 2.2)."""
 FLOAT_TYPES: dict[str, Attribute] = {"f32": f32, "f16": f16, "bf16": bf16}
 
@@ -72,9 +85,10 @@ def config_for_chip(config: LoweringConfig) -> LoweringConfig:
     Raises ConfigError for an unknown chip, UnsupportedError for a mode that has no such replacement.
     """
     chip = load(config.chip)
-    if config.mode in chip.modes:
+    needs = config.mode.needs if isinstance(config.mode, NumberFormat) else config.mode
+    if needs in chip.modes:
         return config
-    if config.mode not in ("f32", "f16") or not chip.bf16_unit:
+    if needs not in ("f32", "f16") or config.format.needs != config.format.name or not chip.bf16_unit:
         raise UnsupportedError(f"mode {config.mode} on {chip.name}: supported are {', '.join(chip.modes)}")
     warn(ModeWarning(f"mode {config.mode} on {chip.name}: its float type is bf16, which is used"), stacklevel=3)
     return replace(config, mode="bf16")
@@ -105,7 +119,7 @@ class Lowering:
         model: Model,
         config: LoweringConfig,
         chip: ChipSpec,
-        modes: Mapping[Operation, NumberMode],
+        formats: Mapping[Operation, NumberFormat],
         marks: Mapping[Operation, str],
     ) -> None:
         self.chip = chip
@@ -119,7 +133,7 @@ class Lowering:
         self._standing: set[Operation] = set()
         self._top = model
         self._config = config
-        self._modes = modes
+        self._formats = formats
         self._marks = marks
         self._block = Block(arg_types=[a.type for a in model.body.args])
         self._lowered: dict[SSAValue, SSAValue] = dict(zip(model.body.args, self._block.args, strict=True))
@@ -130,31 +144,60 @@ class Lowering:
 
     # LoweringContext
 
-    def mode(self, op: Operation) -> NumberMode:
-        """The op's mode, unless it is marked for float or the chip has it in float only."""
+    def format(self, op: Operation) -> NumberFormat:
+        """Of the op's mode."""
+        return self._formats[op]
+
+    def by_family(self, op: Operation, table: Lowerings) -> SSAValue:
+        """Lower an op by the first family of its format that has a method and takes it."""
+        format = self._formats[op]
+        for family in self._families(op, format):
+            lowered = self._attempt(op, format, family, table)
+            if isinstance(lowered, SSAValue):
+                return lowered
+            if lowered:
+                self.fallback(op, lowered)
+        asked = f"{op.name} '{op_name(op)}': format {format} requires one of the lowerings {', '.join(format.families)}"
+        raise UnsupportedError(f"{asked}, none took it; add a family to the format's fallback")
+
+    def _families(self, op: Operation, format: NumberFormat) -> tuple[str, ...]:
+        """The format's; a mark leaves only floats, and so does a chip that has the op in float only."""
         if op in self._marks:
             self.fallback(op, self._marks[op])
-            return self.float_mode(op)
-        only = self.chip.float_only(op.name) if self._modes[op] == "int8" else None
+            return ("float",)
+        only = self.chip.float_only(op.name) if format.calibrated else None
         if only is not None and only.decisions:
             self.decision(op, *only.decisions)
         if only is None or reads_indices(op):  # indices are a reason of their own, which the op gives
-            return self._modes[op]
+            return format.families
         self.fallback(op, only.why)
-        return self.float_mode(op)
+        return ("float",)
+
+    def _attempt(self, op: Operation, format: NumberFormat, family: str, table: Lowerings) -> SSAValue | str:
+        """The lowered value, or why there is none; without a word where an op without constants has no method.
+
+        Such an op computes with activations only, which are the same in the families a format falls back to.
+        """
+        own = format.methods.get(op.name) if family == format.family else None
+        if own is not None:
+            return own(op, self)
+        if family in table:
+            return table[family](self)
+        constant = any(self.array(v) is not None for v in op.operands)
+        return f"{op.name.removeprefix('top.')} has no form with weights in {format.weight} ({format})" * constant
 
     def asks_for_float(self, op: Operation) -> bool:
         """A mark, or a float mode of its own."""
-        return op in self._marks or self._modes.get(op, "int8") != "int8"
+        return op in self._marks or (op in self._formats and self._formats[op].is_float)
 
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
-        requested, rule = self._modes[op], op.float_rule(self)
-        if requested == "int8":
-            wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
+        format, rule = self._formats[op], op.float_rule(self)
+        if format.is_float:
+            wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self.chip.float_fallback)
         else:
-            wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}[requested]
+            wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
         if wanted != "f32" and op.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
             wanted = "f32"
             if reads_indices(op):  # exact on every chip: CV18xx takes them, and what becomes of them, on its CPU
@@ -170,14 +213,15 @@ class Lowering:
         """f32, f16 or bf16."""
         return FLOAT_TYPES[self.float_mode(op)]
 
-    def quant(self, value: SSAValue) -> QuantInfo | None:
+    def quant(self, value: SSAValue) -> QuantParams | None:
         """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate."""
         if holds(value) == "bool":
             return BOOL
         found = calibrated_range(value)
         if found is None or found == (0.0, 0.0) or (self._config.asymmetric and found[0] == found[1]):
             return None
-        return QuantInfo(*(asymmetric_scale if self._config.asymmetric else symmetric_scale)(*found))
+        scale, zero_point, signed = (asymmetric_scale if self._config.asymmetric else symmetric_scale)(*found)
+        return QuantParams.of(scale, zero_point, signed=signed)
 
     def array(self, value: SSAValue) -> np.ndarray | None:
         """The constant behind a top value."""
@@ -189,7 +233,7 @@ class Lowering:
         quant = self.quant(value)
         if quant is None:
             raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
-        return UniformType.of(quant.scale, quant.zero_point, signed=quant.signed)
+        return UniformType.of_params(quant)
 
     def operand(self, value: SSAValue, mode: NumberMode, user: Operation) -> SSAValue:
         """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
@@ -311,7 +355,7 @@ class Lowering:
 
     def _other_float_type(self, op: TopOp, value: SSAValue) -> str | None:
         """Why a 16-bit mode gives the op another float type (numerics.md 12.2, 12.3), None if it does not."""
-        asked, element = self._modes[op], element_of(value)
+        asked, element = self._formats[op].activation, element_of(value)
         if isinstance(element, IntegerType) and isinstance(value.owner, Operation):
             element = element_of(value.owner.operands[0])  # indices: what they are the indices of
         if asked not in ("f16", "bf16") or element == FLOAT_TYPES[asked] or element not in FLOAT_TYPES.values():
@@ -336,21 +380,31 @@ class Lowering:
         function = FuncOp("main", types, Region(self._block))
         module = ModuleOp([function], dict(self._top.module.attributes))
         model = Model(module, self.weights)
-        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=self._config.mode)
+        model.set(state="TPU_LOWERED", chip=self.chip.name, mode=self._config.format.name)
         if definition := define(self.chip):
             model.set(chip_definition=definition)
         model.set(asymmetric=int(self._config.asymmetric))
         return model
 
 
-def listed_modes(model: Model, table: Mapping[str, NumberMode]) -> dict[TopOp, NumberMode]:
-    """The mode of every op of the table. Raises ConfigError for names that no op has."""
+def listed_formats(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, NumberFormat]:
+    """The format of every op of the table. Raises ConfigError for names that no op has."""
     names = names_in((op for op in model.ops if isinstance(op, TopOp)), table)
     unknown = sorted(set(table) - set(names.values()))
     if unknown:
         shown = ", ".join(unknown[:8]) + (" ..." if len(unknown) > 8 else "")
         raise ConfigError(f"quantisation table: no op is called {shown}; names are those of the canonical module")
     return {op: table[name] for op, name in names.items()}
+
+
+def _table(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
+    """Op name -> format of the quantisation table, as the chip has it; empty without one."""
+    if config.qtable is None:
+        return {}
+    known = {format.name: format for format in (*FORMATS.values(), config.format)}
+    table = read_qtable(config.qtable, config.format)
+    listed = {name: number_format(known[mode], asymmetric=config.asymmetric) for name, mode in table.items()}
+    return table_for_chip(listed, chip)
 
 
 def _type_word(dtype: np.dtype[Any]) -> str:
@@ -376,19 +430,20 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
     rewrite_for_chip(work, chip)
-    table = {} if config.qtable is None else read_qtable(config.qtable)
-    listed = listed_modes(work, table_for_chip(table, chip))
-    modes: dict[Operation, NumberMode] = {op: listed.get(op, config.mode) for op in work.ops if isinstance(op, TopOp)}
-    integers = "int8" in modes.values()
+    listed = listed_formats(work, _table(config, chip))
+    formats: dict[Operation, NumberFormat] = {
+        op: listed.get(op, config.format) for op in work.ops if isinstance(op, TopOp)
+    }
+    integers = any(format.calibrated for format in formats.values())
     states = ("TOP_CALIBRATED",) if integers else ("TOP_F32", "TOP_CALIBRATED")
     model.require_state(*states, stage="lower")
     marks: dict[Operation, str] = {}
     if integers and chip.symmetric_ranges:
         make_symmetric(work)
     if integers:
-        marks = {op: why for op, why in float_marks(work).items() if op not in listed and modes[op] == "int8"}
-        propagate(work, chip, {op for op, mode in listed.items() if mode in ("f32", "f16")})
-    stage = Lowering(work, config, chip, modes, marks)
+        marks = {op: why for op, why in float_marks(work).items() if op not in listed and formats[op].calibrated}
+        propagate(work, chip, {op for op, format in listed.items() if format.name in ("f32", "f16")})
+    stage = Lowering(work, config, chip, formats, marks)
     lowered = stage.run()
     verify(lowered.module, "after lowering")
     return lowered, stage.fallbacks

@@ -23,7 +23,7 @@ from tpusim.ops.base import (
     Array,
     EmitContext,
     LoweringContext,
-    QuantInfo,
+    QuantParams,
     RangeRule,
     TensorSlice,
 )
@@ -55,19 +55,14 @@ class TopAdd(ArithmeticTop):
         """f32 sum from left to right, relu."""
         return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Add with one 8-bit multiplier and shift per operand, else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Add in float."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuAdd, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Add with one 8-bit multiplier and shift per operand, or why not."""
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
@@ -98,7 +93,7 @@ class TopAdd(ArithmeticTop):
             TpuAdd, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
         )
 
-    def _lower_common_shift(self, ctx: LoweringContext, out: QuantInfo) -> SSAValue | str:
+    def _lower_common_shift(self, ctx: LoweringContext, out: QuantParams) -> SSAValue | str:
         """CV18xx: 8-bit multipliers and one shift for all operands."""
         why = why_no_small_multipliers(ctx, self.inputs)
         if why is not None:

@@ -26,12 +26,13 @@ from tpusim.ops.contexts import (
     FloatMode,
     Holds,
     LoweringContext,
+    Lowerings,
     ReorderContext,
 )
 from tpusim.ops.contexts import Builder as Builder
 from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
-from tpusim.ops.contexts import QuantInfo as QuantInfo
+from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 
@@ -184,6 +185,22 @@ class TopOp(ShapedOp):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Build the tpu op(s) for this op on the context's chip; returns the value that stands for the result."""
+        return ctx.by_family(self, self.lowerings())
+
+    def lowerings(self) -> Lowerings:
+        """The op's lowering method for each family of number formats; an op with other families extends the table.
+
+        A method gives the value that stands for the result, or says why it declines; then the next family is tried.
+        """
+        return {"integer": self.lower_integer, "float": self.lower_float}
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """In 8-bit integers; by default there is no such form."""
+        del ctx
+        return f"{self.name.removeprefix('top.')} has no integer form (numerics.md 12.1)"
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """In the float type of `ctx.float_mode`."""
         raise NotImplementedError
 
 

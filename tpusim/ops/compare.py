@@ -30,7 +30,7 @@ from tpusim.ops.base import (
     FloatRule,
     Holds,
     LoweringContext,
-    QuantInfo,
+    QuantParams,
     RangeRule,
     reads_indices,
 )
@@ -114,18 +114,18 @@ class TopCompare(NaryTop):
         """A scalar weight is a constant; equal and then not is unequal."""
         return CompareToCompareConst(weights), FuseNotEqual()
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Compare on bytes if scales and zero points are equal, else in float."""
-        attributes: dict[str, Attribute] = {"mode": self.mode}
-        if ctx.mode(self) == "int8":
-            why = self._why_not_int8(ctx)
-            if why is None:
-                operands = [ctx.operand(v, "int8", self) for v in self.inputs]
-                element = ctx.quantised_type(self.output)
-                return ctx.build(TpuCompare, operands, attributes, element, shape_of(self.output), op_name(self))
-            ctx.fallback(self, why)
-        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
-        return ctx.build(TpuCompare, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Compare on bytes if scales and zero points are equal, else why not."""
+        why = self._why_not_int8(ctx)
+        if why is not None:
+            return why
+        operands, element = [ctx.operand(v, "int8", self) for v in self.inputs], ctx.quantised_type(self.output)
+        return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Compare in float."""
+        operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
+        return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
 
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """Indices are compared exactly."""
@@ -135,7 +135,7 @@ class TopCompare(NaryTop):
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if reads_indices(self):
             return INDICES
-        found: list[QuantInfo] = []
+        found: list[QuantParams] = []
         for value in self.inputs:
             if ctx.array(value) is not None:
                 return f"operand '{value_name(value)}' is a constant tensor, which has no scale (numerics.md 9.0)"
@@ -212,28 +212,31 @@ class TopCompareConst(UnaryTop):
         del chip, wanted
         return reads_indices(self)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.CompareConst with sat(round-half-away(c/s + z)); mode And in float."""
-        attributes: dict[str, Attribute] = {"mode": self.mode, "const_val": self.const_val, "inversed": self._inversed}
-        shape, name = shape_of(self.output), op_name(self)
-        if ctx.mode(self) == "int8":
-            x = ctx.quant(self.input)
-            if x is not None and self.mode.data != "And" and not reads_indices(self):
-                attributes["const_val"] = float_attr(float(stored_number(self.const_val.value.data, x)))
-                operands = [ctx.operand(self.input, "int8", self)]
-                return ctx.build(TpuCompareConst, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            mode = f"mode {self.mode.data} runs in float (numerics.md 12.1)"
-            why = "the input is not calibrated" if x is None else mode
-            ctx.fallback(self, INDICES if reads_indices(self) else why)
-        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
-        return ctx.build(TpuCompareConst, operands, attributes, ctx.float_type(self), shape, name)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.CompareConst with sat(round-half-away(c/s + z)), or why not; mode And runs in float."""
+        x = ctx.quant(self.input)
+        if x is not None and self.mode.data != "And" and not reads_indices(self):
+            number = float_attr(float(stored_number(self.const_val.value.data, x)))
+            return self._build(ctx, ctx.operand(self.input, "int8", self), number, ctx.quantised_type(self.output))
+        mode = f"mode {self.mode.data} runs in float (numerics.md 12.1)"
+        why = "the input is not calibrated" if x is None else mode
+        return INDICES if reads_indices(self) else why
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.CompareConst in float."""
+        operand = ctx.operand(self.input, ctx.float_mode(self), self)
+        return self._build(ctx, operand, self.const_val, ctx.float_type(self))
+
+    def _build(self, ctx: LoweringContext, operand: SSAValue, number: Attribute, element: Attribute) -> SSAValue:
+        attributes: dict[str, Attribute] = {"mode": self.mode, "const_val": number, "inversed": self._inversed}
+        return ctx.build(TpuCompareConst, [operand], attributes, element, shape_of(self.output), op_name(self))
 
     @property
     def _inversed(self) -> BoolAttr:
         return flag(is_set(self.inversed))
 
 
-def stored_number(number: float, quant: QuantInfo) -> int:
+def stored_number(number: float, quant: QuantParams) -> int:
     """sat(round-half-away(c/s + z)) in the stored type of `quant` (numerics.md 9.0)."""
     return int(saturate_np(round_half_away(np.float64(number) / quant.scale + quant.zero_point), quant.dtype))
 

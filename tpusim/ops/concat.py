@@ -80,18 +80,20 @@ class TopConcat(TopOp):
         """The joined array."""
         return (jnp.concatenate(list(operands), axis=self.axis.value.data),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Concat of operands brought to the output's scale, zero point and sign; in float with a constant."""
-        shape, name, attributes = shape_of(self.output), op_name(self), {"axis": self.axis}
-        if ctx.mode(self) == "int8":
-            if ctx.chip.integers.scaling == "small_multiplier" and why_no_small_multipliers(ctx, self.inputs) is None:
-                return self._lower_inside(ctx)
-            operands = self._lower_int8(ctx)
-            if not isinstance(operands, str):
-                return ctx.build(TpuConcat, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            ctx.fallback(self, operands)
-        operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
-        return ctx.build(TpuConcat, operands, attributes, ctx.float_type(self), shape, name)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Concat of operands brought to the output's scale, zero point and sign, or why not (a constant)."""
+        if ctx.chip.integers.scaling == "small_multiplier" and why_no_small_multipliers(ctx, self.inputs) is None:
+            return self._lower_inside(ctx)
+        operands = self._integer_operands(ctx)
+        if isinstance(operands, str):
+            return operands
+        element = ctx.quantised_type(self.output)
+        return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Concat in float."""
+        operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
+        return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
 
     def _lower_inside(self, ctx: LoweringContext) -> SSAValue:
         """CV18xx: an 8-bit multiplier and shift per operand, (1, 0) where the thresholds agree (numerics.md 9.0)."""
@@ -107,7 +109,7 @@ class TopConcat(TopOp):
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuConcat, operands, attributes, element, shape_of(self.output), op_name(self))
 
-    def _lower_int8(self, ctx: LoweringContext) -> list[SSAValue] | str:
+    def _integer_operands(self, ctx: LoweringContext) -> list[SSAValue] | str:
         """The operands as the output's integers, or why that is not possible."""
         if ctx.quant(self.output) is None:
             return "the output is not calibrated"

@@ -1,7 +1,6 @@
 """What an op may ask of a stage: contexts as protocols, which the stages implement, so that no import runs upward."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -9,6 +8,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.formats import ModeName, NumberFormat
+from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
@@ -17,7 +18,8 @@ from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window
 Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
 FloatMode: TypeAlias = Literal["f32", "f16", "bf16"]
-NumberMode: TypeAlias = Literal["int8", "f32", "f16", "bf16"]
+NumberMode: TypeAlias = ModeName
+"""What an operand is asked for as: a float type, or the integer it is quantised to."""
 Holds: TypeAlias = Literal["real", "bool", "index", "integer"]
 """What a tensor of a top module stands for, all of it stored as f32: a bool is 0 or 1, an index a whole number that an
 op counted, an integer one of a network input."""
@@ -53,20 +55,6 @@ class Builder(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class QuantInfo:
-    """Scale, zero point and signedness of a tensor's stored integers (numerics.md 2.2)."""
-
-    scale: float
-    zero_point: int
-    signed: bool
-
-    @property
-    def dtype(self) -> str:
-        """The NumPy name: int8 or uint8."""
-        return "int8" if self.signed else "uint8"
-
-
 class LoweringContext(Protocol):
     """What `lower` may ask of the lowering stage. Values of the top module go in, values of the tpu module come out."""
 
@@ -77,8 +65,12 @@ class LoweringContext(Protocol):
     """Whether matrix products get a multiplier per column of a constant matrix."""
     weights: WeightStore
 
-    def mode(self, op: Operation) -> NumberMode:
-        """The number mode this op is to be lowered in."""
+    def format(self, op: Operation) -> NumberFormat:
+        """The number format this op is asked for."""
+        ...
+
+    def by_family(self, op: Operation, table: "Lowerings") -> SSAValue:
+        """Lower an op by the first family of its format that takes it; those that decline are recorded as fallbacks."""
         ...
 
     def asks_for_float(self, op: Operation) -> bool:
@@ -93,7 +85,7 @@ class LoweringContext(Protocol):
         """The element type of `float_mode`."""
         ...
 
-    def quant(self, value: SSAValue) -> QuantInfo | None:
+    def quant(self, value: SSAValue) -> QuantParams | None:
         """Scale and zero point of a top value; None if it is not calibrated."""
         ...
 
@@ -156,6 +148,10 @@ class LoweringContext(Protocol):
     def quirked(self, op: Operation, quirk: str, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
         """Upstream's constants, or the corrected ones with the quirk off; a difference is reported (DN-02)."""
         ...
+
+
+Lowerings: TypeAlias = Mapping[str, Callable[[LoweringContext], "SSAValue | str"]]
+"""Family of number formats -> lowering method of an op: the value that stands for it, or why the method declines."""
 
 
 class EmitContext(Protocol):

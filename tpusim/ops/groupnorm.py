@@ -81,10 +81,8 @@ class GroupedTop(Grouped, TopOp):
         """Nine steps per element, as LayerNorm (DN-27)."""
         return 9 * prod(shape_of(self.output))
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float in every mode."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, f"{self.name.removeprefix('top.')} has no integer form (numerics.md 12.1)")
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
         element = ctx.float_type(self)
         return ctx.build(self.TPU, operands, dict(self.attributes), element, shape_of(self.output), op_name(self))

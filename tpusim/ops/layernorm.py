@@ -93,10 +93,8 @@ class TopLayerNorm(TopOp):
         """Nine steps per element: two sums, difference, square, product, weight, bias and the root (DN-27)."""
         return 9 * prod(shape_of(self.output))
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LayerNorm in float in every mode."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, "LayerNorm has no integer form (numerics.md 12.1)")
         mode = ctx.float_mode(self)
         if mode == "f16":
             ctx.decision(self, "DN-21")

@@ -77,14 +77,12 @@ class TopLRN(UnaryTop):
         """One per element of the window (DN-27)."""
         return prod(shape_of(self.output)) * self.size.value.data
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LRN in float in every mode, by tables where the chip has them.
 
         Decision: a window of an even size, which the interpreter of CV18xx makes one channel too narrow, is computed in
         float and rounded once.
         """
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, "LRN has no integer form (numerics.md 12.1)")
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         if ctx.chip.float_tables and self.size.value.data % 2:

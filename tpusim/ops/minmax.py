@@ -29,7 +29,7 @@ from tpusim.ops.families import (
 from tpusim.ops.logical import WITH_SMALL_C, GroupType
 from tpusim.ops.rescale import requantised
 from tpusim.ops.small_multiplier import common_shift, why_no_small_multipliers
-from tpusim.ops.sub import lower_float
+from tpusim.ops.sub import built_in_float
 
 Kernel = Callable[..., Array]
 
@@ -45,15 +45,14 @@ class ExtremeTop(ArithmeticTop):
         """f32, relu."""
         return (limited(_relu(type(self).FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op on raw bytes of one scale, else in float."""
-        if ctx.mode(self) == "int8":
-            shift = ctx.chip.integers.scaling == "small_multiplier"
-            lowered = self._lower_common_shift(ctx) if shift else self._lower_bytes(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
-        return lower_float(self, ctx, self.TPU)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """The tpu op on raw bytes of one scale, or why not."""
+        shift = ctx.chip.integers.scaling == "small_multiplier"
+        return self._lower_common_shift(ctx) if shift else self._lower_bytes(ctx)
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """The tpu op in float."""
+        return built_in_float(self, ctx, self.TPU)
 
     def _lower_bytes(self, ctx: LoweringContext) -> SSAValue | str:
         """Raw bytes of one scale, or why that is not possible."""

@@ -53,19 +53,14 @@ class TopMul(ArithmeticTop):
         """f32 product from left to right, relu."""
         return (limited(kernels.mul_float(tuple(operands), do_relu=relu_of(self)), self),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Mul with one 8-bit multiplier and shift, else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Mul in float."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuMul, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Mul with one 8-bit multiplier and shift, or why not."""
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"

@@ -126,13 +126,13 @@ class TopReduce(TopOp):
         """The largest and the smallest keep the range on a chip that reduces integers (numerics.md 3.3 step 9)."""
         return RangeRule(forward=chip.integers.reductions and self.mode.data in ("ReduceMax", "ReduceMin"))
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce in float, on CV18xx in integers where there is a form."""
-        if ctx.mode(self) == "int8":
-            why = self._why_not_int8(ctx)
-            if why is None:
-                return self._lower_int8(ctx)
-            ctx.fallback(self, why)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """On CV18xx where there is a form, else why not."""
+        why = self._why_not_int8(ctx)
+        return self._lower_multiplied(ctx) if why is None else why
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Reduce in float."""
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         return ctx.build(TpuReduce, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
@@ -147,7 +147,7 @@ class TopReduce(TopOp):
             return f"a sum of {count:,} bytes leaves the 24 bits of f32"
         return None
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue:
+    def _lower_multiplied(self, ctx: LoweringContext) -> SSAValue:
         """CV18xx: a multiplier and shift for th_in/th_out, of a mean with 1/n inside."""
         scale = ratio(self.input, self.output) / (_count(self) if self.mode.data == "ReduceMean" else 1)
         m, r = small_multiplier(scale)

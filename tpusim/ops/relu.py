@@ -63,14 +63,16 @@ class TopRelu(UnaryTop):
         del weights
         return TopMoveReluAheadConcatPattern(), TopFuseRelu()
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Relu on bytes (numerics.md 9.0, 9.7), else in float."""
-        if ctx.mode(self) == "int8":
-            attributes = self._integer_attributes(ctx)
-            if isinstance(attributes, dict):
-                operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
-                return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
-            ctx.fallback(self, attributes)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Relu on bytes (numerics.md 9.0, 9.7), or why not."""
+        attributes = self._integer_attributes(ctx)
+        if isinstance(attributes, str):
+            return attributes
+        operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
+        return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Relu in float."""
         operand, limit = (
             ctx.operand(self.input, ctx.float_mode(self), self),
             {"relu_limit": float_attr(relu_limit_of(self))},
@@ -156,10 +158,8 @@ class TopClip(UnaryTop):
         """f32."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Clip in float; tpusim has no integer form (numerics.md 12: float fallback)."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, "Clip has no integer form (numerics.md 12.1)")
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return ctx.build(
             TpuClip, [operand], dict(self.attributes), ctx.float_type(self), shape_of(self.output), op_name(self)

@@ -18,7 +18,7 @@ from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_
 from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
-from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantInfo, TensorSlice, TopOp
+from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype, zero_point
 from tpusim.ops.logical import WITH_MM, GroupType
 from tpusim.ops.structure import TopInput
@@ -112,7 +112,7 @@ def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int
 
 
 def requantised(
-    ctx: LoweringContext, op: Operation, operand: SSAValue, source: QuantInfo, target: SSAValue, name: str = ""
+    ctx: LoweringContext, op: Operation, operand: SSAValue, source: QuantParams, target: SSAValue, name: str = ""
 ) -> SSAValue | None:
     """`operand`, stored as `source`, as integers of the type of the top value `target`; None: no multiplier fits.
 
@@ -168,16 +168,18 @@ def lower_same_scale(
     indices = ctx.stored_indices(value) if isinstance(op, TopOp) and op.MOVES else None
     if indices is not None:  # int32 goes through as it is (numerics.md 3.5 step 9)
         return ctx.build(cls, [indices], attributes, element_of(indices), shape_of(result), name)
-    if ctx.mode(op) == "int8":
+
+    def in_integers(ctx: LoweringContext) -> SSAValue | str:
         source = ctx.quant(value)
-        if why_not is None and (source is None or ctx.quant(result) is None):
-            why_not = "input or output is not calibrated"
-        if why_not is None and source is not None:
-            operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, result)
-            if operand is not None:
-                return ctx.build(cls, [operand], attributes, ctx.quantised_type(result), shape_of(result), name)
-            why_not = TOO_LARGE
-        assert why_not is not None  # every way here set it
-        ctx.fallback(op, why_not)
-    operands = [ctx.operand(value, ctx.float_mode(op), op)]
-    return ctx.build(cls, operands, float_attributes or attributes, ctx.float_type(op), shape_of(result), name)
+        if why_not is not None or source is None or ctx.quant(result) is None:
+            return why_not or "input or output is not calibrated"
+        operand = requantised(ctx, op, ctx.operand(value, "int8", op), source, result)
+        if operand is None:
+            return TOO_LARGE
+        return ctx.build(cls, [operand], attributes, ctx.quantised_type(result), shape_of(result), name)
+
+    def in_float(ctx: LoweringContext) -> SSAValue:
+        operands = [ctx.operand(value, ctx.float_mode(op), op)]
+        return ctx.build(cls, operands, float_attributes or attributes, ctx.float_type(op), shape_of(result), name)
+
+    return ctx.by_family(op, {"integer": in_integers, "float": in_float})

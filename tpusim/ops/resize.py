@@ -218,10 +218,13 @@ class TopInterp(TopOp):
         size, scales, align = self.geometry
         return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """Why not."""
+        del ctx
+        return "interpolation has no integer form (numerics.md 11.4, 12.1)"
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Interp in float (numerics.md 11.4, 12)."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, "interpolation has no integer form (numerics.md 11.4, 12.1)")
         operand, attributes = ctx.operand(self.input, ctx.float_mode(self), self), dict(self.attributes)
         if not self.geometry[2]:
             steps = self._steps(ctx)

@@ -308,10 +308,8 @@ class TopGather(TopOp):
         """Evenly spaced indices."""
         return (TopGatherToSlice(weights),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Gather in float (numerics.md 12.1)."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, "Gather has no integer form (numerics.md 12.1)")
         constant = ctx.array(self.indices)
         indices = ctx.stored_indices(self.indices) if constant is None else None
         if constant is not None:

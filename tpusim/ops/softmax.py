@@ -8,7 +8,7 @@ import numpy as np
 from tpusim_kernels import softmax as kernels
 from tpusim_kernels.prim.floattable import SLOPE_RANGES, activation_table, log_table, power_table
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
@@ -71,21 +71,24 @@ class NormalisedExponential(UnaryTop):
         del wanted
         return shape_of(self.input)[self.axis.value.data] > chip.lmem_bank_bytes // 2
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Softmax in integers along axis 1 of at most four axes, else in float."""
-        attributes = {"axis": self.axis, "log": flag(self.LOG), "beta": float_attr(1.0)}
-        shape, name = shape_of(self.output), op_name(self)
-        if ctx.mode(self) == "int8":
-            x, why = ctx.quant(self.input), self._why_not_int8(ctx)
-            if why is None and x is not None:
-                table = ctx.weight(name + "_table", exponential_table(x.scale))
-                operands = [ctx.operand(self.input, "int8", self), table]
-                return ctx.build(TpuSoftmax, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            ctx.fallback(self, why or "the input is not calibrated")
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Softmax in integers along axis 1 of at most four axes, or why not."""
+        x, why = ctx.quant(self.input), self._why_not_int8(ctx)
+        if why is not None or x is None:
+            return why or "the input is not calibrated"
+        table = ctx.weight(op_name(self) + "_table", exponential_table(x.scale))
+        return self._build(ctx, [ctx.operand(self.input, "int8", self), table], ctx.quantised_type(self.output))
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Softmax in float."""
         if self.needs_f32(ctx.chip, "f32"):
             ctx.decision(self, "DN-20")
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), *self._float_tables(ctx)]
-        return ctx.build(TpuSoftmax, operands, attributes, ctx.float_type(self), shape, name)
+        return self._build(ctx, operands, ctx.float_type(self))
+
+    def _build(self, ctx: LoweringContext, operands: Sequence[SSAValue], element: Attribute) -> SSAValue:
+        attributes = {"axis": self.axis, "log": flag(self.LOG), "beta": float_attr(1.0)}
+        return ctx.build(TpuSoftmax, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _float_tables(self, ctx: LoweringContext) -> list[SSAValue]:
         """`none`, or the tables of the exponential and of the sum's reciprocal (or logarithm) (numerics.md 11.1)."""

@@ -29,7 +29,7 @@ from tpusim.ops.base import (
     FloatRule,
     LoweringContext,
     OpT,
-    QuantInfo,
+    QuantParams,
     RangeRule,
     TensorSlice,
     TopOp,
@@ -53,7 +53,7 @@ from tpusim.ops.small_multiplier import common_shift, ratio, why_no_small_multip
 from tpusim.ops.structure import make_weight
 
 
-def lower_float(op: NaryTop, ctx: LoweringContext, cls: OpT) -> SSAValue:
+def built_in_float(op: NaryTop, ctx: LoweringContext, cls: OpT) -> SSAValue:
     """The float form: every operand in the op's float type, relu and its limit."""
     operands = [ctx.operand(v, ctx.float_mode(op), op) for v in op.inputs]
     attributes = relu_attributes(relu_of(op), relu_limit_of(op))
@@ -82,17 +82,12 @@ class TopSub(ArithmeticTop):
         """f32 difference, relu."""
         return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Sub with one 8-bit multiplier and shift per operand, else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
-        return lower_float(self, ctx, TpuSub)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Sub in float."""
+        return built_in_float(self, ctx, TpuSub)
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Sub with one 8-bit multiplier and shift per operand, or why not."""
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
@@ -128,7 +123,9 @@ class TopSub(ArithmeticTop):
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
 
-    def _operand(self, ctx: LoweringContext, value: SSAValue, out: QuantInfo) -> tuple[SSAValue, tuple[int, int]] | str:
+    def _operand(
+        self, ctx: LoweringContext, value: SSAValue, out: QuantParams
+    ) -> tuple[SSAValue, tuple[int, int]] | str:
         """(integers, (m, r)) of one operand (numerics.md 9.3).
 
         A constant is stored at the output's scale, m = 1; on a chip without multipliers (BM1684) at its own.
@@ -250,11 +247,14 @@ class TopDiv(ArithmeticTop):
         """A constant divisor is a factor."""
         return (DivToMul(weights),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Div; there is no integer form."""
-        if ctx.mode(self) == "int8":
-            ctx.fallback(self, "a quotient has no integer form (numerics.md 9.0)")
-        return lower_float(self, ctx, TpuDiv)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """Why not."""
+        del ctx
+        return "a quotient has no integer form (numerics.md 9.0)"
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Div."""
+        return built_in_float(self, ctx, TpuDiv)
 
 
 @irdl_op_definition

@@ -24,7 +24,7 @@ from tpusim.ops.base import (
     GroupType,
     LoweringContext,
     NumberMode,
-    QuantInfo,
+    QuantParams,
     RangeRule,
     Shape,
     TopOp,
@@ -154,25 +154,26 @@ class TopWhere(TopOp):
         """One per element (DN-27)."""
         return int(np.prod(shape_of(self.output)))
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Where on bytes if every branch has the output's scale and zero point, else in float."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Where on bytes if every branch has the output's scale and zero point, else why not."""
+        out, why = ctx.quant(self.output), self._why_not_int8(ctx)
+        if why is not None or out is None:
+            return why or "the output is not calibrated"
         attributes = dict(self.attributes)
-        shape, name = shape_of(self.output), op_name(self)
-        if ctx.mode(self) == "int8":
-            out, why = ctx.quant(self.output), self._why_not_int8(ctx)
-            if why is None and out is not None:
-                for key, number in zip("xy", self._numbers, strict=True):
-                    if is_set(self.x_is_const if key == "x" else self.y_is_const):
-                        stored = self._rounded(ctx, np.array(number), out)
-                        attributes[f"{key}_const_val"] = float_attr(float(stored))
-                branches = [self._stored(ctx, value, out) for value in (self.tbrn, self.fbrn)]
-                operands = [self._condition(ctx, "int8"), *branches]
-                return ctx.build(TpuWhere, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            ctx.fallback(self, why or "the output is not calibrated")
+        for key, number in zip("xy", self._numbers, strict=True):
+            if is_set(self.x_is_const if key == "x" else self.y_is_const):
+                attributes[f"{key}_const_val"] = float_attr(float(self._rounded(ctx, np.array(number), out)))
+        branches = [self._stored(ctx, value, out) for value in (self.tbrn, self.fbrn)]
+        operands, element = [self._condition(ctx, "int8"), *branches], ctx.quantised_type(self.output)
+        return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Where in float."""
         mode = ctx.float_mode(self)
         branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
         operands = [self._condition(ctx, mode), *branches]
-        return ctx.build(TpuWhere, operands, attributes, ctx.float_type(self), shape, name)
+        element = ctx.float_type(self)
+        return ctx.build(TpuWhere, operands, dict(self.attributes), element, shape_of(self.output), op_name(self))
 
     def _condition(self, ctx: LoweringContext, mode: NumberMode) -> SSAValue:
         """The condition; a constant one as bytes 0 and 1 beside bytes."""
@@ -181,7 +182,7 @@ class TopWhere(TopOp):
             return ctx.operand(self.cond, mode, self)
         return ctx.weight(value_name(self.cond) + "_uint8", (constant != 0).astype(np.uint8))
 
-    def _stored(self, ctx: LoweringContext, value: SSAValue, out: QuantInfo) -> SSAValue:
+    def _stored(self, ctx: LoweringContext, value: SSAValue, out: QuantParams) -> SSAValue:
         """A branch as the output's integers: constants sat(round-half-away(c/s + z)) (numerics.md 9.0)."""
         if is_none(value):
             return ctx.none()
@@ -190,7 +191,7 @@ class TopWhere(TopOp):
             return ctx.operand(value, "int8", self)
         return ctx.weight(value_name(value) + "_" + out.dtype, self._rounded(ctx, constant, out))
 
-    def _rounded(self, ctx: LoweringContext, constant: np.ndarray, out: QuantInfo) -> np.ndarray:
+    def _rounded(self, ctx: LoweringContext, constant: np.ndarray, out: QuantParams) -> np.ndarray:
         """sat(c/s + z), rounded half away from zero, or half up with the quirk off."""
         real = np.asarray(constant.astype(np.float64) / out.scale + out.zero_point)
         theirs, ours = (saturate_np(v, out.dtype) for v in (round_half_away(real), np.floor(real + 0.5)))

@@ -5,13 +5,13 @@ from typing import NamedTuple
 from xdsl.ir import Attribute
 
 from tpusim.ir.types import UniformType
-from tpusim.ops.base import LoweringContext, QuantInfo, TopOp
+from tpusim.ops.base import LoweringContext, QuantParams, TopOp
 
 
 class Output(NamedTuple):
     """Scale and zero point of a result, and its element type."""
 
-    quant: QuantInfo
+    quant: QuantParams
     element: Attribute
 
 
@@ -29,4 +29,4 @@ def stored_output(op: TopOp, ctx: LoweringContext, *, wide: bool) -> Output:
         ctx.decision(op, "DN-29")
         return Output(quant, ctx.quantised_type(op.results[0]))
     scale = quant.scale * 255 / 65535
-    return Output(QuantInfo(scale, 0, signed=True), UniformType.of(scale, bits=16))
+    return Output(QuantParams.of(scale), UniformType.of(scale, bits=16))

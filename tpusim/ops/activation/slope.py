@@ -71,7 +71,7 @@ class TopLeakyRelu(UnaryTop):
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
         if ctx.chip.integers.scaling == "small_multiplier":
-            return self._lower_both_sides(ctx)
+            return super().lower(ctx)
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
         why = NO_ZERO_POINTS if ctx.asymmetric else None
         fit = {"multiplier": int_attr(0), "rshift": int_attr(0)}
@@ -81,21 +81,23 @@ class TopLeakyRelu(UnaryTop):
             why = f"the slope {self.alpha.value.data:.6g} has no 8-bit multiplier"
         return lower_same_scale(self, ctx, TpuLeakyRelu, attributes | fit, why, attributes)
 
-    def _lower_both_sides(self, ctx: LoweringContext) -> SSAValue:
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """CV18xx: an 8-bit multiplier and shift for each sign (9.7); a negative slope negates the second."""
+        if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
+            return "input or output is not calibrated"
         name, shape, slope = op_name(self), shape_of(self.output), self.alpha.value.data
-        if ctx.mode(self) == "int8":
-            if ctx.quant(self.input) is not None and ctx.quant(self.output) is not None:
-                m, r = positive_side(self.input, self.output)
-                m_neg, r_neg = small_multiplier(float(np.float32(abs(ratio(self.input, self.output) * slope))))
-                m_neg = -m_neg if slope < 0 else m_neg
-                attributes = {"alpha": self.alpha, "multiplier": int_attr(m), "rshift": int_attr(r)}
-                attributes |= {"multiplier_neg": int_attr(m_neg), "rshift_neg": int_attr(r_neg)}
-                operands = [ctx.operand(self.input, "int8", self)]
-                return ctx.build(TpuLeakyRelu, operands, attributes, ctx.quantised_type(self.output), shape, name)
-            ctx.fallback(self, "input or output is not calibrated")
-        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
-        return ctx.build(TpuLeakyRelu, operands, {"alpha": self.alpha}, ctx.float_type(self), shape, name)
+        m, r = positive_side(self.input, self.output)
+        m_neg, r_neg = small_multiplier(float(np.float32(abs(ratio(self.input, self.output) * slope))))
+        m_neg = -m_neg if slope < 0 else m_neg
+        attributes = {"alpha": self.alpha, "multiplier": int_attr(m), "rshift": int_attr(r)}
+        attributes |= {"multiplier_neg": int_attr(m_neg), "rshift_neg": int_attr(r_neg)}
+        operands = [ctx.operand(self.input, "int8", self)]
+        return ctx.build(TpuLeakyRelu, operands, attributes, ctx.quantised_type(self.output), shape, name)
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx: tpu.LeakyRelu in float."""
+        operands, attributes = [ctx.operand(self.input, ctx.float_mode(self), self)], {"alpha": self.alpha}
+        return ctx.build(TpuLeakyRelu, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
 
 @irdl_op_definition
@@ -211,13 +213,8 @@ class TopPRelu(TopOp):
         """One per element (DN-27)."""
         return prod(shape_of(self.output))
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.PRelu with one shift for all slopes (numerics.md 5.3), else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.PRelu in float."""
         name, slope = op_name(self), self._slope(ctx)
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.float_weight(self, name + "_slope", slope)]
         return ctx.build(TpuPRelu, operands, {}, ctx.float_type(self), shape_of(self.output), name)
@@ -228,8 +225,8 @@ class TopPRelu(TopOp):
         assert slope is not None  # held by make
         return slope.reshape(1, -1, 1, 1)
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.PRelu with one shift for all slopes (numerics.md 5.3), or why not."""
         source, name = ctx.quant(self.input), op_name(self)
         if source is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"

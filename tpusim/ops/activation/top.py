@@ -23,7 +23,7 @@ from tpusim.ops.base import (
     FloatRule,
     LoweringContext,
     OpT,
-    QuantInfo,
+    QuantParams,
     RangeRule,
 )
 from tpusim.ops.building import names_op
@@ -63,13 +63,13 @@ class Activation(UnaryTop):
         """f32 from double."""
         return (kernels.activation_float(operands[0], mode=self.mode, coeffs=self.coeffs),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Lut in integers, tpu.LutBF16 on a chip with BF16 tables, else the function in float."""
-        if ctx.mode(self) == "int8":
-            x, y, why = ctx.quant(self.input), ctx.quant(self.output), "input or output is not calibrated"
-            if x is not None and y is not None:
-                return self._lower_table(ctx, x, y)
-            ctx.fallback(self, why)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Lut, or why not."""
+        x, y = ctx.quant(self.input), ctx.quant(self.output)
+        return "input or output is not calibrated" if x is None or y is None else self._lower_table(ctx, x, y)
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.LutBF16 on a chip with BF16 tables, else the function in float."""
         found = lower_by_tables(self, ctx, self.mode, self.coeffs)
         if found is not None:
             return found
@@ -77,7 +77,7 @@ class Activation(UnaryTop):
         cls, attributes = self._float_form(ctx)
         return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _lower_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue:
+    def _lower_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue:
         name = op_name(self)
         entries = self._entries(ctx, _bytes(x), _bytes(y))
         table = ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))
@@ -102,7 +102,7 @@ class Activation(UnaryTop):
         return TpuActive, {"mode": text(self.mode), "coeffs": floats_attr(self.coeffs)}
 
 
-def _bytes(quant: QuantInfo) -> Bytes:
+def _bytes(quant: QuantParams) -> Bytes:
     return Bytes(quant.scale, quant.zero_point, quant.signed)
 
 

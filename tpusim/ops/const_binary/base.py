@@ -15,7 +15,7 @@ from xdsl.irdl import attr_def, opt_attr_def
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
-from tpusim.ops.base import Array, LoweringContext, OpT, QuantInfo
+from tpusim.ops.base import Array, LoweringContext, OpT, QuantParams
 from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
 from tpusim.ops.families import (
     UnaryTop,
@@ -75,23 +75,19 @@ class ConstTop(UnaryTop):
         y = float_result(self.KIND, operands[0], self.number, relu=relu_of(self), reverse=reversed_(self))
         return (limited(y, self),)
 
-    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Multiplier, shift and C for input and output quantisation, or why there are none."""
         raise NotImplementedError
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in integers if input and output are calibrated, else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """The tpu op in float."""
         attributes = {"const_val": self.const_val, **self.order(reversed_(self))}
         attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return ctx.build(self.TPU, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """The tpu op in integers if input and output are calibrated, else why not."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
@@ -104,7 +100,7 @@ class ConstTop(UnaryTop):
             return f"the constant {self.number:.6g} leaves 32 bits"
         return self.build_int8(ctx, ctx.operand(self.input, "int8", self), found)
 
-    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+    def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """CV18xx: the op, and its relu, as a lookup table (numerics.md 10); or why there is none."""
         number, reverse, relu, kind = self.number, reversed_(self), relu_of(self), self.KIND
 
@@ -127,7 +123,7 @@ class ConstTop(UnaryTop):
         return ctx.build(self.TPU, [operand], attributes, element, shape_of(self.output), op_name(self))
 
 
-def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantInfo, y: QuantInfo) -> Constants | str:
+def shifted_constant(ctx: LoweringContext, op: "ConstTop", x: QuantParams, y: QuantParams) -> Constants | str:
     """m, r and C of AddConst and SubConst (numerics.md 9.3)."""
     number = op.number
     if ctx.chip.integers.scaling == "right_shift":

@@ -20,7 +20,7 @@ from tpusim.ops.base import (
     FloatMode,
     LoweringContext,
     OpT,
-    QuantInfo,
+    QuantParams,
     RangeRule,
 )
 from tpusim.ops.building import names_op
@@ -76,7 +76,7 @@ class TopMulConst(ConstTop):
         del chip
         return abs(self.number) > LARGEST[wanted]
 
-    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """(m, r) of s_in/s_out*c: best fit general, 8 bit; BM1684 by numerics.md 5.4."""
         if ctx.chip.integers.scaling == "right_shift":
             r = max(bm1684_right_shift(self.number, x.scale, y.scale)[1], 0)
@@ -113,13 +113,13 @@ class TopAddConst(ConstTop):
         """Add of a scalar weight."""
         return (AddToAddConst(weights),)
 
-    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+    def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """CV18xx has no rule for it (DN-13)."""
         del x, y
         ctx.decision(self, "DN-13")
         return "this chip has no integer form of it (numerics.md 9.3)"
 
-    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Symmetric only (numerics.md 12.1)."""
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
@@ -148,7 +148,7 @@ class TopSubConst(ConstTop):
         """Sub with a scalar weight."""
         return (SubToSubConst(weights),)
 
-    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """As AddConst; with zero points C contains z_in*m."""
         found = shifted_constant(ctx, self, x, y)
         if isinstance(found, str) or not x.zero_point:
@@ -166,7 +166,7 @@ class ExtremeConstTop(ConstTop):
     TENSORS: ClassVar[OpT]
     """The op of two tensors, to which CV18xx lowers with a constant one."""
 
-    def build_table(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+    def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """CV18xx: the largest or smallest of two tensors, one full of to_int8(c/s, half up) (numerics.md 9.3)."""
         name, shape = op_name(self), shape_of(self.output)
         operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), x, self.output)
@@ -176,7 +176,7 @@ class ExtremeConstTop(ConstTop):
         attributes = relu_attributes(relu_of(self))
         return ctx.build(self.TENSORS, operands, attributes, ctx.quantised_type(self.output), shape, name)
 
-    def integer_form(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> Constants | str:
+    def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Multiplier 1, no shift, C = round(c/s) + z (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
 
         The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
@@ -193,11 +193,12 @@ class ExtremeConstTop(ConstTop):
             return f"the constant {self.number:.6g} leaves 16 bits"
         return Constants(bm1684_multiplier(1.0, r, y.scale, y.scale), r, shifted_int16(self.number, r, y.scale))
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """As every op with a constant, but not a relu with a zero point."""
         y = ctx.quant(self.output)
         if relu_of(self) and y is not None and y.zero_point:
             return "relu with a zero point"
-        return super()._lower_int8(ctx)
+        return super().lower_integer(ctx)
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """The tpu op on bytes of the output's scale, or why there is none."""

@@ -24,7 +24,7 @@ from tpusim.ops.base import (
     FloatRule,
     LoweringContext,
     OpT,
-    QuantInfo,
+    QuantParams,
     Shape,
     TopOp,
     is_none,
@@ -122,17 +122,12 @@ class TopConv(ConvTop):
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Conv2D in integers if the op is calibrated and its filter constant, else in float."""
-        if ctx.mode(self) == "int8":
-            why = self._why_not_int8(ctx)
-            if why is None:
-                lowered = _LOWER[ctx.chip.requant](self, ctx)
-                if lowered is not None:
-                    return lowered
-                why = "the right shift of the requant would be negative"
-            ctx.fallback(self, why)
-        return self._lower_float(ctx)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Conv2D in integers if the op is calibrated and its filter constant, else why not."""
+        why = self._why_not_int8(ctx)
+        if why is not None:
+            return why
+        return _LOWER[ctx.chip.requant](self, ctx) or "the right shift of the requant would be negative"
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         if self.constants(ctx) is None:
@@ -146,7 +141,7 @@ class TopConv(ConvTop):
             return f"stride above {ctx.chip.max_stride}"
         return None
 
-    def _lower_float(self, ctx: LoweringContext) -> SSAValue:
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """In the types of `float_operands`."""
         operands, element = self.float_operands(ctx)
         return self.build_tpu(ctx, operands, element, {"relu_limit": float_attr(relu_limit_of(self))})
@@ -332,7 +327,7 @@ def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
     return None
 
 
-def _input_scale(x: QuantInfo, w: np.ndarray, bias: np.ndarray | None) -> float:
+def _input_scale(x: QuantParams, w: np.ndarray, bias: np.ndarray | None) -> float:
     """s_in, replaced when it is tiny (numerics.md 7.1)."""
     if x.scale > 1e-5:
         return x.scale

@@ -116,17 +116,14 @@ class TopDeconv(ConvTop):
 
     # --------------------------------------------------------------------------------------------------------- lowering
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """int32 accumulators and a requant; a shift (BM1684) or QDM (CV18xx) within the op; else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
-        return self._lower_float(ctx)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """In the types of `float_operands`."""
+        operands, element = self.float_operands(ctx)
+        more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
+        return self._build(ctx, operands, element, op_name(self), more)
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """int32 accumulators and a requant; a shift (BM1684) or QDM (CV18xx) within the op; or why not."""
         constants = self.constants(ctx)
         if constants is None:
             return "the filter is not constant"
@@ -146,7 +143,7 @@ class TopDeconv(ConvTop):
         own scales are no other here, because calibration tables bring none.
         """
         x, y = ctx.quant(self.input), ctx.quant(self.output)
-        assert x is not None and y is not None  # held by _lower_int8
+        assert x is not None and y is not None  # held by lower_integer
         signed = filter_is_signed(w, bias)
         scales = filter_scales(w, signed)
         filter = quantised_filter(w, scales, signed)
@@ -159,7 +156,7 @@ class TopDeconv(ConvTop):
     def _lower_shift(self, ctx: LoweringContext, w: np.ndarray, bias: np.ndarray | None) -> SSAValue | str:
         """BM1684: the rules of its Conv, one right shift per tensor, int16 bias (DN-12)."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
-        assert x is not None and y is not None  # held by _lower_int8
+        assert x is not None and y is not None  # held by lower_integer
         if max(ints(self.strides)) > ctx.chip.max_stride:
             return f"stride above {ctx.chip.max_stride}"
         found = shift_coefficients(w, bias, x.scale, y.scale)
@@ -175,12 +172,6 @@ class TopDeconv(ConvTop):
         coefficients, more = qdm_operands(ctx, value_name(self.filter), w, bias, self.input, self.output)
         operands = [ctx.operand(self.input, "int8", self), *coefficients]
         return self._build(ctx, operands, ctx.quantised_type(self.output), op_name(self), more)
-
-    def _lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """In the types of `float_operands`."""
-        operands, element = self.float_operands(ctx)
-        more: dict[str, Attribute] = {"relu_limit": float_attr(relu_limit_of(self))}
-        return self._build(ctx, operands, element, op_name(self), more)
 
     def _build(
         self, ctx: LoweringContext, operands: list[SSAValue], element: Attribute, name: str, more: dict[str, Attribute]

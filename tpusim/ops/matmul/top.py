@@ -31,7 +31,7 @@ from tpusim.ops.base import (
     Builder,
     FloatRule,
     LoweringContext,
-    QuantInfo,
+    QuantParams,
     Shape,
     TopOp,
     is_none,
@@ -127,18 +127,20 @@ class TopMatMul(TopOp):
         rule = super().float_rule(ctx)
         return rule if ctx.array(self.input) is None else replace(rule, int8="f16")
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.MatMul in integers, else in float."""
-        if ctx.mode(self) == "int8":
-            why = self._why_not_int8(ctx)
-            if why is None:
-                user = only_user(self.output)
-                wide = ctx.chip.int16_outputs and isinstance(user, TopAdd) and ctx.asks_for_float(user)
-                output = stored_output(self, ctx, wide=wide)
-                if ctx.array(self.right) is None:
-                    return _lower_activations(self, ctx, output)
-                return _LOWER[ctx.chip.requant](self, ctx, output)
-            ctx.fallback(self, why)
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.MatMul in integers, or why not."""
+        why = self._why_not_int8(ctx)
+        if why is not None:
+            return why
+        user = only_user(self.output)
+        wide = ctx.chip.int16_outputs and isinstance(user, TopAdd) and ctx.asks_for_float(user)
+        output = stored_output(self, ctx, wide=wide)
+        if ctx.array(self.right) is None:
+            return _lower_activations(self, ctx, output)
+        return _LOWER[ctx.chip.requant](self, ctx, output)
+
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.MatMul in float."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
         computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None
@@ -282,7 +284,7 @@ class _Columns(NamedTuple):
     rshift: int
 
 
-def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantInfo, y: QuantInfo) -> _Columns | None:
+def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantParams, y: QuantParams) -> _Columns | None:
     """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None for one scale of the whole."""
     if not ctx.column_multipliers or prod(w.shape[:-2]) > 1:
         return None

@@ -70,18 +70,11 @@ class TopScale(TopOp):
         """A depthwise convolution on chips with requant multipliers."""
         return (ScaleToConv(weights),) if chip.integers.scale_as == "conv" else ()
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Scale in integers if input and output are calibrated, else in float."""
-        scale, bias = ctx.array(self.scale), ctx.array(self.bias)
-        if scale is None or bias is None:
-            raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Scale in float, on CV18xx a convolution."""
+        scale, bias = self._constants(ctx)
         if ctx.chip.integers.scale_as == "depthwise":
-            return self._lower_depthwise(ctx, scale, bias)
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
+            return self._lower_depthwise(ctx, integers=False)
         if ctx.float_mode(self) != "f32":
             ctx.decision(self, "DN-16")
         constants = [ctx.float_weight(self, f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in
@@ -90,13 +83,17 @@ class TopScale(TopOp):
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuScale, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _lower_depthwise(self, ctx: LoweringContext, scale: np.ndarray, bias: np.ndarray) -> SSAValue:
+    def _constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray]:
+        """Scale and bias. Raises UnsupportedError if they are computed."""
+        scale, bias = ctx.array(self.scale), ctx.array(self.bias)
+        if scale is None or bias is None:
+            raise UnsupportedError(f"top.Scale '{op_name(self)}': constant scale and bias are required")
+        return scale, bias
+
+    def _lower_depthwise(self, ctx: LoweringContext, *, integers: bool) -> SSAValue:
         """CV18xx: a depthwise convolution with a filter of 1x1, over (n, c, 1, rest) of a tensor of another rank."""
+        scale, bias = self._constants(ctx)
         name, shape, filter = op_name(self), shape_of(self.output), scale.reshape(-1, 1, 1, 1)
-        integers = ctx.mode(self) == "int8"
-        if integers and (ctx.quant(self.input) is None or ctx.quant(self.output) is None):
-            ctx.fallback(self, "input or output is not calibrated")
-            integers = False
         mode = "int8" if integers else ctx.float_mode(self)
         x, element = ctx.operand(self.input, mode, self), ctx.float_type(self)
         more: dict[str, Attribute] = {"relu_limit": float_attr(-1.0)}
@@ -114,13 +111,14 @@ class TopScale(TopOp):
         y = ctx.build(TpuConv2D, [x, *coefficients], _pointwise(self) | more, element, wide, name + "_4d")
         return ctx.build(TpuReshape, [y], {"shape": ints_attr(shape)}, element, shape, name)
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """tpu.Scale in integers if input and output are calibrated, else why not; on CV18xx a convolution."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
-        scale, bias = ctx.array(self.scale), ctx.array(self.bias)
-        assert scale is not None and bias is not None  # held by lower
+        scale, bias = self._constants(ctx)
         if x is None or y is None:
             return "input or output is not calibrated"
+        if ctx.chip.integers.scale_as == "depthwise":
+            return self._lower_depthwise(ctx, integers=True)
         constants = integer_scale(scale, bias, x, y, left_shifts=ctx.chip.integers.scale_bits > 16)
         if constants is None:
             return "a bias leaves 16 bits together with the input's zero point"

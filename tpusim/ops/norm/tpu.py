@@ -23,7 +23,7 @@ from tpusim.ops.base import (
     Array,
     Axis,
     EmitContext,
-    QuantInfo,
+    QuantParams,
     Shape,
     TensorSlice,
     TpuOp,
@@ -136,7 +136,7 @@ class IntegerScale:
 
 
 def integer_scale(
-    scale: np.ndarray, bias: np.ndarray, x: QuantInfo, y: QuantInfo, *, left_shifts: bool = True
+    scale: np.ndarray, bias: np.ndarray, x: QuantParams, y: QuantParams, *, left_shifts: bool = True
 ) -> IntegerScale | None:
     """Constants of every channel by numerics.md 9.4; None if a bias leaves 16 bits at any shift.
 
@@ -152,7 +152,7 @@ def integer_scale(
     return IntegerScale(m.astype(np.int8), b.astype(np.int16), r.astype(np.int32))
 
 
-def _channel(scale: float, bias: float, x: QuantInfo, y: QuantInfo, lowest: int) -> tuple[int, int, int] | None:
+def _channel(scale: float, bias: float, x: QuantParams, y: QuantParams, lowest: int) -> tuple[int, int, int] | None:
     """(m, B, r) of one channel: the largest r at which B and B - m*z_in fit 16 bits."""
     _, r = bm1684_right_shift(scale, x.scale, y.scale)
     r = max(r, lowest)

@@ -20,7 +20,7 @@ from tpusim.ops.base import (
     FloatRule,
     LoweringContext,
     OpT,
-    QuantInfo,
+    QuantParams,
     RangeRule,
     Shape,
     TopOp,
@@ -191,21 +191,16 @@ class TopAvgPool(PoolTop):
         y = kernels.avgpool2d_float(operands[0], **self.geometry, count_include_pad=counted, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
-    def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Integers with an 8-bit multiplier and shift for s_in/(s_out*kernel), or a real scale (3-D), else in float."""
-        if ctx.mode(self) == "int8":
-            lowered = self._lower_int8(ctx)
-            if isinstance(lowered, SSAValue):
-                return lowered
-            ctx.fallback(self, lowered)
+    def lower_float(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Pool2D or tpu.Pool3D in float."""
         operands, attributes = (
             [ctx.operand(self.input, ctx.float_mode(self), self)],
             self.tpu_attributes("Avg", relu_limit_of(self)),
         )
         return ctx.build(self.tpu, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
-    def _lower_int8(self, ctx: LoweringContext) -> SSAValue | str:
-        """The integer form, or why there is none."""
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """An 8-bit multiplier and shift for s_in/(s_out*kernel), or a real scale (3-D), or why not."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
@@ -228,7 +223,7 @@ class TopAvgPool(PoolTop):
             return str(error)
         return self._build(ctx, m, r, self.output, op_name(self))
 
-    def _lower_real(self, ctx: LoweringContext, x: QuantInfo, y: QuantInfo) -> SSAValue | str:
+    def _lower_real(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """One real scale and offset: with zero points, and 3-D always (numerics.md 9.6).
 
         With zero points an uneven window is averaged in float.
