@@ -51,8 +51,8 @@ def test_right_streams_have_no_finding() -> None:
 def test_bytes_of_another_tensor_are_found_though_their_values_may_be_equal() -> None:
     refused(
         two_inputs(a=lmem(64, SHAPE)),
-        r"Arith 1 \(tiu\) of op 'copy' step 'h0' reads lanes 0-1, local bytes \[64, 68\) as 'load_x@g0h0', but 8 of its "
-        r"8 bytes \(lanes 0-1, local bytes \[64, 68\)\) were last written by Move 2 \(gdma\) of op 'load_y' step "
+        r"Arith 1 \(tiu\) of op 'copy' step 'h0' reads lanes 0-1, local bytes \[64, 68\) as 'load_x@g0h0', but 8 of "
+        r"its 8 bytes \(lanes 0-1, local bytes \[64, 68\)\) were last written by Move 2 \(gdma\) of op 'load_y' step "
         r"'h0' for 'load_y@g0h0'; correct the address",
     )
 
