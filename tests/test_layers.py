@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
-FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays"}
+FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.errors": set(),
     "tpusim.version": set(),
     "tpusim.arrays": set(),
+    "tpusim.border": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},

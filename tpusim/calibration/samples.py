@@ -16,14 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpusim import arrays
+from tpusim.border import converts, is_integer
 from tpusim.errors import CalibrationError
 
 Tensor = NDArray[Any]
 InputSpec = tuple[Sequence[int], np.dtype[Any]]
-
-MAX_EXACT_F32 = 2**24
-"""Integers up to this size are exact in f32."""
-
 
 SHUFFLE_SEED = 1684
 """Upstream's: the same files give the same table."""
@@ -81,13 +78,13 @@ def _random(text: str, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
 
 
 def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
-    """Standard normal numbers for float inputs; 0 or 1 for integers, which any index or mask can be."""
+    """Standard normal numbers for float inputs, bytes of images; 0 or 1 for other integers, as any index can be."""
     generator = np.random.default_rng(seed)
     for number in range(1, count + 1):
         sample = Sample({}, f"random sample {number}")
         for name, (shape, dtype) in inputs.items():
-            if _is_integer(dtype):
-                sample[name] = generator.integers(0, 2, tuple(shape)).astype(dtype)
+            if is_integer(dtype):
+                sample[name] = generator.integers(0, 256 if dtype == np.uint8 else 2, tuple(shape)).astype(dtype)
             else:
                 sample[name] = generator.standard_normal(tuple(shape), np.float32).astype(dtype)
         yield sample
@@ -157,32 +154,11 @@ def _fit(file: Path, name: str, value: Tensor, spec: InputSpec) -> Tensor:
     if not fits:
         several = " (the first dimension may be a multiple)" if shape else ""
         raise CalibrationError(f"samples: {file}: input '{name}' must have shape {shape}{several}, got {value.shape}")
-    if not _converts(value, dtype):
+    if not converts(value, dtype):
         raise CalibrationError(
             f"samples: {file}: input '{name}' must be {dtype}, got {value.dtype} with values that {dtype} does not hold"
         )
     return value.astype(dtype, copy=False)
-
-
-def _converts(value: Tensor, dtype: np.dtype[Any]) -> bool:
-    """Whether a cast keeps the values: in range, and exact in f32 or whole where the kind changes."""
-    if value.dtype == dtype:
-        return True
-    if value.dtype.kind not in "iubf":
-        return False
-    if value.size == 0:
-        return True
-    if value.dtype.kind == "f" and dtype.kind == "f":
-        return bool(np.all(np.abs(value[np.isfinite(value)]) <= float(np.finfo(dtype).max)))
-    low, high = float(value.min()), float(value.max())
-    if not _is_integer(dtype):
-        return max(-low, high) <= MAX_EXACT_F32
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return least <= low and high <= most and (value.dtype.kind != "f" or bool(np.all(value == np.floor(value))))
-
-
-def _is_integer(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "iub"
 
 
 def _sample_count(value: Tensor, spec: InputSpec) -> int:

@@ -6,17 +6,23 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from tpusim.border import is_integer
 from tpusim.errors import ConfigError
-from tpusim.inference.executor import Graph, input_specs
+from tpusim.inference.executor import Graph, input_specs, inputs_of, quantisation, stored_input
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
+from tpusim.ir.types import storage_dtype, tensor_of
 from tpusim.ops.base import Array
+from tpusim.ops.structure import TopInput
 
 Inputs = Mapping[str, Array] | Array
 """Arrays by input name; of a network with one input the array alone will do."""
 
 
 class Flat:
-    """A module as a function of samples: `flat(x)` gives the network's results by name, stored as the module has them.
+    """A module as a function of samples: `flat(x)` gives the network's results by name.
+
+    Real results are stored as the module has them; integers and bools of the network's framework come in its types.
 
     The first axis of every input and result counts samples. A module has a batch size of its own; any multiple of it,
     and any number if it is 1, runs in one call that is compiled once per number. Integer results are those of one
@@ -26,6 +32,7 @@ class Flat:
     def __init__(self, model: Model) -> None:
         self._graph = Graph(model)
         self._specs = input_specs(model)
+        self._scales = quantisation(model)
         self._call: Callable[..., list[Array]] = cast("Any", jax).jit(
             cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
         )
@@ -37,7 +44,10 @@ class Flat:
         arguments = [named[name].reshape(groups, *shape) for name, (shape, _) in self._specs.items()]
         with jax.enable_x64(True):
             results = self._call(self._graph.weights, arguments)
-            merged = {name: y.reshape(-1, *y.shape[2:]) for name, y in zip(self._graph.keep, results, strict=True)}
+            merged = {
+                name: _given(y.reshape(-1, *y.shape[2:]), dtype, self._scales.get(name))
+                for name, dtype, y in zip(self._graph.keep, self._graph.model.output_types, results, strict=True)
+            }
         if any(isinstance(x, jax.Array) for x in named.values()):
             return merged
         return {name: np.asarray(y) for name, y in merged.items()}
@@ -52,7 +62,7 @@ class Flat:
         missing = [name for name in self._specs if name not in given]
         if missing:
             raise ConfigError(f"input '{missing[0]}' is missing; given are {', '.join(sorted(given)) or '(none)'}")
-        return {name: _typed(given[name], dtype) for name, (_, dtype) in self._specs.items()}
+        return {op_name(op): _typed(op, given[op_name(op)]) for op in inputs_of(self._graph.model)}
 
     def _groups(self, named: Mapping[str, Array]) -> int:
         """How many times the module's own batch is there."""
@@ -73,7 +83,16 @@ class Flat:
         return next(iter(counts.values()))
 
 
-def _typed(array: Array, dtype: np.dtype) -> Array:
+def _typed(op: TopInput, array: Array) -> Array:
+    """As the module stores it; of an array on a device the values are not looked at."""
     if isinstance(array, jax.Array):
-        return array.astype(dtype)
-    return np.asarray(array).astype(dtype, copy=False)
+        return array.astype(storage_dtype(tensor_of(op.input).element_type))
+    return stored_input(op, np.asarray(array))
+
+
+def _given(y: Array, dtype: np.dtype, scale: tuple[float, int] | None) -> Array:
+    """A result in the type of the framework; a quantised real stays as it is stored."""
+    if not is_integer(dtype):
+        return y if scale is not None or dtype == np.float32 else y.astype(dtype)
+    real = y if scale is None else scale[0] * (y.astype(np.int32) - scale[1])
+    return (real if dtype.kind == "b" else real.round()).astype(dtype)

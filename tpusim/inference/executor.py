@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tpusim import chips
+from tpusim import border, chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
@@ -27,23 +27,33 @@ def inputs_of(model: Model) -> list[TopInput]:
 
 
 def input_specs(model: Model) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    """Shape and dtype of every network input by name."""
-    return {
-        op_name(op): (shape_of(op.output), storage_dtype(tensor_of(op.input).element_type)) for op in inputs_of(model)
-    }
+    """Shape and dtype of every network input by name; the dtype is what the user gives."""
+    return {op_name(op): (shape_of(op.output), op.given) for op in inputs_of(model)}
 
 
 def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The arrays in argument order. Raises ConfigError for a missing input or a wrong shape."""
+    """The arrays in argument order, as the module stores them.
+
+    Raises ConfigError for a missing input, a wrong shape, and values that the input's type or the module's cannot hold.
+    """
     arrays: list[np.ndarray] = []
-    for name, (shape, dtype) in input_specs(model).items():
+    for op in inputs_of(model):
+        name, shape = op_name(op), shape_of(op.output)
         if name not in inputs:
             raise ConfigError(f"input '{name}' is missing; given are {', '.join(sorted(inputs)) or '(none)'}")
         array = np.asarray(inputs[name])
         if array.shape != shape:
             raise ConfigError(f"input '{name}': shape {shape} is required, got {array.shape}")
-        arrays.append(array.astype(dtype, copy=False))
+        arrays.append(stored_input(op, array))
     return arrays
+
+
+def stored_input(op: TopInput, array: np.ndarray) -> np.ndarray:
+    """A network input as the module stores it. Raises ConfigError for values that one of the types does not hold."""
+    try:
+        return border.stored(array, op.given, storage_dtype(tensor_of(op.input).element_type))
+    except ValueError as error:
+        raise ConfigError(f"input '{op_name(op)}': {error}") from error
 
 
 def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -51,7 +61,7 @@ def run(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     found: dict[str, np.ndarray] = {}
 
     def record(op: Operation, results: Sequence[Array]) -> None:
-        found[op_name(op)] = np.asarray(results[0])
+        found.update((value_name(v), np.asarray(y)) for v, y in zip(op.results, results, strict=True))
 
     arguments = check_inputs(model, inputs)
     environment: Environment = dict(zip(model.body.args, arguments, strict=True))
@@ -142,7 +152,7 @@ class Graph:
         found: dict[str, Array] = {}
 
         def record(op: Operation, results: Sequence[Array]) -> None:
-            found[op_name(op)] = results[0]
+            found.update((value_name(v), y) for v, y in zip(op.results, results, strict=True))
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
         Steps({**weights, **self._fixed}, self._chip, record).block(self.model.body, environment)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
+from tpusim.border import converts
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.check import check
@@ -126,7 +127,7 @@ class Simulator:
         watch: bool = False,
         after: Callable[[int, Machine], None] | None = None,
     ) -> SimulationResult:
-        """Execute the program on one set of network inputs, by name, in the stored dtype and the network shape.
+        """Execute the program on one set of network inputs, by name, in the network shape and types that convert.
 
         watch: also read every slice of the tensors that live in local memory only, as it is produced. after: called
         with the index of every command that has run, and the memory its core left (`checked.Checker.after`).
@@ -181,12 +182,13 @@ class Simulator:
         for name, entry in wanted.items():
             array, view = np.asarray(inputs[name]), entry.view
             shape = entry.shape or view.shape
-            if array.shape != shape or array.dtype != numpy_dtype(view.dtype):
+            dtype = numpy_dtype(view.dtype)
+            if array.shape != shape or not converts(array, dtype):
                 raise SimulationError(
                     f"input '{name}': the program takes {view.dtype} of shape {shape}, "
-                    f"got {array.dtype} of shape {array.shape}; convert it first"
+                    f"got {array.dtype} of shape {array.shape} with values it does not hold; convert it first"
                 )
-            self._memory.write(view, array.reshape(view.shape))
+            self._memory.write(view, array.astype(dtype, copy=False).reshape(view.shape))
 
     def _capture(self, entry: TensorEntry) -> np.ndarray:
         return self._memory.read(entry.view).reshape(entry.shape or entry.view.shape)

@@ -1,0 +1,46 @@
+"""The border of a network: users give and get the types of its framework, inside it is stored as the chip needs it."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+EXACT_F32 = 2**24
+"""Whole numbers up to this size are exact in f32."""
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether a type holds whole numbers only: integers and bools."""
+    return dtype.kind in "iub"
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a type is a float, bfloat16 among them."""
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+
+
+def converts(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a cast keeps the values: floats in range (they are rounded), integers exact, no fraction lost."""
+    if array.dtype == dtype:
+        return True
+    if not (is_integer(array.dtype) or is_float(array.dtype)) or not (is_integer(dtype) or is_float(dtype)):
+        return False
+    if array.size == 0:
+        return True
+    if is_float(array.dtype) and is_float(dtype):
+        real = array.astype(np.float64)
+        return bool(np.all(np.abs(real[np.isfinite(real)]) <= float(ml_dtypes.finfo(dtype).max)))
+    low, high = float(array.min()), float(array.max())
+    if not is_integer(dtype):
+        return max(-low, high) <= EXACT_F32
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return least <= low and high <= most and (is_integer(array.dtype) or bool(np.all(array == np.floor(array))))
+
+
+def stored(array: NDArray[Any], given: np.dtype[Any], storage: np.dtype[Any]) -> NDArray[Any]:
+    """What the network holds of an input of type `given`. Raises ValueError for values that a type does not hold."""
+    if not (converts(array, given) and converts(array, storage)):
+        exact = f" that {storage} holds exactly (to {EXACT_F32:,})" if is_integer(given) else ""
+        raise ValueError(f"{given} values{exact} are required, got {array.dtype} with others")
+    return array.astype(storage, copy=False)
