@@ -55,11 +55,15 @@ class TopAdd(NaryTop):
 
     @classmethod
     def from_onnx(cls, ctx: ImportContext, node: OnnxNode) -> SSAValue:
-        """Add, and Sum as a chain of Adds; one operand is the identity."""
+        """Add, and Sum as a chain of Adds; one operand is the identity.
+
+        Without `do_relu` the Adds of a Sum are no duplicates of others, as upstream's.
+        """
         total, *others = [ctx.value(name) for name in node.inputs]
         for i, value in enumerate(others, 1):
             name = node.outputs[0] if i == len(others) else f"{node.outputs[0]}_{i}_{node.op_type}"
-            total = ctx.build(cls, [total, value], relu_attributes(), name)
+            attributes = {} if node.op_type == "Sum" else relu_attributes()
+            total = ctx.build(cls, [total, value], attributes, name)
         return total
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

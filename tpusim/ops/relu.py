@@ -1,6 +1,8 @@
 """Relu and Clip: `top.Relu`, `tpu.Relu`, `top.Clip`, `tpu.Clip`, and the fusion of Relu into what makes its input."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +18,17 @@ from tpusim.ir.attrs import copy_name, float_attr, int_attr, onnx_name, op_name,
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext, FloatRule, ImportContext, LoweringContext, OnnxNode, RangeRule, TopOp
+from tpusim.ops.base import (
+    Array,
+    EmitContext,
+    FloatRule,
+    ImportContext,
+    LoweringContext,
+    OnnxNode,
+    OpT,
+    RangeRule,
+    TopOp,
+)
 from tpusim.ops.families import (
     UnaryTop,
     UnaryTpu,
@@ -70,11 +82,12 @@ class TopRelu(UnaryTop):
                 operand, element = ctx.operand(self.input, "int8", self), ctx.quantised_type(self.output)
                 return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
             ctx.fallback(self, attributes)
-        operand, limit = (
-            ctx.operand(self.input, ctx.float_mode(self), self),
-            {"relu_limit": float_attr(relu_limit_of(self))},
-        )
-        return ctx.build(TpuRelu, [operand], limit, ctx.float_type(self), shape_of(self.output), op_name(self))
+        operand, limit = ctx.operand(self.input, ctx.float_mode(self), self), float_attr(relu_limit_of(self))
+        cls: OpT = TpuRelu
+        attributes = {"relu_limit": limit}
+        if ctx.chip.requant == "qdm" and relu_limit_of(self) >= 0:
+            cls, attributes = TpuClip, {"min": float_attr(0.0), "max": limit}
+        return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _integer_attributes(self, ctx: LoweringContext) -> dict[str, Attribute] | str:
         """What the integer form needs, or why there is none."""
@@ -222,6 +235,29 @@ class TopFuseRelu(RewritePattern):
         copy_name(producer, op)
         rewriter.replace(op, [], [producer.results[0]])
         rewriter.notify_op_modified(producer)
+
+
+@dataclass
+class ReluApart(RewritePattern):
+    """An op of this name with a relu -> the op and a Relu behind it, named as upstream does on CV18xx."""
+
+    kind: str
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The op keeps its calibrated range, and its name up to "relu" and `_pool`."""
+        if op.name != self.kind or not relu_of(op):
+            return
+        result, name = op.results[0], op_name(op)
+        relu = TopRelu.create(
+            operands=[result], result_types=[result.type], attributes={"relu_limit": float_attr(relu_limit_of(op))}
+        )
+        copy_name(relu, op)
+        op.attributes |= relu_attributes()
+        set_op_name(op, re.split("relu", name, maxsplit=1, flags=re.IGNORECASE)[0] + "_pool")
+        rewriter.insert(relu, InsertPoint.after(op))
+        result.replace_all_uses_with(relu.output)
+        relu.operands[0] = result
+        rewriter.notify_op_modified(op)
 
 
 class TopMoveReluAheadConcatPattern(RewritePattern):
