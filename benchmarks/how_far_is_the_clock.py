@@ -15,15 +15,15 @@ import tyro
 
 from benchmarks.groups.measure import Network
 from tpusim import chips
-from tpusim.chips import Mode
 from tpusim.cli.main import enable_compilation_cache
 from tpusim.codegen import generate
+from tpusim.ir.formats import ModeName
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.simulator import timeline
 
-Cell = tuple[Mode, int]
+Cell = tuple[ModeName, int]
 """(mode, batch)."""
 PUBLISHED: dict[str, dict[Cell, float]] = {
     "bm1684x": {("f32", 1): 9.14, ("f16", 1): 1.62, ("int8", 4): 0.82, ("int8", 1): 1.10},

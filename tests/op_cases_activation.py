@@ -75,8 +75,8 @@ def functions() -> list[OpCase]:
         case("Sign", tolerance=EXACT),
         case("Sin"),
         case("Cos", ranges={"x": (-2.0, 2.0)}),
-        case("Abs", tolerance=EXACT, result="tpu.Active"),
-        case("Abs", form="-wide", shape=image(WIDE), tolerance=EXACT, result="tpu.Active", axes="nchw"),
+        case("Abs", tolerance=EXACT, result="tpu.Active|tpu.Lut"),
+        case("Abs", form="-wide", shape=image(WIDE), tolerance=EXACT, result="tpu.Active|tpu.Lut", axes="nchw"),
     ]
 
 

@@ -74,15 +74,12 @@ def where_cases() -> list[OpCase]:
         constants = zero | more.pop("constants", {})
         return row(name, [mask, node("Where", f"m {branches}")], inputs, "tpu.Where", constants=constants, **more)
 
-    far = dict.fromkeys(CHIPS, "has another scale")
     return [
         case("where", "x z"),
         case("where-const", "x c", constants={"c": scalar(-0.4)}),
         case("where-const-true", "c x", constants={"c": scalar(0.25)}),
         case("where-consts", "c d", {"z": image(SMALL)}, constants={"c": scalar(-0.25), "d": scalar(0.75)}),
         case("where-far", "x c", constants={"c": scalar(-900.0)}),
-        row("where-shared", [mask, node("Where", "m x c", "a"), node("Where", "m x z", "b"), node("Add", "a b")], TWO,
-            "tpu.Where", constants={**zero, "c": scalar(5.0)}, fallback=far, steps=dict.fromkeys(CHIPS, FLIPPED)),
         case("where-wide", "x z", {"x": image(WIDE), "z": image(WIDE)}, steps=dict.fromkeys(CHIPS, FLIPPED)),
         case("where-batch-6", "x z", {"x": (6, *SMALL), "z": (6, *SMALL)}),
         case("where-mask", "x c", {"x": image(SMALL), "z": (BATCH, 1, 6, 5)}, constants={"c": scalar(0.0)}),

@@ -215,7 +215,7 @@ def lut(op: Any, operands: Sequence[Array]) -> Array:
 
 
 ORACLES: dict[str, Oracle] = {
-    "tpu.Active": lambda op, x: saturated(np.abs(x[0].astype(np.int64)), op),
+    "tpu.Active": lambda op, x: np.abs(x[0].astype(np.int64)).astype(x[0].dtype),
     "tpu.LeakyRelu": leaky_relu,
     "tpu.Lut": lut,
     "tpu.PRelu": prelu,

@@ -10,11 +10,10 @@ from end_to_end import report_of
 from rows import calibrated, tpu_ops
 
 import tpusim
-from tpusim import chips
+from tpusim import chips, zoo
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import ConfigError
-from tpusim.frontend import zoo
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa import stream
 from tpusim.layer_group import LayerGroupConfig, group_layers

@@ -89,8 +89,8 @@ def test_tensors_are_compared_as_they_are_stored():
     stored = all_stored(theirs, {"y_Add": np.array([0.5, -1.0, 63.5, 0.0], np.float32), "nobody": np.zeros(1)})
     assert stored["y_Add"].dtype == np.int8
     pairs = pair(computing(ours), computing(theirs))
-    assert compare_alone(pairs, {"y": np.array([1, -2, 127, 0], np.int8)}, stored).equal == 1
-    (found,) = compare_alone(pairs, {"y": np.array([1, -2, 125, 0], np.int8)}, stored).differences
+    assert compare_alone(pairs, {"y": np.array([1, -2, 127, 0], np.int8)}, stored, {}).equal == 1
+    (found,) = compare_alone(pairs, {"y": np.array([1, -2, 125, 0], np.int8)}, stored, {}).differences
     assert (found.tensor, found.share, found.largest, found.tolerated) == ("y", 0.25, 2, False)
 
 

@@ -102,6 +102,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
+    "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
     "tpusim.ops": {"Top", "Tpu", "context"},  # all ops, as data
     "tpusim.ops.builder": {"ModuleBuilder"},  # what a front end appends ops to

@@ -121,6 +121,59 @@ def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> Non
     assert op_name(named(lowered(top), "tpu.Where")) == "y"  # type: ignore[arg-type]
 
 
+def test_bytes_of_a_branch_with_another_scale() -> None:
+    """The second Where of x keeps x's bytes, which the first one gave its own range; off: it runs in float."""
+    nodes = [node("Greater", "z w", "m"), node("Where", "m x c", "a"), node("Where", "m x z", "b"), node("Add", "a b")]
+    constants = {"w": np.array(0, np.float32), "c": np.array(5.0, np.float32)}
+    top = canonicalize(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
+    ranged(top, {n: (-1.0, 1.0) for n in "xzb"} | {"m": (0.0, 1.0), "a": (-1.0, 5.0), "y": (-2.0, 6.0)})
+    theirs, ours = lowered(top), lowered(top, ("where_raw_bytes",))
+    feeds = {"x": np.full((2, 5, 6), 0.8, np.float32), "z": np.full((2, 5, 6), 0.5, np.float32)}
+    assert set(run(theirs, feeds)["b"].ravel().tolist()) == {20}  # round(0.8 * 127 / 5), read with a scale of 1 / 127
+    assert "where_raw_bytes" in marks(next(op for op in theirs.ops if op_name(op) == "b"))
+    np.testing.assert_array_equal(run(ours, feeds)["b"], feeds["x"])
+
+
+def test_relu_behind_a_product_with_a_number() -> None:
+    nodes = [node("Mul", "x w", "a"), node("Relu", "a")]
+    top = canonicalize(import_onnx(network(nodes, {"w": np.array(2.0, np.float32)})({"x": (2, 5, 6)})))[0]
+    ranged(top, {"x": (-127.0, 127.0), "y": (0.0, 254.0)})
+    feeds = {"x": np.full((2, 5, 6), -3.0, np.float32)}
+    theirs, ours = (lowered(top, off) for off in ((), ("mulshift_without_relu",)))
+    assert [named(m, kind).results[0].type.shape for m, kind in ((theirs, "tpu.MulShift"), (ours, "tpu.MulConst"))]  # type: ignore[attr-defined]
+    assert [set(run(m, feeds)["y"].ravel().tolist()) for m in (theirs, ours)] == [{-3}, {0}]
+
+
+def test_zero_point_of_a_maximum_with_a_number() -> None:
+    top = canonicalize(import_onnx(network([node("Max", "x w")], {"w": np.array(10, np.float32)})({"x": (2, 5, 6)})))[0]
+    ranged(top, {"x": (-100.0, 155.0), "y": (-100.0, 155.0)})
+    constants = [
+        named(lowered(top, off, asymmetric=True), "tpu.MaxConst").const_val.value.data  # type: ignore[attr-defined]
+        for off in ((), ("extreme_without_zero_point",))
+    ]
+    assert constants == [10.0, -18.0]
+
+
+def test_bools_with_zero_points() -> None:
+    nodes = [node("Greater", "z w", "m"), node("Cast", "m", "f", to=1), node("Mul", "x f")]
+    constants = {"w": np.array(0, np.float32)}
+    top = canonicalize(import_onnx(network(nodes, constants)({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
+    ranged(top, {"x": (-1.0, 1.0), "z": (-1.0, 1.0), "m": (0.0, 1.0), "y": (-1.0, 1.0)})
+    products = [named(lowered(top, off, asymmetric=True), "tpu.Mul") for off in ((), ("asymmetric_bools",))]
+    factors = [p.multiplier.value.data / 2.0**p.rshift.value.data for p in products]  # type: ignore[attr-defined]
+    assert factors == [pytest.approx(1 / 255, rel=0.01), 1.0]
+
+
+def test_type_of_a_maximum_without_multipliers() -> None:
+    top = canonicalize(import_onnx(network([node("Max", "x z")])({"x": (2, 5, 6), "z": (2, 5, 6)})))[0]
+    ranged(top, {"x": (-1.0, 2.0), "z": (-1.0, 2.0), "y": (-1.0, 2.0)})
+    for off, expected in (((), (3 / 255, -43)), (("asymmetric_max_on_bm1684",), (2 / 127, 0))):
+        tpu = lower(top, LoweringConfig("bm1684", "int8", quirks_off=off))[0]
+        uniform = uniform_of(named(tpu, "tpu.Max").results[0])  # type: ignore[attr-defined]
+        assert uniform is not None
+        assert (uniform.scale.data, uniform.zero_point.value.data) == (pytest.approx(expected[0]), expected[1])
+
+
 def test_halves_in_the_table_of_round(caplog: pytest.LogCaptureFixture) -> None:
     """2.5 is at a byte of the grid of 1/2, and 2 or 3 at the result's; a grid without halves has one table only."""
     top = canonicalize(import_onnx(network([node("Round", "x")])({"x": (2, 5, 6)})))[0]

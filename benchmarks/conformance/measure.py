@@ -15,6 +15,7 @@ from benchmarks.conformance.compare import (
     compare_tensors,
     compare_top,
     constants,
+    told_by_chip,
 )
 from benchmarks.conformance.ours import NETWORKS, Compiled, Network
 from benchmarks.conformance.pairing import computing, pair
@@ -63,12 +64,11 @@ def _compared(
         ours, theirs, compiled.tpu.weights, constants(theirs, files.arrays("weights.npz"))
     )
     tensors, dumped, chip = compiled.tensors(), files.arrays("tensors.npz"), files.arrays("chip.npz")
-    known = all_stored(theirs, dumped)
-    parts["tensors"] = compare_tensors(pairs, tensors, known)
-    parts["ops"] = compare_alone(
-        pairs, compiled.alone({a.name: known[b.name] for a, b in pairs if b.name in known}), known
-    )
-    unlike = disagreeing(dumped, chip)
+    known, unlike = all_stored(theirs, dumped), disagreeing(dumped, chip)
+    told = told_by_chip(theirs, all_stored(theirs, {n: chip[n] for n in unlike}))
+    parts["tensors"] = compare_tensors(pairs, tensors, known, told)
+    alone = compiled.alone({a.name: known[b.name] for a, b in pairs if b.name in known})
+    parts["ops"] = compare_alone(pairs, alone, known, told)
     if chip:
         parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)
     here = there = None

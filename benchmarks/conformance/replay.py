@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
 from benchmarks.conformance import recorded
-from benchmarks.conformance.compare import Pairs, compare_alone, compare_lowering
+from benchmarks.conformance.compare import Pairs, compare_alone, compare_lowering, told_by_chip
 from benchmarks.conformance.explained import reason
 from benchmarks.conformance.ours import Shared, alone
 from benchmarks.conformance.pairing import computing, pair
@@ -78,9 +78,10 @@ class Replay:
 
     def tensors(self, cell: str, tpu: Model) -> Part:
         """Every tensor, each op on the recorded operands."""
-        theirs, pairs = self.data.arrays(self.data.content.cells[cell].tensors), self._pairs(cell, tpu)
+        given, pairs = self.data.content.cells[cell], self._pairs(cell, tpu)
+        theirs, chip = self.data.arrays(given.tensors), told_by_chip(given.ops, self.data.arrays(given.outputs))
         known = {a.name: theirs[b.name] for a, b in pairs if b.name in theirs}
-        return compare_alone(pairs, alone(tpu, self.data.arrays(self.data.content.inputs), known), theirs)
+        return compare_alone(pairs, alone(tpu, self.data.arrays(self.data.content.inputs), known), theirs, chip)
 
     def firsts(self, key: Key) -> dict[str, Difference]:
         """The first difference of every part of a cell that differs, by NETWORK/CHIP/MODE/PART."""

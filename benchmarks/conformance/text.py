@@ -99,13 +99,13 @@ def _op(kind: str, operands: tuple[str, ...], rest: str, aliases: dict[str, str]
 
 
 def _names(location: str, aliases: dict[str, str]) -> tuple[str, ...]:
-    """The names in a location: a string, an alias, or a fused list of them."""
+    """The names in a location: a string, perhaps with another location behind it, an alias, or a fused list of them."""
     location = location.strip()
     if location.startswith("#"):
         return _names(aliases.get(location, ""), aliases)
     if location.startswith("fused["):
         return tuple(n for part in _split(location[6:-1]) for n in _names(part, aliases))
-    return (location[1:-1],) if location.startswith('"') else ()
+    return (location[1 : location.index('"', 1)],) if location.startswith('"') else ()
 
 
 def tensor(match: re.Match[str]) -> Tensor:

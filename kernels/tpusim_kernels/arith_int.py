@@ -219,8 +219,8 @@ def relu_int(x: Array, *, out_dtype: str | None = None) -> Array:
 
 @kernel(static=("out_dtype",))
 def abs_int(x: Array, *, out_dtype: str | None = None) -> Array:
-    """Compute y = sat(|q|), so that |-128| = 127 in int8 (DN-14). Default output: the dtype of x."""
-    return saturate(jnp.abs(i64(x)), out_dtype or str(x.dtype))
+    """Compute y = |q| in 8 bits, so that |-128| = -128 in int8 (DN-14). Default output: the dtype of x."""
+    return jnp.abs(i64(x)).astype(out_dtype or x.dtype)
 
 
 def _same_dtype(xs: Sequence[Array]) -> list[Array]:

@@ -221,8 +221,9 @@ def _constants(b: Builder) -> None:
 
 def _tables(b: Builder) -> None:
     x = b.input("x", 1, 4, 8, 8)
+    given = {"HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "Elu": {"alpha": 1.0}}  # upstream has other defaults than ONNX
     for op in ("Sigmoid", "Tanh", "Exp", "Abs", "Erf", "Softplus", "HardSigmoid", "HardSwish", "Elu"):
-        b.output(b.node(op, x, out=op.lower()))
+        b.output(b.node(op, x, out=op.lower(), **given.get(op, {})))
     positive = b.node("Add", b.node("Abs", x, out="magnitude"), b.constant(0.1), out="positive")
     b.output(*(b.node(op, positive, out=op.lower()) for op in ("Log", "Sqrt", "Reciprocal")))
     b.output(b.gelu(x), b.node("Elu", x, out="elu_half", alpha=0.5))

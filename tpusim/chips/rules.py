@@ -1,4 +1,4 @@
-"""What compilers do differently from chip to chip: the forms of integer ops, and the ops that local memory knows.
+"""What compilers do differently from chip to chip: the forms of (integer) ops, and the ops that local memory knows.
 
 Tables of a chip's file. The defaults are the 1684X family's. Sections are those of spec/numerics.md and, for
 `LocalRules`, of spec/layer_group.md.
@@ -51,6 +51,8 @@ class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bits of tpu.Scale's accumulators; those of 16 saturate, and are never shifted left (9.4)."""
     constants_as_tables: bool = False
     """Ops of a tensor and a number are lookup tables, or ops of two tensors (9.3, 10)."""
+    abs_table: bool = False
+    """Absolute values are looked up; else they are taken of the bytes (9.0)."""
     gelu_table: Literal["own", "tanh"] = "own"
     """Whether byte tables of GELU are of the form the op has or always of the tanh form (10)."""
     bounded_reciprocal: bool = False
@@ -59,6 +61,21 @@ class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The number that Pad fills in is rounded half up, not half away from zero (9.0)."""
     sums_set_ranges: bool = True
     """Products that feed one Add take its range (3.3 step 6)."""
+
+
+class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which forms of ops a chip has; the compiler makes others of those it lacks (as TPU-MLIR 1.30.2 was seen to)."""
+
+    add_const: bool = True
+    """A tensor plus a number; else the number is a tensor."""
+    div: bool = True
+    """Quotients of tensors; else products with a reciprocal."""
+    clip: bool = True
+    """tpu.Clip; else tpu.MaxConst and tpu.MinConst."""
+    limited_relu: bool = True
+    """tpu.Relu with an upper limit in float; else tpu.Clip."""
+    without_relu: tuple[str, ...] = ()
+    """Top ops, as in "top.MaxPool", whose relu is an op of its own."""
 
 
 class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

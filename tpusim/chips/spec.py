@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules
+from tpusim.chips.rules import FloatOnly, IntegerRules, LocalRules, OpForms
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName
 
@@ -142,6 +142,8 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether SMALL_C and MM groups exist beside NORMAL and 3D ones (layer_group.md 3)."""
     integers: IntegerRules = IntegerRules()
     """The forms of integer ops."""
+    forms: OpForms = OpForms()
+    """The ops it has a form of."""
     local: LocalRules = LocalRules()
     """The ops that work in local memory."""
     bias_rounded: bool = True

@@ -40,6 +40,7 @@ from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
 from tpusim.ops.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
 
 LOG = logging.getLogger(__name__)
@@ -214,12 +215,15 @@ class Lowering:
         return FLOAT_TYPES[self.float_mode(op)]
 
     def quant(self, value: SSAValue) -> QuantParams | None:
-        """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate."""
-        if holds(value) == "bool":
+        """Scale and zero point from the calibrated range (numerics.md 2.2); None if uncalibrated or degenerate.
+
+        A bool counts 1 a step, but with zero points, by a quirk, what its calibrated range says.
+        """
+        found, is_bool = calibrated_range(value), holds(value) == "bool"
+        if is_bool and not (self._config.asymmetric and self.reproduces("asymmetric_bools")):
             return BOOL
-        found = calibrated_range(value)
         if found is None or found == (0.0, 0.0) or (self._config.asymmetric and found[0] == found[1]):
-            return None
+            return BOOL if is_bool else None
         scale, zero_point, signed = (asymmetric_scale if self._config.asymmetric else symmetric_scale)(*found)
         return QuantParams.of(scale, zero_point, signed=signed)
 
@@ -230,7 +234,7 @@ class Lowering:
 
     def quantised_type(self, value: SSAValue) -> Attribute:
         """The uniform type of a calibrated top value."""
-        quant = self.quant(value)
+        quant = BOOL if holds(value) == "bool" else self.quant(value)
         if quant is None:
             raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
         return UniformType.of_params(quant)
@@ -242,7 +246,7 @@ class Lowering:
             return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode, self.chip))
         lowered = self._lowered[value]
         if mode == "int8" and self.stored_indices(value) is not None:
-            lowered = self._cast(lowered, f32, op_name(user))
+            return self._indices(value, lowered, op_name(user))
         if mode == "int8":
             return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), op_name(user))
         return self._cast(lowered, FLOAT_TYPES[mode], op_name(user))
@@ -256,11 +260,20 @@ class Lowering:
         lowered = self._lowered.get(value)
         return lowered if lowered is not None and isinstance(element_of(lowered), IntegerType) else None
 
+    def _indices(self, value: SSAValue, stored: SSAValue, user: str) -> SSAValue:
+        """int32 as quantised integers."""
+        element, quant = self.quantised_type(value), self.quant(value)
+        assert quant is not None  # held by quantised_type
+        if (stored, element) not in self._casts:
+            name = _cast_name(stored, element, user)
+            self._casts[stored, element] = requantised_indices(self, stored, quant, name)
+        return self._casts[stored, element]
+
     def _cast(self, value: SSAValue, element: Attribute, user: str) -> SSAValue:
         if element_of(value) == element:
             return value
         if (value, element) not in self._casts:
-            name = f"{value_name(value)}{user}_{_type_word(storage_dtype(element))}"  # as upstream calls it
+            name = _cast_name(value, element, user)
             self._casts[value, element] = self.build(TpuCast, [value], {}, element, shape_of(value), name)
         return self._casts[value, element]
 
@@ -405,6 +418,11 @@ def _table(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
     table = read_qtable(config.qtable, config.format)
     listed = {name: number_format(known[mode], asymmetric=config.asymmetric) for name, mode in table.items()}
     return table_for_chip(listed, chip)
+
+
+def _cast_name(value: SSAValue, element: Attribute, user: str) -> str:
+    """As upstream calls a cast."""
+    return f"{value_name(value)}{user}_{_type_word(storage_dtype(element))}"
 
 
 def _type_word(dtype: np.dtype[Any]) -> str:

@@ -10,7 +10,12 @@ QUIRKS: dict[str, str] = {
     "deconv_scale_recomputed": "the requant scale of Deconv ignores given weight scales; off: it uses them",
     "avgpool_full_kernel": "integer averages that leave padding out are scaled by kh*kw; off: they run in float",
     "resize_steps_of_sizes": "linear Resize steps by input over output size; off: by the scales that the model gives",
+    "mulshift_without_relu": "the relu behind a product with a number is lost; off: a MulConst has it",
+    "extreme_without_zero_point": "max and min with a number leave the zero point out of it; off: it is added",
+    "asymmetric_max_on_bm1684": "Max and Min of BM1684 have a zero point, which only casts read; off: none",
+    "asymmetric_bools": "with zero points a bool counts as 1/255 of its range where an op takes it; off: as 1",
     "where_const_no_round_mode": "constants of Where are rounded half away from zero; off: half up, as requants",
+    "where_raw_bytes": "Where selects the bytes of branches whose scale is not the result's; off: it runs in float",
     "round_half_away": "halves of Round go away from zero; off: to the even integer, as ONNX says",
 }
 """What each does, and what happens with it switched off."""

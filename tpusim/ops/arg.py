@@ -88,7 +88,7 @@ class TopArg(TopOp):
 
     name = "top.Arg"
     SPEC: ClassVar[tuple[str, ...]] = ("12.1", "12.2", "12.3")
-    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", bf16="f32")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
     HOLDS: ClassVar[Holds] = "index"
 
     input = operand_def(TensorType)

@@ -5,14 +5,14 @@ from typing import ClassVar, Literal
 
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import extreme_int
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import asymmetric_scale, round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
-from tpusim.ir.types import element_of, shape_of, uniform_of
+from tpusim.ir.types import UniformType, calibrated_range, element_of, shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, RangeRule, Shape
@@ -59,8 +59,20 @@ class ExtremeTop(ArithmeticTop):
         operands = self._integers(ctx)
         if isinstance(operands, str):
             return operands
-        attributes, element = relu_attributes(relu_of(self)), ctx.quantised_type(self.output)
+        attributes, element = relu_attributes(relu_of(self)), self._stored_type(ctx)
         return ctx.build(self.TPU, operands, attributes, element, shape_of(self.output), op_name(self))
+
+    def _stored_type(self, ctx: LoweringContext) -> Attribute:
+        """The output's type. BM1684's has the scale and zero point of its range, though the bytes do not."""
+        found = calibrated_range(self.output)
+        if (
+            ctx.chip.integers.scaling != "right_shift"
+            or found is None
+            or not ctx.reproduces("asymmetric_max_on_bm1684")
+        ):
+            return ctx.quantised_type(self.output)
+        scale, zero_point, signed = asymmetric_scale(*found)
+        return UniformType.of(scale, zero_point, signed=signed)
 
     def _lower_common_shift(self, ctx: LoweringContext) -> SSAValue | str:
         """CV18xx: 8-bit multipliers and one shift for all operands, which keep their scales (numerics.md 9.0)."""

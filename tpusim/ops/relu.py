@@ -1,6 +1,8 @@
 """Relu and Clip: `top.Relu`, `tpu.Relu`, `top.Clip`, `tpu.Clip`, and the fusion of Relu into what makes its input."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +18,7 @@ from tpusim.ir.attrs import copy_name, float_attr, framework_name, int_attr, op_
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, RangeRule, TopOp
+from tpusim.ops.base import Array, Builder, EmitContext, FloatRule, LoweringContext, OpT, RangeRule, TopOp
 from tpusim.ops.building import names_op
 from tpusim.ops.families import (
     UnaryTop,
@@ -72,12 +74,12 @@ class TopRelu(UnaryTop):
         return ctx.build(TpuRelu, [operand], attributes, element, shape_of(self.output), op_name(self))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Relu in float."""
-        operand, limit = (
-            ctx.operand(self.input, ctx.float_mode(self), self),
-            {"relu_limit": float_attr(relu_limit_of(self))},
-        )
-        return ctx.build(TpuRelu, [operand], limit, ctx.float_type(self), shape_of(self.output), op_name(self))
+        """tpu.Relu in float; with an upper limit tpu.Clip on a chip whose Relu has none."""
+        operand, limit = ctx.operand(self.input, ctx.float_mode(self), self), float_attr(relu_limit_of(self))
+        clipped = relu_limit_of(self) >= 0 and not ctx.chip.forms.limited_relu
+        cls: OpT = TpuClip if clipped else TpuRelu
+        attributes = {"min": float_attr(0.0), "max": limit} if clipped else {"relu_limit": limit}
+        return ctx.build(cls, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _integer_attributes(self, ctx: LoweringContext) -> dict[str, Attribute] | str:
         """What the integer form needs, or why there is none."""
@@ -209,6 +211,29 @@ class TopFuseRelu(RewritePattern):
         copy_name(producer, op)
         rewriter.replace(op, [], [producer.results[0]])
         rewriter.notify_op_modified(producer)
+
+
+@dataclass
+class ReluApart(RewritePattern):
+    """An op of this name with a relu -> the op and a Relu behind it, named as upstream does on CV18xx."""
+
+    kind: str
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The op keeps its calibrated range, and its name up to "relu" and `_pool`."""
+        if op.name != self.kind or not relu_of(op):
+            return
+        result, name = op.results[0], op_name(op)
+        relu = TopRelu.create(
+            operands=[result], result_types=[result.type], attributes={"relu_limit": float_attr(relu_limit_of(op))}
+        )
+        copy_name(relu, op)
+        op.attributes |= relu_attributes()
+        set_op_name(op, re.split("relu", name, maxsplit=1, flags=re.IGNORECASE)[0] + "_pool")
+        rewriter.insert(relu, InsertPoint.after(op))
+        result.replace_all_uses_with(relu.output)
+        relu.operands[0] = result
+        rewriter.notify_op_modified(op)
 
 
 class TopMoveReluAheadConcatPattern(RewritePattern):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.prim.multiplier import best_fit_positive, small_multiplier
+from tpusim_kernels.prim.multiplier import best_fit, best_fit_positive, small_multiplier
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
@@ -15,7 +15,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import int_attr, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr, RoundModeAttr, requant_mode, round_mode
-from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.types import UniformType, element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.base import Array, EmitContext, LoweringContext, OpT, QuantParams, TensorSlice, TopOp
@@ -109,6 +109,15 @@ def positive_fit(ctx: LoweringContext, op: Operation, scale: float) -> tuple[int
     except ValueError:
         ctx.decision(op, "DN-08")
         return None
+
+
+def requantised_indices(ctx: LoweringContext, indices: SSAValue, quant: QuantParams, name: str) -> SSAValue:
+    """int32 indices as 8-bit integers: tpu.RequantInt by the 32-bit best fit of 1/s, as upstream folds two casts."""
+    m, r = best_fit(1.0 / quant.scale)
+    attributes: dict[str, Attribute] = {"multiplier": int_attr(m), "rshift": int_attr(r)}
+    attributes["quant_mode"] = requant_mode("MultiplierShift")
+    element = UniformType.of(quant.scale, quant.zero_point, signed=quant.signed)
+    return ctx.build(TpuRequantInt, [indices], attributes, element, shape_of(indices), name)
 
 
 def requantised(

@@ -8,21 +8,22 @@ import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sum_int
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
-from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.builtin import ArrayAttr, f32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, ints, ints_attr, op_name, value_name
-from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.attrs import copy_name, float_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
-from tpusim.ops.add import emit_weighted_sum, multiplier_and_shift
+from tpusim.ops.activation.top import TopReciprocal
+from tpusim.ops.add import TpuAdd, emit_weighted_sum, multiplier_and_shift
 from tpusim.ops.base import (
     Array,
     EmitContext,
@@ -112,16 +113,18 @@ class TopSub(ArithmeticTop):
         return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _lower_common_shift(self, ctx: LoweringContext) -> SSAValue | str:
-        """CV18xx: 8-bit multipliers and one shift for both operands."""
+        """CV18xx: 8-bit multipliers and one shift for both operands; tensors of one shape are a weighted sum."""
         why = why_no_small_multipliers(ctx, self.inputs)
         if why is not None:
             return why
         multipliers, shift = common_shift([ratio(v, self.output) for v in self.inputs])
-        attributes = relu_attributes(relu_of(self)) | {"multipliers": ints_attr(multipliers)}
-        attributes["rshifts"] = ints_attr([shift])
+        same = shape_of(self.inputs[0]) == shape_of(self.inputs[1])
+        cls, signs = (TpuAdd, (1, -1)) if same else (TpuSub, (1, 1))
+        attributes = relu_attributes(relu_of(self)) | {"rshifts": ints_attr([shift])}
+        attributes["multipliers"] = ints_attr(m * sign for m, sign in zip(multipliers, signs, strict=True))
         operands = [ctx.operand(v, "int8", self) for v in self.inputs]
         element = ctx.quantised_type(self.output)
-        return ctx.build(TpuSub, operands, attributes, element, shape_of(self.output), op_name(self))
+        return ctx.build(cls, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _operand(
         self, ctx: LoweringContext, value: SSAValue, out: QuantParams
@@ -247,6 +250,12 @@ class TopDiv(ArithmeticTop):
         """A constant divisor is a factor."""
         return (DivToMul(weights),)
 
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where there is no quotient: the first operand times the reciprocal of the second."""
+        del weights
+        return () if chip.forms.div else (DivToProduct(),)
+
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """Why not."""
         del ctx
@@ -286,9 +295,14 @@ class TpuDiv(NaryTpu):
         self.emit_chain(ctx, "div", views, ctx.output(), relu_limit_of(self))
 
 
+def is_invertible(divisor: np.ndarray) -> bool:
+    """Whether every number of a constant has a reciprocal."""
+    return bool((np.abs(divisor) >= np.finfo(np.float32).tiny).all() and np.isfinite(divisor).all())
+
+
 @dataclass
 class DivToMul(RewritePattern):
-    """Div by a constant without zeros -> Mul by the reciprocal."""
+    """Div by a constant without zeros -> Mul by the reciprocal; by a number DivToMulConst does it."""
 
     weights: WeightStore
 
@@ -297,7 +311,7 @@ class DivToMul(RewritePattern):
         divisor = constant_of(op.operands[1], self.weights) if isinstance(op, TopDiv) else None
         if divisor is None or not isinstance(op, TopOp) or constant_of(op.operands[0], self.weights) is not None:
             return
-        if not (np.abs(divisor) >= np.finfo(np.float32).tiny).all() or not np.isfinite(divisor).all():
+        if not is_invertible(divisor) or (divisor.size == 1 and shape_of(op.operands[0]) == shape_of(op.results[0])):
             return
         reciprocal = (1.0 / divisor.astype(np.float64)).astype(np.float32)
         weight = make_weight(self.weights, value_name(op.operands[1]) + "_reciprocal", reciprocal)
@@ -307,5 +321,30 @@ class DivToMul(RewritePattern):
             result_types=[op.results[0].type],
             attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
         )
+        copy_name(new, op)
+        rewriter.replace(op, new)
+
+
+class DivToProduct(RewritePattern):
+    """Div of two tensors -> Mul by the Reciprocal of the divisor; of several by one divisor there is one Reciprocal."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The reciprocal has no calibrated range; name and relu stay with the product."""
+        if not isinstance(op, TopDiv) or len(op.inputs) != 2:
+            return
+        divisor = op.inputs[1]
+        made = [use.operation for use in divisor.uses if isinstance(use.operation, TopReciprocal)]
+        inverse = next((r for r in made if r.const_val.value.data == 1.0), None)
+        if inverse is None:
+            attributes = {"const_val": float_attr(1.0)}
+            inverse = TopReciprocal.create(
+                operands=[divisor], result_types=[tensor(shape_of(divisor), f32)], attributes=attributes
+            )
+            set_op_name(inverse, value_name(divisor) + "_reciprocal")
+            rewriter.insert(inverse, InsertPoint.before(op))
+        new = TopMul.create(
+            operands=[op.inputs[0], inverse.output], result_types=[op.output.type],
+            attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
+        )  # fmt: skip
         copy_name(new, op)
         rewriter.replace(op, new)

@@ -34,6 +34,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import aligned, broadcast_shape, broadcast_why_global, is_set, mixed_depth, value_dtype
+from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
@@ -155,7 +156,7 @@ class TopWhere(TopOp):
         return int(np.prod(shape_of(self.output)))
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Where on bytes if every branch has the output's scale and zero point, else why not."""
+        """tpu.Where on bytes or why not."""
         out, why = ctx.quant(self.output), self._why_not_int8(ctx)
         if why is not None or out is None:
             return why or "the output is not calibrated"
@@ -186,9 +187,13 @@ class TopWhere(TopOp):
         """A branch as the output's integers: constants sat(round-half-away(c/s + z)) (numerics.md 9.0)."""
         if is_none(value):
             return ctx.none()
-        constant = ctx.array(value)
+        constant, quant = ctx.array(value), ctx.quant(value)
         if constant is None:
-            return ctx.operand(value, "int8", self)
+            stored = ctx.operand(value, "int8", self)
+            other_sign = quant is not None and quant.dtype != out.dtype
+            operand = requantised(ctx, self, stored, quant, self.output) if quant and other_sign else stored
+            assert operand is not None  # _why_not_int8 refuses a branch without a multiplier
+            return operand
         return ctx.weight(value_name(value) + "_" + out.dtype, self._rounded(ctx, constant, out))
 
     def _rounded(self, ctx: LoweringContext, constant: np.ndarray, out: QuantParams) -> np.ndarray:
@@ -203,7 +208,6 @@ class TopWhere(TopOp):
         return reads_indices(self)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
-        out = ctx.quant(self.output)
         if reads_indices(self):
             return "indices are selected in f32"
         if ctx.array(self.cond) is None:
@@ -212,9 +216,22 @@ class TopWhere(TopOp):
                 return "the condition is not calibrated"
             if condition.zero_point:
                 return "the condition's bytes are not 0 where it is false"
-        for value in (self.tbrn, self.fbrn):
-            if is_none(value) or ctx.array(value) is not None:
-                continue
-            if ctx.quant(value) != out:
-                return f"branch '{value_name(value)}' has another scale or zero point than the output (numerics.md 9.0)"
+        branches = [v for v in (self.tbrn, self.fbrn) if not is_none(v) and ctx.array(v) is None]
+        return next((why for v in branches if (why := self._why_no_bytes(ctx, v)) is not None), None)
+
+    def _why_no_bytes(self, ctx: LoweringContext, branch: SSAValue) -> str | None:
+        """Why a branch's integers cannot be selected as they are; upstream asks for no common scale.
+
+        Decision: bytes of the other sign than the output's are requantised first.
+        """
+        out, quant = ctx.quant(self.output), ctx.quant(branch)
+        if out is None or quant is None:
+            return f"branch '{value_name(branch)}' is not calibrated"
+        if quant == out:
+            return None
+        if not ctx.reproduces("where_raw_bytes"):
+            return f"branch '{value_name(branch)}' has another scale or zero point than the output (numerics.md 9.0)"
+        if quant.dtype != out.dtype and positive_fit(ctx, self, quant.scale / out.scale) is None:
+            return TOO_LARGE
+        ctx.decision(self, "DN-02 where_raw_bytes")
         return None

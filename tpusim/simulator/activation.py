@@ -9,7 +9,7 @@ import numpy as np
 from tpusim.errors import SimulationError
 from tpusim.isa import functions as fn
 from tpusim.isa.region import View
-from tpusim.simulator.integer import is_float, round_half_away, saturate
+from tpusim.simulator.integer import is_float, round_half_away
 
 _ERF: Callable[[Any], Any] = np.frompyfunc(math.erf, 1, 1)
 
@@ -94,12 +94,15 @@ if unlike := fn.ACTIVATIONS ^ ACTIVATIONS.keys():
 
 
 def active(function: fn.Active, operands: tuple[np.ndarray, ...], output: View) -> np.ndarray:
-    """In float64; of integers ABSVAL, saturated (DN-14). Raises SimulationError for another mode of integers."""
+    """In float64; of integers ABSVAL, whose |-128| stays -128 (DN-14).
+
+    Raises SimulationError for another mode of integers.
+    """
     (x,) = operands
     if not is_float(output.dtype):
         if function.mode != "ABSVAL":
             raise SimulationError(f"active: {function.mode} of integers is not defined; use a Lut command")
-        return saturate(np.abs(x.astype(np.int64)), output.dtype)
+        return np.abs(x.astype(np.int64)).astype(x.dtype)
     with np.errstate(all="ignore"):  # exp overflows, log of negative numbers: infinities and NaN are the results
         found = ACTIVATIONS[function.mode](x.astype(np.float64), *function.coefficients)
         return found.astype(np.float32) if output.dtype == "f32" else sticky(found)

@@ -8,7 +8,7 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.add import TopAdd
 from tpusim.ops.base import holds
 from tpusim.ops.compare import TopCompare, TopCompareConst
-from tpusim.ops.families import ArithmeticTop, broadcast_shape
+from tpusim.ops.families import ArithmeticTop, broadcast_shape, relu_attributes
 from tpusim.ops.minmax import TopMax, TopMin
 from tpusim.ops.mul import TopMul
 from tpusim.ops.sub import TopDiv, TopSub
@@ -29,11 +29,15 @@ def _of_all(cls: type[ArithmeticTop]) -> Mapper:
 
 
 def add(node: Node) -> SSAValue:
-    """Add, and Sum as a chain of Adds; one operand is the identity."""
+    """Add, and Sum as a chain of Adds; one operand is the identity.
+
+    Without `do_relu` the Adds of a Sum are no duplicates of others, as upstream's.
+    """
     total, *others = node.values()
     for i, value in enumerate(others, 1):
         name = node.output if i == len(others) else f"{node.output}_{i}_{node.op_type}"
-        total = TopAdd.make(node.builder, [total, value], name=name)
+        attributes = {} if node.op_type == "Sum" else relu_attributes()
+        total = node.builder.build(TopAdd, [total, value], attributes, name)
     return total
 
 

@@ -18,7 +18,8 @@ class Duplicates:
 
     Equal nodes have one op type and the same inputs: constants of one content, or tensors of one name. Names are those
     of the graph, so that equal nodes behind equal nodes stay apart here (canonicalisation merges them after its
-    patterns, as upstream), and so do nodes whose result the graph returns: each has a name to keep.
+    patterns, as upstream). A node whose result the graph returns stays, for it has a name to keep, and may stand for
+    later ones.
     """
 
     returned: frozenset[str]
@@ -27,11 +28,11 @@ class Duplicates:
 
     def merge(self, node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None], inputs: Iterable[str]) -> bool:
         """Whether an earlier node gives this one's outputs; inputs: its input names without Identity nodes."""
-        if node.attribute or not self.returned.isdisjoint(node.output):
+        if node.attribute:
             return False
         key = (node.domain, node.op_type, len(node.output), *(_content(name, constant) for name in inputs))
         kept = self._seen.setdefault(key, tuple(node.output))
-        if kept == tuple(node.output):
+        if kept == tuple(node.output) or not self.returned.isdisjoint(node.output):
             return False
         self.merged |= dict(zip(node.output, kept, strict=True))
         return True

@@ -353,7 +353,7 @@ class TopReciprocal(Activation):
 
 @irdl_op_definition
 class TopAbs(Activation):
-    """`top.Abs`: |x|; bytes saturate(|q|) at the input's scale (numerics.md 9.0, DN-14)."""
+    """`top.Abs`: |x|; bytes |q| at the input's scale (numerics.md 9.0, DN-14)."""
 
     name = "top.Abs"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "9.8")
@@ -361,7 +361,9 @@ class TopAbs(Activation):
     RANGE: ClassVar[RangeRule] = RangeRule(mirrored=True, sign=True, backward=True, forward=True)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Active on bytes or in float."""
+        """tpu.Active on bytes or in float; or bytes are looked up."""
+        if ctx.chip.integers.abs_table:
+            return super().lower(ctx)
         cls, attributes = self._float_form(ctx)
         lowered = lower_same_scale(self, ctx, cls, attributes)
         if uniform_of(lowered) is not None:

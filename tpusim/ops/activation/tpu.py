@@ -36,7 +36,7 @@ class FloatFunction(UnaryTpu):
         raise NotImplementedError
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double from f32, rounded once to the result's type; of integers only |q|, saturated (9.8, DN-14)."""
+        """In double from f32, rounded once to the result's type; of integers only |q| (9.8, DN-14)."""
         mode, coeffs = self.function
         if uniform_of(self.output) is not None:
             return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)

@@ -6,15 +6,17 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels.prim.multiplier import best_fit, bm1684_multiplier, bm1684_right_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
-from xdsl.dialects.builtin import BoolAttr
+from xdsl.dialects.builtin import BoolAttr, f32
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, op_name, set_op_name
+from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
+from tpusim.ops.add import TopAdd
 from tpusim.ops.base import (
     Builder,
     FloatMode,
@@ -33,7 +35,10 @@ from tpusim.ops.families import (
     relu_of,
 )
 from tpusim.ops.minmax import TpuMax, TpuMin
+from tpusim.ops.relu import ReluApart, TopClip
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
+from tpusim.ops.structure import make_weight
+from tpusim.ops.sub import is_invertible
 
 LARGEST = {"f16": 65504.0, "bf16": (2 - 2.0**-7) * 2.0**127}
 """The largest finite number of the 16-bit types."""
@@ -61,15 +66,20 @@ class TopMulConst(ConstTop):
         return builder.build(cls, [x], {"const_val": float_attr(const_val), **relu_attributes()}, name)
 
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
-        """The ends times the constant (3.3 step 9), cut at 0 by a relu; the range stays if nothing were left of it."""
-        ends = sorted(end * self.number for end in source)
-        low, high = (max(e, 0.0) for e in ends) if relu_of(self) else ends
-        return (low, high) if self.number and (low, high) != (0.0, 0.0) else source
+        """The ends times the constant (3.3 step 9), with or without relu; those of the operand for the constant 0."""
+        low, high = sorted(end * self.number for end in source)
+        return (low, high) if self.number else source
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Mul by a scalar weight."""
-        return (MulToMulConst(weights),)
+        """Mul by a scalar weight, Div by one."""
+        return MulToMulConst(weights), DivToMulConst(weights)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where it has no relu, the relu is an op of its own."""
+        del weights
+        return (ReluApart(cls.name),) if cls.name in chip.forms.without_relu else ()
 
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """A constant outside the range of the 16-bit type (numerics.md 12.2, 12.3)."""
@@ -87,9 +97,12 @@ class TopMulConst(ConstTop):
             return str(error)
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
-        """tpu.MulShift where the chip has multipliers and no relu follows, else tpu.MulConst."""
-        if ctx.chip.integers.scaling == "right_shift" or relu_of(self):
+        """tpu.MulShift where the chip has multipliers, with which a relu is lost by a quirk; else tpu.MulConst."""
+        lost = relu_of(self) and ctx.reproduces("mulshift_without_relu")
+        if ctx.chip.integers.scaling == "right_shift" or (relu_of(self) and not lost):
             return super().build_int8(ctx, operand, found)
+        if lost:
+            ctx.decision(self, "DN-02 mulshift_without_relu")
         attributes = {"multiplier": int_attr(found.multiplier), "rshift": int_attr(found.rshift)}
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuMulShift, [operand], attributes, element, shape_of(self.output), op_name(self))
@@ -112,6 +125,11 @@ class TopAddConst(ConstTop):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Add of a scalar weight."""
         return (AddToAddConst(weights),)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where only tensors are added, the number is a weight."""
+        return () if chip.forms.add_const else (AddConstToAdd(weights),)
 
     def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """CV18xx has no rule for it (DN-13)."""
@@ -177,12 +195,13 @@ class ExtremeConstTop(ConstTop):
         return ctx.build(self.TENSORS, operands, attributes, ctx.quantised_type(self.output), shape, name)
 
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
-        """Multiplier 1, no shift, C = round(c/s) + z (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
+        """Multiplier 1, no shift, C = round(c/s) (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
 
         The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
         """
         if ctx.chip.integers.scaling != "right_shift":
-            return Constants(1, 0, float(round_half_away(self.number / y.scale)) + y.zero_point)
+            zero = 0 if ctx.reproduces("extreme_without_zero_point") else y.zero_point
+            return Constants(1, 0, float(round_half_away(self.number / y.scale)) + zero)
         r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
         for _ in range(EXTRA_DECREMENTS):
             wide = round_half_away(narrow_product(self.number, 2.0**r / y.scale))
@@ -204,7 +223,7 @@ class ExtremeConstTop(ConstTop):
         """The tpu op on bytes of the output's scale, or why there is none."""
         source = ctx.quant(self.input)
         assert source is not None  # held by the caller
-        if ctx.asymmetric:
+        if ctx.asymmetric and ctx.reproduces("extreme_without_zero_point"):
             ctx.decision(self, "DN-15")
         same = requantised(ctx, self, operand, source, self.output)
         return TOO_LARGE if same is None else super().build_int8(ctx, same, found)
@@ -224,6 +243,12 @@ class TopMaxConst(ExtremeConstTop):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Max with a scalar weight."""
         return (MaxToMaxConst(weights),)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where there is no Clip, it is two ops."""
+        del weights
+        return () if chip.forms.clip else (ClipToExtremes(),)
 
 
 @irdl_op_definition
@@ -254,8 +279,8 @@ class ToConst(RewritePattern):
     FROM: ClassVar[str]
     TO: ClassVar[type[ConstTop]]
 
-    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
-        """(class, constant) of the new op; reverse: whether the weight comes first."""
+    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
+        """(class, constant) of the new op, None if there is none; reverse: whether the weight comes first."""
         del reverse
         return self.TO, number
 
@@ -272,7 +297,10 @@ class ToConst(RewritePattern):
                 return
 
     def _replace(self, op: Operation, x: SSAValue, number: float, reverse: bool, rewriter: PatternRewriter) -> None:
-        cls, number = self.form(number, reverse)
+        found = self.form(number, reverse)
+        if found is None:
+            return
+        cls, number = found
         attributes = {"const_val": float_attr(number), **relu_attributes(relu_of(op), relu_limit_of(op))}
         attributes |= cls.order(reverse)
         new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
@@ -285,6 +313,56 @@ class MulToMulConst(ToConst):
 
     FROM: ClassVar[str] = "top.Mul"
     TO: ClassVar[type[ConstTop]] = TopMulConst
+
+
+class ClipToExtremes(RewritePattern):
+    """Clip -> MaxConst, which has no calibrated range, and MinConst."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The MinConst has the name, the MaxConst one with `_max` behind it."""
+        if not isinstance(op, TopClip):
+            return
+        bounds = op.minimum.value.data, op.maximum.value.data
+        low, high = ({"const_val": float_attr(bound), **relu_attributes()} for bound in bounds)
+        plain = tensor(shape_of(op.output), f32)
+        larger = TopMaxConst.create(operands=[op.input], result_types=[plain], attributes=low)
+        set_op_name(larger, f"{op_name(op)}_max")
+        smaller = TopMinConst.create(operands=[larger.output], result_types=[op.output.type], attributes=high)
+        copy_name(smaller, op)
+        rewriter.replace(op, [larger, smaller])
+
+
+@dataclass
+class DivToMulConst(ToConst):
+    """Div by a scalar weight that has a reciprocal -> MulConst by it, in double as upstream."""
+
+    FROM: ClassVar[str] = "top.Div"
+    TO: ClassVar[type[ConstTop]] = TopMulConst
+
+    def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
+        """The reciprocal of the divisor."""
+        return None if reverse or not is_invertible(np.array(number, np.float32)) else (TopMulConst, 1.0 / number)
+
+
+@dataclass
+class AddConstToAdd(RewritePattern):
+    """AddConst -> Add of a weight with one element."""
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Name and relu stay."""
+        if not isinstance(op, TopAddConst):
+            return
+        name = f"{op_name(op)}_const_val"
+        weight = make_weight(self.weights, name, np.full((1,) * len(shape_of(op.output)), op.number, np.float32))
+        rewriter.insert(weight, InsertPoint.before(op))
+        new = TopAdd.create(
+            operands=[op.input, weight.output], result_types=[op.output.type],
+            attributes=relu_attributes(relu_of(op), relu_limit_of(op)),
+        )  # fmt: skip
+        copy_name(new, op)
+        rewriter.replace(op, new)
 
 
 class AddToAddConst(ToConst):

@@ -9,11 +9,13 @@ from tpusim_kernels.prim.multiplier import avgpool_table, best_fit, small_multip
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, float_attr, int_attr, ints, ints_attr, op_name
 from tpusim.ir.modes import pool_mode, round_mode
 from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     Builder,
@@ -35,6 +37,7 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
+from tpusim.ops.relu import ReluApart
 from tpusim.ops.rescale import lower_same_scale, requantised
 from tpusim.ops.sliding import PoolWindow, window_attributes
 from tpusim.ops.small_multiplier import ratio
@@ -88,6 +91,12 @@ class PoolTop(TopOp):
     keepdims = opt_attr_def(BoolAttr)
     do_relu = opt_attr_def(BoolAttr)
     relu_limit = opt_attr_def(FloatAttr)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where it has no relu, the relu is an op of its own."""
+        del weights
+        return (ReluApart(cls.name),) if cls.name in chip.forms.without_relu else ()
 
     @property
     def geometry(self) -> dict[str, Any]:
