@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from convolution import gathered
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
@@ -125,22 +126,8 @@ def framed(x: Array, pads: Sequence[int], value: int) -> Array:
 def accumulated(
     x: Array, w: Array, pad: int, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int
 ) -> Array:
-    """9.1: the sum of products of every window; int64 holds any sum of byte products."""
-    image, filter = framed(x, pads, pad), w.astype(np.int64)
-    n, _, h, width = image.shape
-    oc, icg, kh, kw = filter.shape
-    oh = (h - dilations[0] * (kh - 1) - 1) // strides[0] + 1
-    ow = (width - dilations[1] * (kw - 1) - 1) // strides[1] + 1
-    out = np.zeros((n, oc, oh, ow), np.int64)
-    for o in range(oc):
-        first = o // (oc // groups) * icg
-        for c in range(icg):
-            for i in range(kh):
-                for j in range(kw):
-                    rows = slice(i * dilations[0], i * dilations[0] + (oh - 1) * strides[0] + 1, strides[0])
-                    columns = slice(j * dilations[1], j * dilations[1] + (ow - 1) * strides[1] + 1, strides[1])
-                    out[:, o] += image[:, first + c, rows, columns] * filter[o, c, i, j]
-    return exact(out)
+    """9.1: the sum of products of every window, as Python integers."""
+    return exact(gathered(x, w, pad, strides=strides, pads=pads, dilations=dilations, groups=groups))
 
 
 def windows(x: Array, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> list[tuple[Any, Array]]:

@@ -10,7 +10,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from convolution import gathered
 from op_oracles_conv import ORACLES as CONVOLUTIONS
+from op_oracles_conv import geometry
 from op_oracles_elementwise import ORACLES as ELEMENTWISE
 from op_oracles_logic import ORACLES as LOGIC
 from xdsl.ir import SSAValue
@@ -65,19 +67,7 @@ def channels(v: Array, rank: int) -> Array:
 def conv(op: Any, operands: Sequence[Any]) -> Array:
     """9.1: sat(relu(RSR((acc + bias)*m, r) + z_out)); BM1684 multiplies by 1."""
     x, w, b = operands
-    (top, left, bottom, right), (sh, sw), (dh, dw) = ints(op.pads), ints(op.strides), ints(op.dilations)
-    x = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=zero(op.input))
-    w = w.astype(np.int64)
-    (oc, icg, kh, kw), groups = w.shape, number(op, "group")
-    n, _, oh, ow = shape_of(op.output)
-    acc = np.zeros((n, oc, oh, ow), np.int64)
-    for g in range(groups):
-        outs, ins = slice(g * oc // groups, (g + 1) * oc // groups), slice(g * icg, (g + 1) * icg)
-        for i in range(kh):
-            for j in range(kw):
-                rows = slice(i * dh, i * dh + (oh - 1) * sh + 1, sh)
-                columns = slice(j * dw, j * dw + (ow - 1) * sw + 1, sw)
-                acc[:, outs] += np.einsum("nihw,oi->nohw", x[:, ins, rows, columns], w[outs, :, i, j])
+    acc = gathered(x, w, zero(op.input), **geometry(op))
     if b is not None:
         acc += channels(b, 4)
     m, r = (channels(np.array(ints(op.attributes[k])), 4) for k in ("multiplier", "rshift"))

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from convolution import gathered, scattered
 from xdsl.ir import SSAValue
 
 from tpusim.ir.attrs import ints
@@ -47,26 +48,22 @@ def half_away(v: Array, r: Array) -> Array:
     return np.array(flat, dtype=object).reshape(v.shape)
 
 
-def scattered(op: Any, operands: Sequence[Any]) -> Array:
-    """int64 accumulators of a transposed convolution: every input, its zero point removed, adds w to the outputs.
+def geometry(op: Any) -> dict[str, Any]:
+    """What `convolution` asks of a convolution besides its operands."""
+    fields = {name: ints(op.attributes[name]) for name in ("strides", "pads", "dilations")}
+    return {**fields, "groups": op.attributes["group"].value.data}
+
+
+def transposed(op: Any, operands: Sequence[Any]) -> Array:
+    """Accumulators of a transposed convolution, the zero point removed from every input, and bias.
 
     z_in*sum(w) is added back: the bias of the op has it taken out (7.2).
     """
     x, w, b = operands
-    wide = x.astype(np.int64) - zero(op.input)
-    weights = w.astype(np.int64)
-    (oc, icg, kh, kw), groups = w.shape, op.group.value.data
-    (sh, sw), (dh, dw), (top, left, _, _) = ints(op.strides), ints(op.dilations), ints(op.pads)
-    n, _, oh, ow = shape_of(op.output)
-    acc = np.zeros((n, oc, oh, ow), np.int64)
-    for g in range(groups):
-        outs, ins = slice(g * oc // groups, (g + 1) * oc // groups), slice(g * icg, (g + 1) * icg)
-        for y, z, i, j in product(range(x.shape[2]), range(x.shape[3]), range(kh), range(kw)):
-            row, column = y * sh + i * dh - top, z * sw + j * dw - left
-            if 0 <= row < oh and 0 <= column < ow:
-                acc[:, outs, row, column] += wide[:, ins, y, z] @ weights[outs, :, i, j].T
-    acc += (zero(op.input) * weights.sum(axis=(1, 2, 3)))[:, None, None]
-    return acc if b is None else acc + b.astype(np.int64).reshape(-1, 1, 1)
+    acc = scattered(x.astype(np.int64) - zero(op.input), w, shape_of(op.output)[2:], **geometry(op))
+    ones = (1,) * (w.ndim - 2)
+    acc += (zero(op.input) * w.astype(np.int64).reshape(len(w), -1).sum(axis=1)).reshape(-1, *ones)
+    return acc if b is None else acc + b.astype(np.int64).reshape(-1, *ones)
 
 
 def deconv(op: Any, operands: Sequence[Any]) -> Array:
@@ -75,7 +72,7 @@ def deconv(op: Any, operands: Sequence[Any]) -> Array:
     BM1684: RSR(acc + bias, r, HALF_UP) (DN-12). CV18xx: v = RSR((acc + bias)*m, 31, HALF_UP) inside int32, then
     RSR(v, r, HALF_AWAY), m and r per channel (5.2, 5.5).
     """
-    acc = scattered(op, operands)
+    acc = transposed(op, operands)
     if op.quant_mode is not None and op.quant_mode.data == "QDM":
         m, r = (np.array(ints(v), dtype=object).reshape(-1, 1, 1) for v in (op.multiplier, op.rshift))
         doubled = (acc.astype(object) * m + (1 << 30)) >> 31
@@ -88,19 +85,7 @@ def deconv(op: Any, operands: Sequence[Any]) -> Array:
 
 def deconv3d(op: Any, operands: Sequence[Any]) -> Array:
     """9.1: relu(acc + bias) in int32; every input element scatters its products, what lies outside is left out."""
-    x, w, b = operands
-    pads, strides, dilations = ints(op.pads), ints(op.strides), ints(op.dilations)
-    wide, weights, groups = x.astype(np.int64) - zero(op.input), w.astype(np.int64), op.group.value.data
-    oc, icg, *kernel = w.shape
-    n, _, *size = shape_of(op.output)
-    acc = np.zeros((n, oc, *size), np.int64)
-    for g, at, tap in product(range(groups), product(*map(range, x.shape[2:])), product(*map(range, kernel))):
-        outs, ins = slice(g * oc // groups, (g + 1) * oc // groups), slice(g * icg, (g + 1) * icg)
-        place = tuple(at[i] * strides[i] + tap[i] * dilations[i] - pads[i] for i in range(3))
-        if all(0 <= place[i] < size[i] for i in range(3)):
-            acc[(slice(None), outs, *place)] += wide[(slice(None), ins, *at)] @ weights[(outs, slice(None), *tap)].T
-    acc += (zero(op.input) * weights.sum(axis=(1, 2, 3, 4))).reshape(-1, 1, 1, 1)
-    acc = acc if b is None else acc + b.astype(np.int64).reshape(-1, 1, 1, 1)
+    acc = transposed(op, operands)
     return stored(np.maximum(acc, 0) if flagged(op) else acc, op)
 
 
@@ -117,17 +102,7 @@ def requant_axis(op: Any, operands: Sequence[Any]) -> Array:
 def conv3d(op: Any, operands: Sequence[Any]) -> Array:
     """9.1: relu(acc + bias) in int32, padding z_in."""
     x, w, b = operands
-    pads, (sd, sh, sw), (dd, dh, dw) = ints(op.pads), ints(op.strides), ints(op.dilations)
-    sides = ((0, 0), (0, 0), *((pads[i], pads[3 + i]) for i in range(3)))
-    x = np.pad(x.astype(np.int64), sides, constant_values=zero(op.input))
-    weights, groups = w.astype(np.int64), op.group.value.data
-    oc, icg, *kernel = w.shape
-    n, _, od, oh, ow = shape_of(op.output)
-    acc = np.zeros((n, oc, od, oh, ow), np.int64)
-    for g, (t, i, j) in product(range(groups), product(*map(range, kernel))):
-        outs, ins = slice(g * oc // groups, (g + 1) * oc // groups), slice(g * icg, (g + 1) * icg)
-        seen = x[:, ins, t * dd :: sd, i * dh :: sh, j * dw :: sw][:, :, :od, :oh, :ow]
-        acc[:, outs] += np.einsum("oc,ncdhw->nodhw", weights[outs, :, t, i, j], seen)
+    acc = gathered(x, w, zero(op.input), **geometry(op))
     if b is not None:
         acc += b.astype(np.int64).reshape(-1, 1, 1, 1)
     return stored(np.maximum(acc, 0) if flagged(op) else acc, op)

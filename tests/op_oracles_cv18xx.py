@@ -10,7 +10,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from convolution import gathered
 from op_oracles import ORACLES, channels, flagged, number, saturated, windows
+from op_oracles_conv import geometry
 
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
@@ -42,20 +44,7 @@ def relu(v: Array, op: Any) -> Array:
 def conv(op: Any, operands: Sequence[Any]) -> Array:
     """9.1: acc + b32, QDM per channel, relu after it."""
     x, w, b = operands
-    (top, left, bottom, right), (sh, sw), (dh, dw) = ints(op.pads), ints(op.strides), ints(op.dilations)
-    x = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (top, bottom), (left, right)))
-    w = w.astype(np.int64)
-    (oc, icg, kh, kw), groups = w.shape, number(op, "group")
-    n, _, oh, ow = shape_of(op.output)
-    acc = np.zeros((n, oc, oh, ow), np.int64)
-    for c in range(oc):
-        g = c // (oc // groups)
-        for i in range(kh):
-            for j in range(kw):
-                rows = slice(i * dh, i * dh + (oh - 1) * sh + 1, sh)
-                columns = slice(j * dw, j * dw + (ow - 1) * sw + 1, sw)
-                part = x[:, g * icg : (g + 1) * icg, rows, columns]
-                acc[:, c] += np.tensordot(part, w[c, :, i, j], axes=([1], [0]))
+    acc = gathered(x, w, **geometry(op))
     if b is not None:
         acc += channels(b, 4)
     m, r = (channels(np.array(ints(op.attributes[k])), 4) for k in ("multiplier", "rshift"))

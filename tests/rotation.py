@@ -1,7 +1,8 @@
-"""Which configurations of a row belong to the default tests; `make slow` has the others.
+"""Which configurations of a row belong to the default tests, which to CI, and which to `make slow` alone.
 
 Every row meets its first configurations in every run. Secondary ones take turns by a hash of the row's name, the same
 everywhere: every configuration is met by its share of the rows, and every row by its share of the configurations.
+Of what is slow in every configuration, CI (`make models`) has one in eight by the same hash. `make slow` has all.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ def is_first(case: OpCase, number: int) -> bool:
 def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
     """Of an item that the default tests have, or leave to `make slow`."""
     return () if usual else (pytest.mark.slow, pytest.mark.rotated)
+
+
+IN_CI = 8
+"""CI has one in so many of the slow items of the rows."""
+
+
+def slow_marks(case: OpCase, number: int) -> Collection[pytest.MarkDecorator]:
+    """Of an item that the default tests do not have; `number` is that of its configuration."""
+    return (pytest.mark.slow,) if turn(case, number, IN_CI) else marks(usual=False)
 
 
 def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:

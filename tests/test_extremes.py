@@ -7,11 +7,13 @@ the flat kernels give the same integers, in local memory and in global layers.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from builders.timings import in_every_order
 from op_cases import BY_ID, CASES, OpCase
+from rotation import one_in, slow_marks, turn
 from rows import calibrated, top_for
 
 from tpusim.agreement import compare_local
@@ -36,11 +38,21 @@ USUAL_RUN = (
     *("max", "relu", "bn-alone", "avgpool-3x3-padded", "maxpool-3x3-s2", "leaky", "prelu", "sigmoid", "concat-requant"),
     *("softmax-channels", "abs", "addconst", "subconst-reverse", "maxconst", "minconst", "mulconst-relu", "pad"),
 )
-"""Rows of the usual test run, one per kind of integer op; the others carry the marker slow."""
+"""Rows of the default tests, one per kind of integer op."""
 
 
-def rows() -> list[object]:
-    return [pytest.param(c, id=c.id, marks=() if c.id in USUAL_RUN else pytest.mark.slow) for c in CASES]
+def cells() -> list[object]:
+    """Every row in every configuration; of USUAL_RUN one in two belongs to the default tests."""
+    return [
+        pytest.param(
+            case,
+            label,
+            id=f"{case.id}-{label}",
+            marks=() if case.id in USUAL_RUN and turn(case, number, 2) else slow_marks(case, number),
+        )
+        for number, label in enumerate(CONFIGS)
+        for case in CASES
+    ]
 
 
 def loud(case: OpCase) -> dict[str, np.ndarray]:
@@ -54,8 +66,7 @@ def loud(case: OpCase) -> dict[str, np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("label", CONFIGS)
-@pytest.mark.parametrize("case", rows())
+@pytest.mark.parametrize(("case", "label"), cells())
 def test_saturated_integers_agree(case: OpCase, label: str) -> None:
     config, feeds = CONFIGS[label], loud(case)
     tpu, _ = lower(top_for(case.id, config), config)
@@ -80,8 +91,7 @@ def typed(case_id: str, config: LoweringConfig, batch: int | None = None) -> Mod
     return lower(top_for(case_id, config, batch), config)[0]
 
 
-@pytest.mark.parametrize("label", EVERY_FAMILY)
-@pytest.mark.parametrize("case_id", BATCHES)
+@pytest.mark.parametrize(("case_id", "label"), one_in(3, product(BATCHES, EVERY_FAMILY)))
 def test_eight_images_are_eight_times_one(case_id: str, label: str) -> None:
     """Batch 8 against batch 1, flat and on the machine; on BM1684 four images share a word."""
     case, config = BY_ID[case_id], EVERY_FAMILY[label]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bench import Bench, numbers, pack
+from convolution import gathered
 from hypothesis import given
 from hypothesis import strategies as st
 from streams import NEURON, gmem
@@ -89,23 +90,10 @@ def test_carrier_is_the_narrowest_exact_type() -> None:
 # ---------------------------------------------------------------------------------------------------- convolution
 
 
-def naive_conv(x: np.ndarray, w: np.ndarray, case: dict[str, Any]) -> np.ndarray:
-    """Accumulator of w (oc, ic/groups, kh, kw) over x, one Python sum per output."""
-    (sh, sw), (top, left, bottom, right), (dh, dw) = case["strides"], case["pads"], case["dilations"]
-    n, ic, h, width = x.shape
-    oc, icg, kh, kw = w.shape
-    oh = (h + top + bottom - (kh - 1) * dh - 1) // sh + 1
-    ow = (width + left + right - (kw - 1) * dw - 1) // sw + 1
-    out = np.zeros((n, oc, oh, ow), object)
-    for b, o, i, j in product(range(n), range(oc), range(oh), range(ow)):
-        first = o // (oc // case["groups"]) * icg
-        total = 0
-        for c, p, q in product(range(icg), range(kh), range(kw)):
-            row, column = i * sh + p * dh - top, j * sw + q * dw - left
-            inside = 0 <= row < h and 0 <= column < width
-            total += (x[b, first + c, row, column].item() if inside else case["pad_value"]) * w[o, c, p, q].item()
-        out[b, o, i, j] = total
-    return out
+def sums(x: np.ndarray, w: np.ndarray, case: dict[str, Any]) -> np.ndarray:
+    """Accumulators as Python integers (or floats), which no later sum or shift wraps."""
+    geometry = {name: case[name] for name in ("strides", "pads", "dilations", "groups")}
+    return gathered(x, w, case["pad_value"], **geometry).astype(object)
 
 
 PLAIN: dict[str, Any] = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 1, "pad_value": 0}
@@ -126,7 +114,7 @@ def test_conv(chip: str, types: tuple[str, str], shape: Any, oc: int, kernel: An
     case = {**PLAIN, **more}
     bench = Bench(chip)
     x, w = numbers(shape, types[0]), numbers((oc, shape[1] // case["groups"], *kernel), types[1])
-    acc = naive_conv(x, w, case)
+    acc = sums(x, w, case)
     bias = numbers((1, oc, 1, 1), "f32" if types[0] == "f32" else "i32")
     total = acc + bias.astype(object)
     packing = bench.chip.filter_packing(w.itemsize, w.shape[1])
@@ -151,7 +139,7 @@ def test_conv(chip: str, types: tuple[str, str], shape: Any, oc: int, kernel: An
 def test_conv_requant_table_and_raw_accumulator() -> None:
     bench = Bench()
     x, w = numbers((1, 3, 6, 6), "u8") & 0xF0, numbers((70, 3, 3, 3), "i8")
-    acc = naive_conv(x, w, PLAIN)
+    acc = sums(x, w, PLAIN)
     rng = np.random.default_rng(7)
     table = np.zeros((1, 70, 1, 3), np.int32)
     table[0, :, 0, 0] = rng.integers(1 << 29, 1 << 30, 70)
@@ -178,7 +166,7 @@ def test_depthwise(dtype: str) -> None:
     bench = Bench()
     case = {**PLAIN, "strides": (2, 1), "pads": (1, 0, 1, 2), "dilations": (1, 2), "groups": 9, "pad_value": 4}
     x, w = numbers((2, 9, 6, 7), dtype), numbers((9, 1, 3, 3), "f32" if dtype == "f32" else "i8")
-    acc = naive_conv(x, w, case)
+    acc = sums(x, w, case)
     fields = {k: v for k, v in case.items() if k != "groups"}
     operands = {"input": bench.put(x), "filter": bench.put(w.reshape(1, 9, 1, 9), layout="compact")}
     output = bench.space(acc.shape, "f32" if dtype == "f32" else "i32")

@@ -15,7 +15,7 @@ import pytest
 from builders.timings import in_every_order
 from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
-from rotation import is_first, marks, turn
+from rotation import is_first, marks, slow_marks, turn
 from rows import (
     calibrated,
     canonical,
@@ -354,9 +354,14 @@ def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, mon
     assert_slices_equal_the_whole(case, chip, mode, monkeypatch, few_sections)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chip", CHIPS)
-@EVERY
+@pytest.mark.parametrize(
+    ("case", "chip"),
+    [
+        pytest.param(case, chip, id=f"{case.id}-{chip}", marks=slow_marks(case, number))
+        for number, chip in enumerate(CHIPS)
+        for case in CASES
+    ],
+)
 def test_every_section_count(case: OpCase, chip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """INT8, the counts between: every legal one along n and h, some along the other axes."""
     assert_slices_equal_the_whole(case, chip, "int8", monkeypatch, sections_between)

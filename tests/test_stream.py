@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from networks import CHIPS, cached_lowered, program_of, randomly_grouped
 from op_cases import CASES
+from rotation import slow_marks
 from rows import lowered
 from streams import Builder, lmem, neuron
 
@@ -179,9 +180,14 @@ def test_op_rows_round_trip(case: Any, tmp_path: Path) -> None:
     assert_row_round_trips(case, "bm1684x", "int8", tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("chip", "mode"), [("bm1684x", "f16"), ("bm1684", "int8"), ("cv183x", "int8")])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+@pytest.mark.parametrize(
+    ("case", "chip", "mode"),
+    [
+        pytest.param(case, *config, id="-".join((case.id, *config)), marks=slow_marks(case, number))
+        for number, config in enumerate((("bm1684x", "f16"), ("bm1684", "int8"), ("cv183x", "int8")))
+        for case in CASES
+    ],
+)
 def test_all_op_rows_round_trip(case: Any, chip: str, mode: str, tmp_path: Path) -> None:
     assert_row_round_trips(case, chip, mode, tmp_path)
 

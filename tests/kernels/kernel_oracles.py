@@ -39,24 +39,6 @@ def pad2d(x, pads, value) -> np.ndarray:
     return np.pad(np.asarray(x).astype(np.int64), widths, constant_values=int(value))
 
 
-def conv2d_acc(x, w, z_in, strides, pads, dilations, groups) -> np.ndarray:
-    x, w = pad2d(x, pads, z_in), np.asarray(w).astype(np.int64)
-    n, _, h, wd = x.shape
-    oc, icg, kh, kw = w.shape
-    oh = (h - dilations[0] * (kh - 1) - 1) // strides[0] + 1
-    ow = (wd - dilations[1] * (kw - 1) - 1) // strides[1] + 1
-    out = np.zeros((n, oc, oh, ow), np.int64)
-    for y in range(oh):
-        for z in range(ow):
-            rows = y * strides[0] + dilations[0] * np.arange(kh)
-            cols = z * strides[1] + dilations[1] * np.arange(kw)
-            window = x[:, :, rows[:, None], cols[None, :]]
-            for g in range(groups):
-                ocs = slice(g * oc // groups, (g + 1) * oc // groups)
-                out[:, ocs, y, z] = np.einsum("nchw,ochw->no", window[:, g * icg : (g + 1) * icg], w[ocs])
-    return out
-
-
 def windows(x, kernel, strides) -> np.ndarray:
     """(n, c, oh, ow, kh, kw) views of an already padded tensor."""
     view = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from convolution import gathered
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_onnx_reference import run_onnx
-from kernel_oracles import conv2d_acc, requant, rsr, sat
+from kernel_oracles import requant, rsr, sat
 from tpusim_kernels.conv import conv2d_accumulate, conv2d_float, conv2d_int
 from tpusim_kernels.matmul import matmul_accumulate, matmul_float, matmul_int
 
@@ -51,7 +52,7 @@ def test_conv_accumulators(case: str, x_dtype: str, w_dtype: str) -> None:
     z_in = int(np.iinfo(x_dtype).max) - 3
     got = conv2d_accumulate(x, w, z_in, **attrs)
     assert got.dtype == np.int32
-    np.testing.assert_array_equal(got, conv2d_acc(x, w, z_in, **attrs))
+    np.testing.assert_array_equal(got, gathered(x, w, z_in, **attrs))
 
 
 @pytest.mark.parametrize(("x_value", "w_value"), [(255, 255), (255, -128), (-128, -128), (-128, 127), (-128, 255)])
@@ -81,7 +82,7 @@ def test_conv_int(seed: int, case: str, do_relu: bool, out_dtype: str, z_in: int
     m = rng.integers(1, 2**31 - 1, oc)
     r = rng.integers(28, 45, oc).astype(np.int32)
     got = conv2d_int(x, w, b, m, r, z_in, z_out, do_relu=do_relu, out_dtype=out_dtype, **attrs)
-    v = requant(conv2d_acc(x, w, z_in, **attrs) + b[:, None, None], m, r, 1) + z_out
+    v = requant(gathered(x, w, z_in, **attrs) + b[:, None, None], m, r, 1) + z_out
     v = np.maximum(v, z_out) if do_relu else v
     assert got.dtype == np.dtype(out_dtype)
     assert not got.weak_type
@@ -94,7 +95,7 @@ def test_conv_int_bm1684_shift_only_without_bias() -> None:
     x, w = bytes_of(rng, x_shape, "uint8"), bytes_of(rng, w_shape, "int8")
     for shift in (0, 9, -1):
         got = conv2d_int(x, w, None, 77, shift, 0, 0, do_relu=True, out_dtype="int16", requant="only_shift", **attrs)
-        want = np.maximum(rsr(conv2d_acc(x, w, 0, **attrs), shift, "HALF_UP"), 0)
+        want = np.maximum(rsr(gathered(x, w, 0, **attrs), shift, "HALF_UP"), 0)
         np.testing.assert_array_equal(got, sat(want, "int16"))
 
 
@@ -113,7 +114,7 @@ def test_conv_int_qdm() -> None:
     x, w = bytes_of(rng, x_shape, "int8"), bytes_of(rng, w_shape, "int8")
     m, r = rng.integers(2**30, 2**31, 5), rng.integers(1, 9, 5)
     got = conv2d_int(x, w, None, m, r, 0, 0, do_relu=False, out_dtype="int8", requant="qdm", **attrs)
-    first = requant(conv2d_acc(x, w, 0, **attrs), m, np.full(5, 31), 1)
+    first = requant(gathered(x, w, 0, **attrs), m, np.full(5, 31), 1)
     want = requant(first, np.ones(5, np.int64), r, 1, "HALF_AWAY_FROM_ZERO")
     np.testing.assert_array_equal(got, sat(want, "int8"))
 

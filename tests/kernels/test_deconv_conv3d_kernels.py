@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from convolution import gathered, scattered
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kernel_oracles import rsr, sat
@@ -25,36 +26,14 @@ def bytes_of(shape: tuple[int, ...], dtype: str, seed: int = 0, *, extreme: bool
 
 def deconv_acc(x: Array, w: Array, z_in: int, strides, pads, output_padding, dilations, groups) -> Array:
     """Every input less z_in adds its multiple of the kernel to the output; z_in*sum(w) is what the bias takes out."""
-    (oc, icg, kh, kw), ocg = w.shape, w.shape[0] // groups
     size = [
         (x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1
         - pads[i] - pads[2 + i] + output_padding[i]
         for i in range(2)
     ]  # fmt: skip
-    wide, weights = x.astype(np.int64) - z_in, w.astype(np.int64)
-    out = np.zeros((len(x), oc, *size), np.int64)
-    for y, z, i, j in product(range(x.shape[2]), range(x.shape[3]), range(kh), range(kw)):
-        row, column = y * strides[0] + i * dilations[0] - pads[0], z * strides[1] + j * dilations[1] - pads[1]
-        if 0 <= row < size[0] and 0 <= column < size[1]:
-            for o in range(oc):
-                g = o // ocg
-                out[:, o, row, column] += wide[:, g * icg : (g + 1) * icg, y, z] @ weights[o, :, i, j]
-    return out + z_in * weights.sum(axis=(1, 2, 3))[:, None, None]
-
-
-def conv3d_acc(x: Array, w: Array, z_in: int, strides, pads, dilations, groups) -> Array:
-    sides = [(0, 0), (0, 0), *((pads[i], pads[3 + i]) for i in range(3))]
-    x, w = np.pad(x.astype(np.int64), sides, constant_values=z_in), w.astype(np.int64)
-    oc, icg, *kernel = w.shape
-    size = [(x.shape[2 + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(3)]
-    out = np.zeros((len(x), oc, *size), np.int64)
-    for place in product(*map(range, size)):
-        index = [p * s + d * np.arange(k) for p, s, d, k in zip(place, strides, dilations, kernel, strict=True)]
-        window = x[(slice(None), slice(None), *np.ix_(*index))]
-        for o in range(oc):
-            g = o // (oc // groups)
-            out[(slice(None), o, *place)] = np.einsum("ncdhw,cdhw->n", window[:, g * icg : (g + 1) * icg], w[o])
-    return out
+    geometry = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    taken_out = z_in * w.astype(np.int64).sum(axis=(1, 2, 3))
+    return scattered(x.astype(np.int64) - z_in, w, size, **geometry) + taken_out[:, None, None]
 
 
 DECONVS = st.fixed_dictionaries({
@@ -94,7 +73,7 @@ def test_conv3d_is_exact(strides, dilations, pads, groups, dtype, filter_dtype, 
     assume(all(size + pads[i] + pads[3 + i] > (kernel[i] - 1) * dilations[i] for i, size in enumerate((4, 3, 4))))
     x, w = bytes_of((2, 4, 4, 3, 4), dtype), bytes_of((4, 4 // groups, *kernel), filter_dtype, 1)
     geometry = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
-    expected = conv3d_acc(x, w, z_in, **geometry)
+    expected = gathered(x, w, z_in, **geometry)
     found = np.asarray(conv3d.conv3d_accumulate(x, w, None, z_in, **geometry, do_relu=relu))
     np.testing.assert_array_equal(found, (np.maximum(expected, 0) if relu else expected).astype(np.int32), strict=True)
 
