@@ -200,7 +200,7 @@ class Simulate:
         """Simulate one sample; True if nothing was found wrong."""
         from tpusim import chips
         from tpusim.cli.show import engines_line, estimate, ops_table
-        from tpusim.cli.stream import show_check
+        from tpusim.cli.stream import said_alone, show_check
         from tpusim.isa.stream import load
         from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.npz import write_atomically
@@ -230,4 +230,6 @@ class Simulate:
         engines = machine.summary.to_json()
         console.print(ops_table(engines))
         console.print(engines_line(engines), highlight=False)
+        if self.sanitize and machine.unconfirmed:
+            console.print(said_alone(machine.unconfirmed), highlight=False, soft_wrap=True)
         return checker is None or show_check(console, checker)
