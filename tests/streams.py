@@ -4,11 +4,13 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from tpusim import chips
-from tpusim.isa.commands import AnyCommand, Command, SendMessage, WaitMessage
+from tpusim.isa.commands import AnyCommand, Command, GlobalKernel, SendMessage, WaitMessage
 from tpusim.isa.region import View, dtype_of
-from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
+from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
+from tpusim.simulator.multiplications import multiplications
 
 COEFF = 0x1_0000_0000
 """Start of the coefficient region of every hand-built program."""
@@ -37,15 +39,18 @@ class Builder:
         self.commands: list[Any] = []
         self.tensors: list[TensorEntry] = []
         self.coefficients = np.zeros(0, np.uint8)
+        self.constants: list[CoefficientEntry] = []
         self.counts: Counter[tuple[int, str]] = Counter()
 
     def tensor(self, name: str, view: View, role: str = "interior", **more: Any) -> View:
         self.tensors.append(TensorEntry(name, view, role, **more))  # type: ignore[arg-type]
         return view
 
-    def coefficient(self, array: np.ndarray) -> View:
+    def coefficient(self, array: np.ndarray, name: str = "") -> View:
         """Append a dense tensor to the coefficient region."""
         address = COEFF + self.coefficients.size
+        if name:
+            self.constants.append(CoefficientEntry(name, address, array.nbytes))
         self.coefficients = np.concatenate([self.coefficients, np.frombuffer(array.tobytes(), np.uint8)])
         return gmem(address, array.shape, dtype_of(array.dtype))
 
@@ -54,6 +59,9 @@ class Builder:
         core, other = fields.get("core", 0), "gdma" if kind.engine == "tiu" else "tiu"
         self.counts[core, kind.engine] += 1
         fields = {"op": "op", "group": 0, **fields}
+        if kind is GlobalKernel:
+            moved = [sum(view.nbytes for view in views) for views in (fields["body"].reads(), fields["body"].writes())]
+            fields = {"load_bytes": moved[0], "store_bytes": moved[1], **fields}
         dep = self.counts[core, other] if dep is None else dep
         command = kind(id=self.counts[core, kind.engine], dep=dep, **fields)
         self.commands.append(command)
@@ -80,5 +88,14 @@ class Builder:
             "checksums": {},
         }
         commands: tuple[AnyCommand, ...] = tuple(self.commands)
-        groups = (GroupEntry(0, ("op",), {"n": 1, "c": 1, "d": 1, "h": 1, "w": 1}),)
-        return Program(Header(**{**fields, **header}), tuple(self.tensors), groups, commands, self.coefficients)
+        groups = tuple(self._group(number) for number in range(max((c.group for c in commands), default=0) + 1))
+        tables = tuple(self.tensors), groups, commands, self.coefficients
+        program = Program(Header(**{**fields, **header}), *tables, constants=tuple(self.constants))
+        macs = header.get("macs", multiplications(program)[0])
+        return structs.replace(program, header=structs.replace(program.header, macs=macs))
+
+    def _group(self, number: int) -> GroupEntry:
+        """What the commands of a group say of it."""
+        own = [c for c in self.commands if c.group == number and c.step and c.engine == "tiu"]
+        secs = {"n": 1, "c": 1, "d": 1, "h": max(1, len({c.step for c in own})), "w": 1}
+        return GroupEntry(number, tuple(dict.fromkeys(c.op for c in own)), secs, self.chip.lmem_bytes)

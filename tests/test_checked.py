@@ -15,11 +15,13 @@ from rotation import one_in
 
 from tpusim.cli import main
 from tpusim.errors import ConfigError, SimulationError
+from tpusim.inference import run
 from tpusim.isa.blocks import offsets
 from tpusim.isa.commands import Conv, Move
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program, load, save
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.simulator import Checker, Simulator, SimulatorOptions
 
 
@@ -245,3 +247,17 @@ def test_asm_refuses_an_illegal_command(folder: Path, tmp_path: Path, capsys: py
 def test_a_saved_program_runs(folder: Path, tmp_path: Path) -> None:
     save(load(folder / "7_model.tpusim"), tmp_path / "copy.tpusim")
     assert simulate(folder, tmp_path, tmp_path / "copy.tpusim", "--check", folder / "tpu_outputs.npz") == 0
+
+
+def test_f16_is_held_to_units_of_f16() -> None:
+    """A right program passes, f32 results of f16 sums included; a result 8 units off in one element does not."""
+    network = cached_network(1)
+    model = reorder_weights(lower(network.top(), LoweringConfig("bm1684x", "f16"))[0])
+    program, feeds = program_of(randomly_grouped(model, np.random.default_rng(1))[0]), network.feeds()
+    flat = {name: np.asarray(array) for name, array in run(model, feeds).items()}
+    assert checked(program, flat, feeds).mismatches == []
+    name = next(loc.tensor for loc in program.locations if loc.view.dtype == "f16")
+    wrong = flat[name].copy()
+    wrong.reshape(-1)[0] += np.float16(8 * np.spacing(np.abs(wrong).max()))
+    with pytest.raises(SimulationError, match=f"tensor '{name}' is wrong, 1 of"):
+        checked(program, {**flat, name: wrong}, feeds)

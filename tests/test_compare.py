@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tpusim.agreement import largest_ulps
+from tpusim.closeness import Bound, bound_of, ulps_apart
 from tpusim.errors import ConfigError, TpusimError
 from tpusim.verify import npz, render, tolerances
 from tpusim.verify.about import About, read_about
@@ -139,11 +139,24 @@ def test_float_bound_of_the_machine():
     other = f32(nan).view(np.uint32) ^ np.uint32(1 << 31)
     flat = np.concatenate([f32(inf, -inf, mask, 1.0, 2.0, 3.0), other.view(np.float32)])
     machine = f32(inf, -inf, mask, 1.0, 2.0, 3.0, nan)
-    assert largest_ulps(machine.astype(np.float64), flat, 23) == 0
-    assert largest_ulps(machine.astype(np.float64) + np.float64([0, 0, 0, 2.0**-22, 0, 0, 0]), flat, 23) == 1
-    assert largest_ulps(np.float64([inf, 1]), f32(1, 1), 23) == inf
-    assert largest_ulps(np.float64([nan, 1]), f32(1, 1), 23) == inf
-    assert largest_ulps(np.float64([1, 1]), f32(mask, 1), 23) > 1e6
+    assert apart(machine.astype(np.float64), flat) == 0
+    assert apart(machine.astype(np.float64) + np.float64([0, 0, 0, 2.0**-22, 0, 0, 0]), flat) == 1
+    assert apart(np.float64([inf, 1]), f32(1, 1)) == inf
+    assert apart(np.float64([nan, 1]), f32(1, 1)) == inf
+    assert apart(np.float64([1, 1]), f32(mask, 1)) > 1e6
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    return float(ulps_apart(one, other, other, 23).max())
+
+
+def test_one_rule_for_floats():
+    """From the same operands 16-bit floats are neighbours; through a network they and what is made of them drift."""
+    f16, wide, bf16 = np.dtype(np.float16), np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
+    assert bound_of(wide) == bound_of(wide, narrowest=23) == Bound(23, 256)
+    assert bound_of(f16) == Bound(10, 1) and bound_of(bf16) == Bound(7, 1)
+    assert bound_of(f16, narrowest=10) == bound_of(wide, narrowest=10) == Bound(10, 4)
+    assert bound_of(f16, narrowest=7) == Bound(7, 4)
 
 
 def test_int32_squares_wrap_and_never_raise():

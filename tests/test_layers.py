@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
-FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border"}
+FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
@@ -41,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.version": set(),
     "tpusim.arrays": set(),
     "tpusim.border": set(),
+    "tpusim.closeness": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
@@ -73,6 +74,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "tpusim_kernels": {"jax", "numpy", "ml_dtypes"},
     "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
     "tpusim.verify": {"numpy"},
+    "tpusim.closeness": {"numpy"},
     "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},
     "tpusim.chips": {"msgspec"},
     "tpusim.errors": set(),

@@ -123,10 +123,10 @@ def test_global_kernel_computes_in_global_memory() -> None:
     weight = build.coefficient(packed)
     y = build.tensor("y", neuron(64, (1, 1, 2, 2)), "output")
     body = Conv(id=1, dep=0, op="c", input=x, filter=weight, output=y, kernel=(1, 1), requant=Requant(rshift=1))
-    build.add(GlobalKernel, body=body, tiles=2, load_bytes=16, store_bytes=4, reason="test", tensor="y")
+    build.add(GlobalKernel, body=body, tiles=2, load_bytes=8 + 2 * 64, store_bytes=4, reason="test", tensor="y")
     result = simulate(build.program(), {"x": np.arange(8, dtype=np.int8).reshape(1, 2, 2, 2)})
     assert result.tensors["y"].ravel().tolist() == [-2, -1, 0, 1]  # (3x - (x+4) + 1) >> 1
-    assert (result.timeline.load_bytes, result.timeline.store_bytes) == (16, 4)
+    assert (result.timeline.load_bytes, result.timeline.store_bytes) == (136, 4)
     assert {span.engines for span in result.timeline.spans} == {("tiu", "gdma")}
 
 

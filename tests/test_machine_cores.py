@@ -209,12 +209,11 @@ def test_local_memories_of_two_cores_do_not_race() -> None:
 
 def test_dma_queues_have_messages_too() -> None:
     build = Builder("bm1688")
-    build.add(Fill, output=neuron(0, SHAPE), value=1)
+    build.add(Fill, output=neuron(1024, SHAPE), value=2)
     build.add(DmaSendMessage, message=5, count=1)
     build.add(DmaWaitMessage, core=1, message=5, count=1)
-    build.add(Fill, core=1, output=neuron(0, SHAPE), value=2)
     build.tensor("y", neuron(0, SHAPE), "output")
-    build.commands[-1] = structs.replace(build.commands[-1], tensor="y")
+    build.add(Move, core=1, input=neuron(1024, SHAPE), output=neuron(0, SHAPE), tensor="y")
     for options in ORDERS:
         assert (Simulator(build.program(), options=options).run({}).tensors["y"] == 2).all()
 

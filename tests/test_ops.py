@@ -33,7 +33,7 @@ from slicings import Forced, cuts, few_sections, sections_between
 from xdsl.dialects.builtin import i32
 
 from tpusim import chips
-from tpusim.agreement import FLOAT_BOUND_ULPS
+from tpusim.closeness import FLOAT_BOUND_ULPS
 from tpusim.frontend import OnnxReference
 from tpusim.frontend.onnx.table import FAMILIES, MAPPERS
 from tpusim.inference import Graph, dequantised, replay, run

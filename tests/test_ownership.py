@@ -77,21 +77,35 @@ def test_a_store_outside_its_tensor() -> None:
     refused(build, "Move 4 .* stores a part of tensor 'out' to global memory .*, the tensor is global memory")
 
 
-def test_two_coefficients_share_no_byte() -> None:
+def constants(**load: Any) -> Builder:
+    """Loads filter and bias, which lie side by side, and stores the filter."""
     build = Builder()
-    view = build.coefficient(np.zeros(SHAPE, np.int8))
+    views = [build.coefficient(np.zeros(SHAPE, np.int8), name) for name in ("filter", "bias")]
     build.tensor("y", neuron(0, SHAPE), "output")
-    for i, name in enumerate(("filter", "bias")):
-        build.add(Move, op=name, input=view, output=lmem(64 * i, SHAPE), sources=(name,))
+    for i, (name, view) in enumerate(zip(("filter", "bias"), views, strict=True)):
+        build.add(Move, **{"op": name, "input": view, "output": lmem(64 * i, SHAPE), "sources": (name,), **load})
     build.add(Move, op="store", input=lmem(0, SHAPE), output=neuron(0, SHAPE), tensor="y", sources=("filter",))
-    refused(build, "reads coefficients .* as 'filter', and Move 2 .* reads .* as 'bias'")
+    return build
+
+
+def test_a_constant_is_read_by_its_name() -> None:
+    assert Simulator(constants().program()).unconfirmed == {"shapes": 1}
+    view = constants().commands[0].input
+    refused(
+        constants(input=view), r"Move 2 .* bytes of 'bias', \[0x100000008, 0x100000010\), is required, got \[0x1000000"
+    )
+    refused(constants(sources=("scale",)), "a name of the table of constants is required, got 'scale'")
+    build = constants()
+    build.constants[1] = structs.replace(build.constants[1], address=view.address + 4)
+    refused(build, "bytes of 'bias'|constant 'bias': bytes of its own")
 
 
 @pytest.mark.parametrize("source", [0, 64])
 def test_elements_stored_twice_have_one_value(source: int) -> None:
     build = two_inputs()
     part = (1, 2, 1, 4)
-    build.add(Move, op="again", input=lmem(source, part), output=neuron(128, part), tensor="out")
+    held = ("load_x@g0h0" if source == 0 else "load_y@g0h0",)
+    build.add(Move, op="again", input=lmem(source, part), output=neuron(128, part), tensor="out", sources=held)
     machine = Simulator(build.program())
     x = np.arange(8, dtype=np.int8).reshape(SHAPE)
     machine.run({"x": x, "y": x})

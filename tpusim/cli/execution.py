@@ -11,7 +11,6 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.options import (
-    ULPS,
     Grouping,
     GroupingOptions,
     In,
@@ -193,14 +192,15 @@ class Simulate:
     """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
     collect: bool = False
     """With --check: go on and list all commands that produced wrong values."""
-    ulps: int = ULPS
-    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
+    ulps: int | None = None
+    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
+    256 in f32, 4 of the narrowest float where there are 16-bit ones."""
 
     def execute(self, console: Console) -> bool:
         """Simulate one sample; True if nothing was found wrong."""
         from tpusim import chips
         from tpusim.cli.show import engines_line, estimate, ops_table
-        from tpusim.cli.stream import show_check
+        from tpusim.cli.stream import said_alone, show_check
         from tpusim.isa.stream import load
         from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.npz import write_atomically
@@ -230,4 +230,6 @@ class Simulate:
         engines = machine.summary.to_json()
         console.print(ops_table(engines))
         console.print(engines_line(engines), highlight=False)
+        if self.sanitize and machine.unconfirmed:
+            console.print(said_alone(machine.unconfirmed), highlight=False, soft_wrap=True)
         return checker is None or show_check(console, checker)

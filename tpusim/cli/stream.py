@@ -1,5 +1,6 @@
 """`tpusim dis`, `tpusim asm`: a program as text and back; and what `tpusim simulate --check` found."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -77,6 +78,11 @@ class Assemble:
         save(program, path)
         console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)
         return True
+
+
+def said_alone(counts: Mapping[str, int]) -> str:
+    """What a program says and no command confirms, in one line."""
+    return "no command confirms: " + ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def show_check(console: Console, checker: "Checker") -> bool:

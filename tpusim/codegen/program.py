@@ -19,7 +19,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
 from tpusim.isa.layout import align, gmem_bytes
-from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Program, TensorEntry
+from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
 from tpusim.ops.families import command_dtype
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
@@ -49,6 +49,7 @@ def generate(model: Model, cores: int = 0) -> Program:
         commands=tuple(emitter.commands),
         coefficients=_coefficients(model),
         locations=tuple(emitter.locations),
+        constants=tuple(_constants(model)),
     )
 
 
@@ -98,6 +99,13 @@ def _io_regions(model: Model) -> tuple[tuple[int, int], ...]:
             size = gmem_bytes(shape_of(value), command_dtype(element_of(value)), chip)
             found[address] = align(size, chip.gmem_align_bytes)
     return tuple(sorted(found.items()))
+
+
+def _constants(model: Model) -> Iterator[CoefficientEntry]:
+    """Name and place of every constant, by address."""
+    ops = (op for op in model.ops if isinstance(op, TopWeight))
+    for op in sorted(ops, key=lambda op: address_of(op.output) or 0):
+        yield CoefficientEntry(op_name(op), address_of(op.output) or 0, _stored(op, model).size)
 
 
 def _coefficients(model: Model) -> np.ndarray:

@@ -1,8 +1,9 @@
 """A whole program as text, and back: what `tpusim dis` prints and `tpusim asm` reads.
 
-Lines as of `isa.text`: `header`, `group` and `tensor` lines first, then every command in issue order, each followed by
-the `slice` lines of the tensors that are complete in local memory after it. `;` begins a comment line. Coefficients are
-not text: `assemble` takes their bytes from elsewhere. A listing of some commands only has no header and is for reading.
+Lines as of `isa.text`: `header`, `group`, `tensor` and `constant` lines first, then every command in issue order, each
+followed by the `slice` lines of the tensors that are complete in local memory after it. `;` begins a comment line.
+Coefficients are not text: `assemble` takes their bytes from elsewhere. A listing of some commands only has no header
+and is for reading.
 The header counts commands and slices, so that a text that was cut off is refused; whoever adds or removes lines by hand
 corrects `commands=` and `slices=`, or removes them.
 """
@@ -14,7 +15,7 @@ import numpy as np
 
 from tpusim.errors import ImportModelError
 from tpusim.isa.commands import AnyCommand, Engine
-from tpusim.isa.stream import FORMAT_VERSION, GroupEntry, Header, Location, Program, TensorEntry
+from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Location, Program, TensorEntry
 from tpusim.isa.text import command_line, parse_command, parse_record, record_line
 
 
@@ -30,7 +31,7 @@ class _Counts(Header, frozen=True, kw_only=True):
         return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
 
 
-_TITLE = "; tpusim program, format {}: header, groups, tensors, then commands in issue order (tpusim asm reads this)"
+_TITLE = "; tpusim program, format {}: header, tables, then commands in issue order (tpusim asm reads this)"
 _PART = "; some commands of a tpusim program: {} of {}"
 
 
@@ -43,6 +44,7 @@ def listing(program: Program) -> str:
     lines = [_TITLE.format(FORMAT_VERSION), record_line("header", program.header, ("checksums",), counts)]
     lines += [record_line("group", group) for group in program.groups]
     lines += [record_line("tensor", tensor) for tensor in program.tensors]
+    lines += [record_line("constant", constant) for constant in program.constants]
     for index, command in enumerate(program.commands):
         lines.append(command_line(command))
         lines += [record_line("slice", location, ("command",)) for location in after[index]]
@@ -72,6 +74,7 @@ class _Assembly:
     headers: list[_Counts] = field(default_factory=list[_Counts])
     groups: list[GroupEntry] = field(default_factory=list[GroupEntry])
     tensors: list[TensorEntry] = field(default_factory=list[TensorEntry])
+    constants: list[CoefficientEntry] = field(default_factory=list[CoefficientEntry])
     commands: list[AnyCommand] = field(default_factory=list[AnyCommand])
     locations: list[Location] = field(default_factory=list[Location])
 
@@ -87,12 +90,16 @@ class _Assembly:
             self.locations.append(parse_record(rest, Location, command=len(self.commands) - 1))
         elif word == "tensor":
             self.tensors.append(parse_record(rest, TensorEntry))
+        elif word == "constant":
+            self.constants.append(parse_record(rest, CoefficientEntry))
         elif word == "group":
             self.groups.append(parse_record(rest, GroupEntry))
         elif word == "header":
             self.headers.append(parse_record(rest, _Counts, checksums={}))
         else:
-            raise ValueError(f"a line begins with header, group, tensor, slice, tiu or gdma, got '{word[:40]}'")
+            raise ValueError(
+                f"a line begins with header, group, tensor, constant, slice, tiu or gdma, got '{word[:40]}'"
+            )
 
 
 def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Program:
@@ -138,4 +145,5 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
         commands=tuple(found.commands),
         coefficients=coefficients,
         locations=tuple(found.locations),
+        constants=tuple(found.constants),
     )

@@ -19,7 +19,7 @@ from tpusim.isa.commands import AnyCommand
 from tpusim.isa.region import Address, DType, Layout, Length, View
 from tpusim.isa.text import command_line, parse_command
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A size; checked when it is read from a file."""
@@ -37,6 +37,14 @@ class TensorEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """Shape in the network if it differs from the view's."""
     parts: tuple[str, ...] = ()
     """Tensors whose bytes this one is made of in place (reshape, concat): complete when all of them are."""
+
+
+class CoefficientEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the bytes of one constant lie in the coefficient region. name: as `sources` of commands have it."""
+
+    name: str
+    address: Address
+    size: Bytes
 
 
 class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,6 +120,8 @@ class Program(msgspec.Struct, frozen=True):
     """uint8 image of the coefficient region."""
     locations: tuple[Location, ...] = ()
     """Slices of the tensors that live in local memory only, in program order."""
+    constants: tuple[CoefficientEntry, ...] = ()
+    """Whose bytes the coefficient region holds."""
 
     def __repr__(self) -> str:
         """What and how much it is; `tpusim.isa.listing` has the text of its commands."""
@@ -143,7 +153,7 @@ class Program(msgspec.Struct, frozen=True):
         return tuple(t for t in self.tensors if t.role == "output")
 
 
-_MEMBERS = ("tensors.json", "groups.json", "commands.txt", "slices.jsonl", "coefficients.npy")
+_MEMBERS = ("tensors.json", "groups.json", "commands.txt", "slices.jsonl", "constants.json", "coefficients.npy")
 _LARGEST_REGION = 1 << 34
 """Most bytes of a region of global memory: what the largest boards have."""
 
@@ -226,6 +236,7 @@ def save(program: Program, path: Path) -> None:
         "groups.json": msgspec.json.encode(program.groups),
         "commands.txt": "".join(f"{command_line(c)}\n" for c in program.commands).encode(),
         "slices.jsonl": msgspec.json.Encoder().encode_lines(program.locations),
+        "constants.json": msgspec.json.encode(program.constants),
         "coefficients.npy": npy_bytes(program.coefficients),
     }
     sums = {name: checksum(data) for name, data in members.items()}
@@ -247,6 +258,7 @@ def load(path: Path, chip: str = "") -> Program:
             groups=msgspec.json.decode(members["groups.json"], type=tuple[GroupEntry, ...]),
             commands=_commands(members["commands.txt"].decode()),
             locations=tuple(msgspec.json.Decoder(Location).decode_lines(members["slices.jsonl"])),
+            constants=msgspec.json.decode(members["constants.json"], type=tuple[CoefficientEntry, ...]),
             coefficients=npy_array(members["coefficients.npy"]),
         )
     except (ValueError, OverflowError, RecursionError, TokenError) as error:  # msgspec's errors are ValueErrors

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpusim.chips import ChipSpec
+from tpusim.closeness import FRACTION_BITS, Bound, bound_of, ulps_apart
 from tpusim.errors import ConfigError, SimulationError
 from tpusim.isa.blocks import offsets
+from tpusim.isa.commands import AnyCommand
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Location, Program, TensorEntry
 from tpusim.simulator.memory import Machine, regions_of
 from tpusim.simulator.stored import StoredTensors
-
-FRACTION_BITS = {"float32": 23, "float16": 10, "bfloat16": 7}
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Checker:
 
     reference: tensors by name, in the dtype and with the elements the machine has (tpu_outputs.npz; bf16 as bits in
     uint16). collect: note every wrong command in `mismatches` instead of raising SimulationError at the first one.
-    float_ulps: bound of float differences, in units of the last place of the tensor's largest magnitude.
+    float_ulps: bound of float differences, in units of the last place of the tensor's largest magnitude; None: what
+    `tpusim.closeness` allows results that come through the network.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Checker:
         reference: Mapping[str, np.ndarray],
         *,
         collect: bool = False,
-        float_ulps: int = 256,
+        float_ulps: int | None = None,
     ) -> None:
         self.mismatches: list[Mismatch] = []
         self.checked = 0
@@ -76,6 +77,7 @@ class Checker:
         self._chip = chip
         self._collect = collect
         self._ulps = float_ulps
+        self._narrowest = min(map(_fraction_bits, program.commands), default=FRACTION_BITS["float32"])
         self._slices: dict[int, list[Location]] = defaultdict(list)
         for location in program.locations:
             self._slices[location.command].append(location)
@@ -158,14 +160,10 @@ class Checker:
         self.checked += 1
         if found.dtype.kind in "iu":
             return found != expected
-        one, other = found.astype(np.float64), expected.astype(np.float64)
-        whole = np.abs(self._reference[name].astype(np.float32))
-        largest = np.max(whole, initial=np.float32(0), where=np.isfinite(whole))
-        unit = float(np.spacing(np.float32(largest))) * 2.0 ** (23 - FRACTION_BITS[found.dtype.name])
-        bound = self._ulps * unit
-        with np.errstate(invalid="ignore"):
-            alike = (one == other) | (np.abs(one - other) <= bound) | (np.isnan(one) & np.isnan(other))
-        return ~alike
+        bound = bound_of(found.dtype, narrowest=self._narrowest)
+        if self._ulps is not None:
+            bound = Bound(FRACTION_BITS[found.dtype.name], self._ulps)
+        return ulps_apart(found, expected, self._reference[name], bound.fraction_bits) > bound.ulps
 
     def _report(
         self,
@@ -199,6 +197,12 @@ class Checker:
 
 def _number(value: np.generic) -> float | int:
     return int(value) if value.dtype.kind in "iu" else float(value)  # type: ignore[call-overload]
+
+
+def _fraction_bits(command: AnyCommand) -> int:
+    """The fewest that a float operand of a command has."""
+    kinds = {numpy_dtype(view.dtype).name for view in (*command.reads(), *command.writes())}
+    return min((FRACTION_BITS[kind] for kind in kinds if kind in FRACTION_BITS), default=FRACTION_BITS["float32"])
 
 
 _AXES = {4: "nchw", 5: "ncdhw"}

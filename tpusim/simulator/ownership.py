@@ -18,6 +18,7 @@ from tpusim.isa.commands import AnyCommand
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, byte_view, itemsize
 from tpusim.isa.stream import Program, TensorEntry
+from tpusim.simulator.claims import check_constant
 from tpusim.simulator.memory import Machine, Memory, Region, bytes_text, lane_reach, span_text
 from tpusim.simulator.stored import StoredTensors
 
@@ -105,7 +106,7 @@ class Ownership:
         """Of the core whose command is looked at."""
         self._writers = [_NOBODY]
         self._entries = {entry.name: entry for entry in program.tensors}
-        self._constants: list[tuple[int, int, str, AnyCommand]] = []
+        self._constants = {entry.name: entry for entry in program.constants}
         self.restores: dict[int, list[Restore]] = {}
         """Index of a command -> what it stores again."""
 
@@ -140,7 +141,6 @@ class Ownership:
                 self._require(entry.view, self._names(entry), f"{{}} completes tensor '{entry.name}'", command)
         for entry in program.outputs:
             self._require(entry.view, self._names(entry), f"output '{entry.name}' is read by the host at the end")
-        self._check_constants()
 
     def _names(self, entry: TensorEntry) -> set[str]:
         """Under which names the bytes of a tensor in global memory may have been written."""
@@ -165,8 +165,7 @@ class Ownership:
             )
         for name, view in zip(command.sources, views, strict=True):
             if view.memory == "gmem" and any(r.start <= view.address < r.stop for r in self._read_only):
-                reach = extent(view, self._chip)
-                self._constants.append((reach.start, reach.stop, name, command))
+                check_constant(command, name, view, self._constants, self._chip)
             else:
                 self._require(view, {name}, f"{{}} reads {{}} as '{name}'", command)
 
@@ -215,19 +214,6 @@ class Ownership:
     def _restores(command: AnyCommand, writer: _Writer) -> bool:
         """Whether the command stores what another layer or slice has stored for the same tensor."""
         return writer.owner == command.tensor and (writer.layer < 0 or writer.layer != command.group)
-
-    def _check_constants(self) -> None:
-        """Coefficients that are read under different names share no byte."""
-        last: tuple[int, int, str, AnyCommand] | None = None
-        for start, stop, name, command in sorted(self._constants, key=lambda found: found[:3]):
-            if last is not None and start < last[1] and name != last[2]:
-                raise SimulationError(
-                    f"{command.label} reads coefficients [{start:#x}, {stop:#x}) as '{name}', and {last[3].label} "
-                    f"reads [{last[0]:#x}, {last[1]:#x}) as '{last[2]}'; a byte belongs to one of the two, correct "
-                    "the address or the size of the other"
-                )
-            if last is None or stop > last[1]:
-                last = (start, stop, name, command)
 
 
 def check_restores(command: AnyCommand, again: Iterable[tuple[Restore, np.ndarray]], memory: Machine) -> None:

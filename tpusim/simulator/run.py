@@ -20,6 +20,7 @@ from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move, SendMessag
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
 from tpusim.simulator import gdma, tiu
+from tpusim.simulator.claims import check_claims, unconfirmed
 from tpusim.simulator.memory import Machine, Memory, Shadow, lane_reach, regions_of
 from tpusim.simulator.ownership import Ownership, Restore, check_restores
 from tpusim.simulator.races import check_races
@@ -109,11 +110,17 @@ class Simulator:
             ownership = Ownership(program, self.chip, regions)
             ownership.check(self.order)
             self._restores = ownership.restores
+            check_claims(program, self.chip)
 
     @cached_property
     def timeline(self) -> Timeline:
         """The clock of the program; it depends on no value."""
         return timeline(self.program, self.chip)
+
+    @cached_property
+    def unconfirmed(self) -> dict[str, int]:
+        """What the program says and no command confirms -> how often."""
+        return unconfirmed(self.program)
 
     @cached_property
     def summary(self) -> Summary:

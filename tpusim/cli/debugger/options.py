@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tpusim.cli.debugger.prompt import Prompt
-from tpusim.cli.options import ULPS, require_count, require_ulps
+from tpusim.cli.options import require_count, require_ulps
 from tpusim.errors import CommandError, SimulationError
 from tpusim.verify.npz import load_tensors
 
@@ -35,8 +35,9 @@ class Debug:
     """Of the random inputs, and of --dma random."""
     sanitize: bool = True
     """Check the program first; one that the sanitizer refuses is debugged without it anyway."""
-    ulps: int = ULPS
-    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude."""
+    ulps: int | None = None
+    """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
+    256 in f32, 4 of the narrowest float where there are 16-bit ones."""
     history: int = 256
     """MiB of overwritten bytes to keep for going back; further back the program runs again from the start."""
 

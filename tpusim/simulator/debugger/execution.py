@@ -66,7 +66,7 @@ class Execution:
         chip: ChipSpec | None = None,
         options: SimulatorOptions | None = None,
         history_bytes: int = 256 << 20,
-        float_ulps: int = 256,
+        float_ulps: int | None = None,
     ) -> None:
         self.program = program
         self.inputs = dict(random_inputs(program) if inputs is None else inputs)

@@ -1,0 +1,100 @@
+"""What a program says about itself is held against its commands, or counted as said by the table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from end_to_end import digits_run
+from msgspec import structs
+
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import GlobalKernel, Move
+from tpusim.isa.stream import Program, load, save
+from tpusim.simulator import Simulator
+
+Change = Callable[[Program], Program]
+
+
+def header(**fields: Any) -> Change:
+    return lambda program: structs.replace(program, header=structs.replace(program.header, **fields))
+
+
+def tensor(name: str, **fields: Any) -> Change:
+    def change(program: Program) -> Program:
+        entries = tuple(structs.replace(t, **fields) if t.name == name else t for t in program.tensors)
+        return structs.replace(program, tensors=entries)
+
+    return change
+
+
+def group(**fields: Any) -> Change:
+    return lambda p: structs.replace(p, groups=(structs.replace(p.groups[0], **fields), *p.groups[1:]))
+
+
+def command(kind: type[Any], **fields: Any) -> Change:
+    """The first command of a class is another."""
+
+    def change(program: Program) -> Program:
+        index = next(i for i, c in enumerate(program.commands) if isinstance(c, kind))
+        new = structs.replace(program.commands[index], **fields)
+        return structs.replace(program, commands=(*program.commands[:index], new, *program.commands[index + 1 :]))
+
+    return change
+
+
+CHANGES: list[tuple[Change, str]] = [
+    (header(macs=1), "header: multiplications from .* got 1"),
+    (header(macs=1 << 40), "header: multiplications from .* got 1,099"),
+    (tensor("logits_Gemm", scale=0.5), "'logits_Gemm': scale .* with which Dequantize .* got 0.5 and 0"),
+    (tensor("logits_Gemm", zero_point=1), "'logits_Gemm': scale .* and zero point 0, .* and 1; correct"),
+    (tensor("logits_Gemm", shape=(5, 2)), r"'logits_Gemm': .*\(1, 10\).* is required, got .*\(5, 2\)"),
+    (group(lmem_peak_bytes=64), "group 0: lmem_peak_bytes from "),
+    (group(secs={"n": 1, "c": 1, "d": 1, "h": 2, "w": 1}), "group 0: sections that give the steps"),
+    (group(ops=("stem_Relu",)), "group 0: the ops of its commands"),
+    (command(Move, sources=()), "a source for each operand it reads is required, got none"),
+    (lambda p: structs.replace(p, constants=p.constants[1:]), "a name of the table of constants is required"),
+    (lambda p: structs.replace(p, groups=p.groups[1:]), "table of groups: entries 0, 1, 2"),
+]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return load(digits_run(tmp_path_factory, "bm1684x", "int8") / "7_model.tpusim")
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_what_contradicts_the_commands_is_refused(number: int, digits: Program) -> None:
+    change, message = CHANGES[number]
+    with pytest.raises(SimulationError, match=message):
+        Simulator(change(digits))
+
+
+def test_kernels_say_what_they_move(digits: Program) -> None:
+    kernels = [c for c in digits.commands if isinstance(c, GlobalKernel)]
+    if not kernels:
+        pytest.fail("digits has a global kernel on bm1684x")
+    for fields in ({"load_bytes": 1}, {"store_bytes": 1}, {"tiles": 0}, {"tiles": kernels[0].tiles + 1}):
+        with pytest.raises(SimulationError, match="bytes loaded and .* stored, in one tile or more, is required"):
+            Simulator(command(GlobalKernel, **fields)(digits))
+    with pytest.raises(SimulationError, match="no command stores|a command that stores it|the name of the tensor"):
+        Simulator(command(GlobalKernel, tensor="")(digits))
+
+
+def test_what_nothing_confirms_is_counted(digits: Program) -> None:
+    known = Simulator(digits).unconfirmed
+    assert "commands that do not say what they read" not in known
+    bare = structs.replace(
+        digits, commands=tuple(structs.replace(c, sources=()) for c in digits.commands), constants=()
+    )
+    found = Simulator(bare).unconfirmed
+    assert found["commands that do not say what they read"] == sum(bool(c.reads()) for c in digits.commands)
+
+
+def test_the_table_of_constants_is_in_the_file(digits: Program, tmp_path: Any) -> None:
+    assert digits.constants and sum(c.size for c in digits.constants) <= digits.coefficients.nbytes
+    save(digits, tmp_path / "again.tpusim")
+    again = load(tmp_path / "again.tpusim")
+    assert again.constants == digits.constants and np.array_equal(again.coefficients, digits.coefficients)

@@ -1,0 +1,233 @@
+"""What a program says about itself, held against its commands: names, places and numbers of its tables.
+
+What commands confirm must be as they say; what no command speaks of is counted, and the count is printed. Nothing here
+depends on a value.
+"""
+
+from collections.abc import Iterator
+from math import prod
+
+import numpy as np
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, Quantize
+from tpusim.isa.layout import extent
+from tpusim.isa.region import View
+from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
+from tpusim.simulator.multiplications import multiplications
+
+_SCALE_BITS = 2.0**-7
+"""How far a scale of the table may be from that of a command, which may have it in BF16, or its reciprocal in f32."""
+
+
+def check_claims(program: Program, chip: ChipSpec) -> None:
+    """Raise SimulationError for a table or a name that contradicts the commands."""
+    _check_sources(program)
+    _check_stores(program, chip)
+    _check_constants(program)
+    for command in program.commands:
+        if isinstance(command, GlobalKernel):
+            _check_kernel(command, program)
+    _check_groups(program, chip)
+    _check_shapes(program)
+    for said in _quantisations(program):
+        _check_quantisation(*said)
+    _check_macs(program)
+
+
+def unconfirmed(program: Program) -> dict[str, int]:
+    """What is said and no command confirms -> how often."""
+    confirmed = {entry.name for entry, _, _ in _quantisations(program)}
+    shapes = {location.tensor for location in program.locations}
+    shapes |= {c.tensor for c in program.commands if isinstance(c, GlobalKernel)}
+    named = {name for command in program.commands for name in command.sources}
+    found = {
+        "commands that do not say what they read": sum(_is_silent(c) for c in program.commands),
+        "commands that store no tensor of the table": sum(bool(_unnamed(c)) for c in program.commands),
+        "constants that no command names": sum(entry.name not in named for entry in program.constants),
+        "scales": sum(entry.scale != 0 and entry.name not in confirmed for entry in program.tensors),
+        "number of multiplications": multiplications(program)[1] is None,
+        "shapes": sum(entry.name not in shapes for entry in program.tensors),
+    }
+    return {what: count for what, count in found.items() if count}
+
+
+def _wrong(who: str, required: str, got: object, advice: str) -> SimulationError:
+    return SimulationError(f"{who}: {required} is required, got {got}; {advice}")
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def _is_silent(command: AnyCommand) -> bool:
+    return not command.sources and bool(command.reads())
+
+
+def _check_sources(program: Program) -> None:
+    """Where one command says what it reads, all do: nothing was taken away."""
+    silent = next(filter(_is_silent, program.commands), None)
+    if silent is not None and any(command.sources for command in program.commands):
+        advice = "name them, as other commands of this program do"
+        raise _wrong(silent.label, "a source for each operand it reads", "none", advice)
+
+
+def _unnamed(command: AnyCommand) -> list[View]:
+    """What a command writes to global memory without saying to which tensor it belongs."""
+    return [] if command.tensor else [view for view in command.writes() if view.memory == "gmem"]
+
+
+def _check_stores(program: Program, chip: ChipSpec) -> None:
+    """What is written to the bytes of a tensor of the table names it; what the table has is written by something."""
+    stored = {command.tensor for command in program.commands}
+    places = [(entry, extent(entry.view, chip)) for entry in program.tensors]
+    for command in program.commands:
+        for view in _unnamed(command):
+            reach = extent(view, chip)
+            hit = next((entry.name for entry, place in places if place.overlaps(reach)), "")
+            if hit:
+                raise _wrong(command.label, f"the name of the tensor it stores, '{hit}',", "none", "set `tensor`")
+        if command.tensor and all(view.memory == "lmem" for view in command.writes()):
+            raise _wrong(command.label, f"a write to tensor '{command.tensor}'", "none", "take the name away")
+    for entry in program.tensors:
+        if entry.role == "interior" and entry.name not in stored and not entry.parts:
+            who = f"tensor '{entry.name}'"
+            raise _wrong(who, "a command that stores it", "none", "set `tensor` on it, or remove the entry")
+
+
+def _check_constants(program: Program) -> None:
+    """Constants lie in their region, share no byte, and what commands read as one lies inside it."""
+    header, entries = program.header, sorted(program.constants, key=lambda entry: entry.address)
+    behind = header.coeff_address
+    for entry in entries:
+        if entry.address < behind or entry.address + entry.size > header.coeff_address + header.coeff_bytes:
+            got = f"[{entry.address:#x}, {entry.address + entry.size:#x})"
+            wanted = f"bytes of its own inside the coefficients, from {behind:#x} on"
+            raise _wrong(f"constant '{entry.name}'", wanted, got, "correct the table of constants")
+        behind = entry.address + entry.size
+    if len({entry.name for entry in entries}) != len(entries):
+        raise _wrong("table of constants", "one entry per name", "two", "rename one")
+
+
+def constant_of(program: Program, start: int) -> bool:
+    """Whether an address is one of the coefficient region."""
+    header = program.header
+    return header.coeff_address <= start < header.coeff_address + header.coeff_bytes
+
+
+def check_constant(
+    command: AnyCommand, name: str, view: View, known: dict[str, CoefficientEntry], chip: ChipSpec
+) -> None:
+    """Raise SimulationError unless what a command reads as a constant lies inside that constant."""
+    entry, reach = known.get(name), extent(view, chip)
+    if entry is None:
+        advice = "name the constant whose bytes these are"
+        raise _wrong(command.label, "a name of the table of constants", f"'{name}'", advice)
+    if reach.start < entry.address or entry.address + entry.size < reach.stop:
+        wanted = f"bytes of '{name}', [{entry.address:#x}, {entry.address + entry.size:#x}),"
+        raise _wrong(command.label, wanted, f"[{reach.start:#x}, {reach.stop:#x})", "correct the address")
+
+
+# ------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
+    """Activations move once, constants once per tile (DL-06)."""
+    constant = sum(v.nbytes for v in kernel.reads() if constant_of(program, v.address))
+    active = sum(v.nbytes for v in kernel.reads()) - constant
+    stored = sum(view.nbytes for view in kernel.writes())
+    wanted = (active + constant * kernel.tiles, stored)
+    if (kernel.load_bytes, kernel.store_bytes) != wanted or kernel.tiles < 1:
+        got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
+        required = f"{wanted[0]:,} bytes loaded and {wanted[1]:,} stored, in one tile or more,"
+        raise _wrong(kernel.label, required, got, "correct tiles, load_bytes or store_bytes")
+
+
+def _home(command: Command) -> int:
+    return command.group if command.home < 0 else command.home
+
+
+def _check_groups(program: Program, chip: ChipSpec) -> None:
+    """A group has its ops, every one at every step of its sections, and its commands stay below its peak."""
+    own: dict[int, list[AnyCommand]] = {}
+    for command in program.commands:
+        own.setdefault(_home(command), []).append(command)
+    numbers = [entry.id for entry in program.groups]
+    if numbers != list(range(len(numbers))) or not set(own) - {-1} <= set(numbers):
+        got = f"{numbers[:8]} for commands of groups {sorted(own)[:8]}"
+        raise _wrong("table of groups", "entries 0, 1, 2 ... of every command's group", got, "correct the table")
+    for entry in program.groups:
+        inside = [command for command in own.get(entry.id, ()) if command.step]
+        if inside:
+            _check_group(entry, inside, chip)
+
+
+def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
+    who = f"group {entry.id}"
+    ops: dict[str, set[str]] = {}
+    for command in commands:
+        if command.engine == "tiu":
+            ops.setdefault(command.op, set()).add(command.step)
+    if set(ops) != set(entry.ops):
+        odd = sorted(set(ops) ^ set(entry.ops))
+        raise _wrong(who, f"the ops of its commands, {len(ops)},", f"another list: {', '.join(odd[:4])}", "correct it")
+    steps = set[str]().union(*ops.values())
+    if len(steps) != prod(entry.secs.values()):
+        got = f"{entry.secs} for {len(steps)} steps"
+        raise _wrong(who, "sections that give the steps of its commands", got, "correct the table of groups")
+    for op, at in ops.items():
+        if at != steps:
+            raise _wrong(who, f"op '{op}' at every step", f"none at {min(steps - at)}", "restore the command")
+    views = (v for c in commands for v in (*c.reads(), *c.writes(), *c.scratch()) if v.memory == "lmem")
+    reach = max((extent(view, chip).stop for view in views), default=0)
+    if not reach <= entry.lmem_peak_bytes <= chip.lmem_bytes:
+        wanted = f"lmem_peak_bytes from {reach:,}, where its commands reach, to {chip.lmem_bytes:,}"
+        raise _wrong(who, wanted, f"{entry.lmem_peak_bytes:,}", "correct the table of groups")
+
+
+def _check_shapes(program: Program) -> None:
+    """A tensor has one shape in both tables, and the one that a kernel writes."""
+    sliced = {location.tensor: location.shape for location in program.locations}
+    kernels = {c.tensor: c for c in program.commands if isinstance(c, GlobalKernel)}
+    for entry in program.tensors:
+        shape = entry.shape or entry.view.shape
+        if sliced.get(entry.name, shape) != shape:
+            raise _wrong(
+                f"tensor '{entry.name}'", f"the shape of its slices, {sliced[entry.name]},", shape, "correct it"
+            )
+        if entry.name in kernels:
+            (made,) = kernels[entry.name].writes()
+            if (made.shape, made.dtype) != (shape, entry.view.dtype):
+                wanted = f"the {made.dtype} {made.shape} that {kernels[entry.name].label} writes"
+                raise _wrong(f"tensor '{entry.name}'", wanted, f"{entry.view.dtype} {shape}", "correct it")
+
+
+def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand, tuple[float, int]]]:
+    """(tensor, command, what that command says its scale and zero point are)."""
+    entries = {entry.name: entry for entry in program.tensors}
+    for command in program.commands:
+        body = command.body if isinstance(command, GlobalKernel) else command
+        if isinstance(body, Quantize) and command.op in entries:
+            yield entries[command.op], command, (1 / body.scale if body.scale else 0.0, body.zero_point)
+        if isinstance(body, Dequantize) and command.sources:
+            name = command.sources[0].rsplit("@g", 1)[0]
+            name = name if name in entries else name.removeprefix("load_")
+            if name in entries:
+                yield entries[name], command, (body.scale, body.zero_point)
+
+
+def _check_quantisation(entry: TensorEntry, command: AnyCommand, said: tuple[float, int]) -> None:
+    scale, zero = said
+    if entry.scale == 0 and said == (1.0, 0):  # plain integers: indices, truth values
+        return
+    if abs(entry.scale - scale) > _SCALE_BITS * abs(scale) or not np.isfinite(entry.scale) or entry.zero_point != zero:
+        wanted = f"scale {scale:.6g} and zero point {zero}, with which {command.label} computes,"
+        got = f"{entry.scale:.6g} and {entry.zero_point}"
+        raise _wrong(f"tensor '{entry.name}'", wanted, got, "correct the tensor table")
+
+
+def _check_macs(program: Program) -> None:
+    least, most = multiplications(program)
+    if program.header.macs < least or (most is not None and most < program.header.macs):
+        wanted = f"multiplications from {least:,}, for distinct elements, to {most or 0:,}, what its commands do,"
+        raise _wrong("header", wanted, f"{program.header.macs:,}", "correct macs")
