@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from xdsl.utils.exceptions import VerifyException
 from tpusim import chips, ops
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError, ConfigError, ImportModelError, SimulationError
-from tpusim.ir.formats import BF16, F32, FORMATS, INT8, INT8_ASYMMETRIC, NumberFormat, number_format
+from tpusim.ir.formats import BF16, F32, FORMATS, INT8, INT8_ASYMMETRIC, ModeName, NumberFormat, number_format
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.packing import pack, packed_shape, unpack
 from tpusim.ir.quantisation import QuantParams, quantised_weight
@@ -30,8 +31,8 @@ from tpusim.ir.types import (
     stored_bytes,
 )
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.commands import Move
-from tpusim.isa.layout import distance_bytes, extent, gmem_strides, lmem_bytes, lmem_strides
+from tpusim.isa.commands import Conv, Move, Requant
+from tpusim.isa.layout import channel_stride, distance_bytes, extent, gmem_bytes, gmem_strides, lmem_bytes, lmem_strides
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View, byte_view
 from tpusim.isa.stream import load, save
@@ -49,6 +50,7 @@ RNG = np.random.default_rng(4)
 
 
 def test_names_are_looked_up_in_one_place() -> None:
+    assert set(get_args(ModeName)) == set(FORMATS) and all(f.name == name for name, f in FORMATS.items())
     assert [number_format(name) for name in FORMATS] == list(FORMATS.values())
     assert number_format("int8", asymmetric=True) == INT8_ASYMMETRIC != INT8
     assert number_format("bf16", asymmetric=True) is BF16 and number_format(F32) is F32
@@ -289,7 +291,10 @@ def test_strides_and_sizes_count_elements() -> None:
     chip = chips.load("bm1684x")
     assert lmem_strides(lmem(0, (2, 70, 3, 5), "i4"), chip) == (256, 128, 6, 1)
     assert lmem_strides(lmem(0, (2, 70, 3, 5), "i4", "compact"), chip) == (36, 18, 6, 1)
-    assert gmem_strides(gmem(0, (2, 3, 5), "i4")) == (18, 6, 1)
+    assert gmem_strides(gmem(0, (2, 3, 5), "i4")) == (18, 6, 1) and gmem_bytes((2, 3, 5), "i4", chip) == 18
+    assert (
+        channel_stride(3, 5, "i4", chip, aligned=True) == 128 and channel_stride(9, 1, "u4", chip, aligned=False) == 10
+    )
     assert (
         lmem_bytes((2, 70, 3, 5), "i4", chip) == 2 * 2 * 64
         and lmem_bytes((1, 70, 3, 5), "u4", chip, aligned=False) == 18
@@ -329,3 +334,27 @@ def test_four_bits_move_through_text_file_and_machine(tmp_path: Path) -> None:
     assert ":i4:aligned" in command_line(program.commands[0])
     found = Simulator(program).run({}).tensors["kept"]
     assert np.array_equal(found.reshape(values.shape), values)
+
+
+def convolved(values: Array, dtype: str) -> Array:
+    """A 3x3 convolution of 64 channels whose filter lies in memory as `dtype`."""
+    b = Builder()
+    image = pack(values) if dtype == "i4" else values
+    stored = structs.replace(b.coefficient(image), shape=values.shape, dtype=dtype)
+    x = b.tensor("x", gmem(NEURON, (1, 64, 4, 4)), "input")
+    y = b.tensor("y", gmem(NEURON + 4096, (1, 64, 4, 4)), "output")
+    local, filter, result = lmem(0, x.shape), lmem(2048, values.shape, dtype, "compact"), lmem(1024, x.shape)
+    b.add(Move, input=x, output=local)
+    b.add(Move, input=stored, output=filter)
+    b.add(
+        Conv, input=local, filter=filter, output=result, kernel=(3, 3), pads=(1, 1, 1, 1), requant=Requant(1, 7)
+    )  # fmt: skip
+    b.add(Move, input=result, output=y, tensor="y")
+    feeds = np.random.default_rng(9).integers(-128, 128, x.shape).astype(np.int8)
+    return Simulator(b.program()).run({"x": feeds}).tensors["y"]
+
+
+def test_a_filter_of_4_bits_gives_what_its_bytes_give() -> None:
+    values = RNG.integers(-8, 8, (1, 64, 1, 576)).astype(np.int8)
+    found = convolved(values, "i4")
+    assert np.array_equal(found, convolved(values, "i8")) and len(np.unique(found)) > 50

@@ -139,4 +139,6 @@ def test_a_table_may_name_the_format() -> None:
 def test_the_chip_must_have_the_arithmetic() -> None:
     with pytest.raises(UnsupportedError, match="mode w4a8 on bm1684: supported are f32, int8"):
         lower(compiled().top, LoweringConfig("bm1684", NumberFormat("w4a8", "w4", unit="f16")))
+    with pytest.raises(UnsupportedError, match="mode a4: activations in f32, f16, bf16 or i8 are required, got i4"):
+        lower(compiled().top, LoweringConfig("bm1684x", NumberFormat("a4", "a4", "i4", "i4", unit="int8")))
     assert "int8" in chips.load("bm1684").modes and "w4a8" not in FORMATS

@@ -10,7 +10,7 @@ from math import prod
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
-from tpusim.ir.packing import PER_BYTE
+from tpusim.ir.packing import PER_BYTE, packed_shape
 from tpusim.isa.region import DType, Memory, View, byte_shape, byte_view, is_packed, itemsize, pair_axis
 
 
@@ -26,6 +26,9 @@ def align(a: int, b: int) -> int:
 
 def channel_stride(h: int, w: int, dtype: DType, chip: ChipSpec, *, aligned: bool) -> int:
     """Cs: elements from one channel row of a lane to the next (hardware.md 2.1)."""
+    if is_packed(dtype):
+        _, _, h, w = byte_shape(View("lmem", 0, (1, 1, h, w), dtype, "compact"))
+        return PER_BYTE * channel_stride(h, w, "u8", chip, aligned=aligned)
     return align(h * w, chip.eu_elements(itemsize(dtype))) if aligned else h * w
 
 
@@ -109,7 +112,7 @@ def lmem_bytes(
 def gmem_bytes(shape: tuple[int, ...], dtype: DType, chip: ChipSpec) -> int:
     """Bytes of an activation in global memory: dense, with the batch rounded up to whole words on a 4N chip."""
     factor = chip.batch_factor(itemsize(dtype))
-    batch, *rest = shape or (1,)
+    batch, *rest = (packed_shape(shape) if is_packed(dtype) else shape) or (1,)
     return align(batch, factor) * prod(rest) * itemsize(dtype)
 
 

@@ -19,7 +19,7 @@ from tpusim.isa import archive, commands, layout, listing, region, stream, text
 from tpusim.isa.check import BODY_RULES, RULES
 from tpusim.isa.commands import Command, GlobalKernel, Requant
 from tpusim.isa.functions import FUNCTIONS
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.region import View, bits
 from tpusim.isa.text import COMMANDS
 
 HEAD = """# The instruction set
@@ -163,7 +163,7 @@ def _common() -> str:
 
 
 def _views() -> str:
-    sizes = ", ".join(f"{name} {itemsize(name)}" for name in get_args(region.DType))
+    sizes = ", ".join(f"{name} {bits(name) / 8:g}" for name in get_args(region.DType))
     formulas = "\n".join(f"* `{f.__name__}`: {_line(f)}" for f in FORMULAS)
     rows = ["| chip | lanes | bytes per lane | EU_BYTES | 4N/2N |", "|---|---|---|---|---|"]
     for name in available():

@@ -86,6 +86,9 @@ def config_for_chip(config: LoweringConfig) -> LoweringConfig:
     Raises ConfigError for an unknown chip, UnsupportedError for a mode that has no such replacement.
     """
     chip = load(config.chip)
+    if isinstance(config.mode, NumberFormat) and config.mode.activation not in (*FLOAT_TYPES, "i8"):
+        stored = f"activations in {', '.join(FLOAT_TYPES)} or i8 are required, got {config.mode.activation}"
+        raise UnsupportedError(f"mode {config.mode}: {stored}; weights may be of other types")
     needs = config.mode.needs if isinstance(config.mode, NumberFormat) else config.mode
     if needs in chip.modes:
         return config
