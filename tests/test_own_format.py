@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from plain_names import import_onnx
 
 import tpusim
 from tpusim import chips
+from tpusim.artefacts import RunConfig
 from tpusim.compiled import Compiled
 from tpusim.errors import ConfigError, UnsupportedError
 from tpusim.inference import run
@@ -26,6 +28,7 @@ from tpusim.ir.types import UniformType, element_of
 from tpusim.isa.commands import GlobalKernel, MatMul
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import context
+from tpusim.persistence import stage_keys
 
 LEFT, RIGHT = (3, 70, 12), (1, 12, 7)
 """Rows of an odd number of 4-bit elements."""
@@ -134,6 +137,13 @@ def test_a_table_may_name_the_format() -> None:
     assert not isinstance(element_of(product.operands[1]), UniformType)
     with pytest.raises(ConfigError, match="MODE one of F32, F16, BF16, INT8 is required, got 'p W4A8'"):
         tpusim.compile(compiled().top, [feeds()], qtable="p:W4A8")
+
+
+def test_a_run_is_not_resumed_with_other_methods() -> None:
+    """The key of lowering tells methods apart; that of calibration does not ask for them."""
+    formats = (W4A8, replace(W4A8, methods={"top.MatMul": lambda op, ctx: lower_w4(op, ctx)}), W4A8)
+    keys = [stage_keys(RunConfig(Path("m.onnx"), lowering=LoweringConfig(mode=f))) for f in formats]
+    assert keys[0] == keys[2] and keys[0]["calibrate"] == keys[1]["calibrate"] and keys[0]["lower"] != keys[1]["lower"]
 
 
 def test_the_chip_must_have_the_arithmetic() -> None:

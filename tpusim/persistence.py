@@ -175,7 +175,12 @@ FILES: dict[str, Files] = {
         "4_tpu.mlir",
         "tpu_weights.npz",
         "tpu",
-        lambda c: [repr(replace(c.lowering, qtable=None)), c.lowering.qtable, file_key(c.lowering.qtable)],
+        lambda c: [
+            repr(replace(c.lowering, qtable=None)),
+            c.lowering.qtable,
+            file_key(c.lowering.qtable),
+            *methods_key(c),
+        ],  # fmt: skip
     ),
     "group": module_files("5_grouped.mlir", "chip_weights.npz", "grouped", lambda c: repr(c.layer_group)),
     "assign": module_files("6_final.mlir", "chip_weights.npz", "final"),
@@ -203,6 +208,11 @@ def stage_keys(config: RunConfig) -> dict[str, str]:
         key = hashlib.sha256(json.dumps([key, name, files.depends(config)]).encode()).hexdigest()
         found[name] = key
     return found
+
+
+def methods_key(config: RunConfig) -> list[str]:
+    """The lowering methods of a format of one's own, as functions of this process: another may have others."""
+    return [f"{name} {method!r}" for name, method in sorted(config.lowering.format.methods.items())]
 
 
 def file_key(path: str | Path | None) -> str:
