@@ -67,6 +67,12 @@ def test_a_definition_makes_the_same_chip_again(small: Path) -> None:
         ('extends = "none.toml"', "No such file"),
         ('extends = "bm1688"\nrequant = "qdm"', '"channel_rows" goes with requant "qdm", got merged'),
         ('extends = "bm1688"\nrequant_words = 0', '"merged" requires requant "multiplier" and requant_words'),
+        (
+            'extends = "bm1688"\n[integers]\nscaling = "right_shift"',
+            "no rule is known for zero points with scaling; set",
+        ),
+        ('extends = "bm1684"\nasymmetric = true', "zero points with scaling, average_table; set asymmetric = false"),
+        ('extends = "bm1684"\n[integers]\nreductions = true', "symmetric_ranges: true is required by reductions"),
         ('extends = "bm1688"\n[local]\nvolumes = "few"', "Invalid enum value 'few'"),
         ('extends = "bm1688"\nlanez = 3', "unknown field `lanez`"),
         ('extends = "bm1688"\nlanes = 0', "lanes: above 0 is required, got 0"),

@@ -62,6 +62,21 @@ class IntegerRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sums_set_ranges: bool = True
     """Products that feed one Add take its range (3.3 step 6)."""
 
+    def without_zero_points(self) -> list[str]:
+        """Fields whose values have no rule for zero points."""
+        chosen = {
+            "scaling": self.scaling != "best_fit",
+            "reductions": self.reductions,
+            "average_table": self.average_table,
+            "constants_as_tables": self.constants_as_tables,
+        }
+        return [name for name, is_so in chosen.items() if is_so]
+
+    def of_thresholds(self) -> list[str]:
+        """Fields whose values take the ratio of thresholds for that of scales."""
+        chosen = {"scaling": self.scaling == "small_multiplier", "reductions": self.reductions}
+        return [name for name, is_so in chosen.items() if is_so]
+
 
 class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which forms of ops a chip has; the compiler makes others of those it lacks (as TPU-MLIR 1.30.2 was seen to)."""

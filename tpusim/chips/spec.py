@@ -163,13 +163,23 @@ class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
             if getattr(self, name) <= 0:
                 return f"{name}: above 0 is required, got {getattr(self, name)}"
+        if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
+            wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
+            return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
+        return self._contradiction()
+
+    def _contradiction(self) -> str | None:
+        """Which rules do not go together."""
         if (self.coefficients == "channel_rows") != (self.requant == "qdm"):
             return f'coefficients: "channel_rows" goes with requant "qdm", got {self.coefficients} and {self.requant}'
         if self.coefficients == "merged" and (self.requant, bool(self.requant_words)) != ("multiplier", True):
             return f'coefficients: "merged" requires requant "multiplier" and requant_words, got {self.requant}'
-        if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
-            wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
-            return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"
+        if self.asymmetric and (self.requant != "multiplier" or self.integers.without_zero_points()):
+            fields = ", ".join(self.integers.without_zero_points()) or f'requant "{self.requant}"'
+            return f"asymmetric: no rule is known for zero points with {fields}; set asymmetric = false"
+        if not self.symmetric_ranges and self.integers.of_thresholds():
+            fields = ", ".join(self.integers.of_thresholds())
+            return f"symmetric_ranges: true is required by {fields}, which take ratios of thresholds"
         return None
 
     @classmethod
