@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tpusim.ops.relu import TopRelu
 from tpusim.ops.slice import TopGather, TopSlice
 from tpusim.ops.view import TopFlatten, TopReshape
 
+ROOT = Path(__file__).resolve().parent.parent
 RNG = np.random.default_rng(9)
 FILTER = (RNG.standard_normal((6, 3, 3, 3)) * 0.3).astype(np.float32)
 BIAS, TERM = (RNG.standard_normal(n).astype(np.float32) for n in (6, 8))
@@ -148,3 +150,10 @@ def test_inputs_are_named_and_typed() -> None:
     assert tpusim.infer(model, {"image": np.full((1, 3, 2, 2), 200, np.uint8)})["y"].tolist() == [[200.0] * 12]
     with pytest.raises(ConfigError, match="input 'image': uint8 values that float32 .* got int64 with others"):
         tpusim.infer(model, {"image": np.full((1, 3, 2, 2), 300)})
+
+
+def test_the_readme_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's lines run as they stand."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Networks that are not ONNX")[1].split("\n## ")[0]
+    exec("\n".join(line[4:] for line in text.splitlines() if line.startswith("    ")), {})  # noqa: S102
+    assert "<Verification PASSED\n  top_vs_function: 1 tensors" in capsys.readouterr().out
