@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import TensorType
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 import tpusim
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.errors import ConfigError, ImportModelError
+from tpusim.inference import Flat, Graph
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
+from tpusim.ops.base import TopOp
 from tpusim.ops.builder import ModuleBuilder
 from tpusim.ops.conv import TopConv
 from tpusim.ops.matmul import TopMatMul, make_gemm
@@ -90,6 +95,33 @@ def test_a_reference_gives_arrays_by_name() -> None:
     net = tpusim.compile(small(), mode="f32", reference=lambda inputs: list(inputs))  # type: ignore[arg-type,return-value]
     with pytest.raises(ConfigError, match="a dict of NumPy arrays by tensor name is required, got list"):
         net.verify(SAMPLES[0])
+
+
+@irdl_op_definition
+class TopEnds(TopOp):
+    """The first and the last column: an op of two results, of which tpusim has none yet."""
+
+    name = "top.Ends"
+    input = operand_def(TensorType)
+    first = result_def(TensorType)
+    last = result_def(TensorType)
+
+    def infer(self) -> tuple[tuple[int, ...], ...]:
+        return ((shape_of(self.input)[0],),) * 2
+
+    def inference(self, operands: Sequence[Any]) -> tuple[Any, ...]:
+        return operands[0][:, 0], operands[0][:, -1]
+
+
+def test_every_result_of_an_op_has_a_name() -> None:
+    b = ModuleBuilder()
+    first = b.build(TopEnds, [b.input("x", (2, 3))], {}, ("first", "last"))
+    model = b.finish(first.owner.results[::-1], name="m")  # type: ignore[union-attr]
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for found in (tpusim.infer(model, {"x": x}), Graph(model)({"x": x}), Flat(model)(x)):
+        assert (found["first"].tolist(), found["last"].tolist()) == ([0, 3], [2, 5])
+    with pytest.raises(ImportModelError, match="top.Ends 'first': 2 names are required, one per result, got 1"):
+        ModuleBuilder().build(TopEnds, [b.input("z", (2, 3))], {}, "first")
 
 
 Making = Callable[[ModuleBuilder], object]
