@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
     from tpusim.chips import ChipSpec as Chip
     from tpusim.compiled import Compiled
+    from tpusim.frontend.reference import Function, Reference
     from tpusim.ir.formats import NumberFormat
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
@@ -77,11 +78,14 @@ def compile(
     calibration: CalibrationConfig | None = None,
     layer_group: LayerGroupConfig | None = None,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    reference: Reference | Function | None = None,
 ) -> Compiled:
     """Compile an ONNX file or a top module for a chip; int8 needs calibration samples, or a table.
 
-    samples: dicts of f32 arrays by input name. mode: int8, f32, f16 or bf16, or a NumberFormat of one's own. qtable:
-    modes of single ops, a file or "name:MODE,...". Raises a TpusimError of the stage that cannot do its part.
+    samples: dicts of arrays by input name, in the network's types. mode: int8, f32, f16 or bf16, or a NumberFormat of
+    one's own. qtable: modes of single ops, a file or "name:MODE,...". reference: what `verify` holds the top module
+    against, a function of such a dict for one; ONNX Runtime for an ONNX file. Raises a TpusimError of the stage that
+    cannot do its part.
     """
     from pathlib import Path
 
@@ -98,7 +102,7 @@ def compile(
         layer_group=layer_group or LayerGroupConfig(),
         input_shapes=dict(input_shapes or {}),
     )
-    return compile_network(model, samples, table, config)
+    return compile_network(model, samples, table, config, reference)
 
 
 def infer(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ import numpy as np
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ConfigError
+from tpusim.frontend import Reference
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
@@ -83,6 +84,9 @@ class Artefacts:
 
     config: RunConfig
     observer: Observer
+    from_file: bool = True
+    """Whether `config.model` is a file of a framework, not the name of a module."""
+    reference: Reference | None = None
     top: Model | None = None
     canonical: Model | None = None
     patterns: dict[str, int] = field(default_factory=dict[str, int])
@@ -98,7 +102,7 @@ class Artefacts:
     machine: Simulator | None = None
     sample: Tensors = field(default_factory=dict[str, np.ndarray])
     tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
-    """By level: onnx, top, tpu, local."""
+    """By level: the reference's (onnx), top, tpu, local."""
     accuracy: dict[str, Any] | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict[str, Comparison])
     stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])

@@ -1,6 +1,6 @@
 """The border of a network: users give and get the types of its framework, inside it is stored as the chip needs it."""
 
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -29,8 +29,8 @@ def converts(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if array.size == 0:
         return True
     if is_float(array.dtype) and is_float(dtype):
-        real = array.astype(np.float64)
-        return bool(np.all(np.abs(real[np.isfinite(real)]) <= float(ml_dtypes.finfo(dtype).max)))
+        real, limits = array.astype(np.float64), cast("Any", ml_dtypes.finfo(dtype))
+        return bool(np.all(np.abs(real[np.isfinite(real)]) <= float(limits.max)))
     low, high = float(array.min()), float(array.max())
     if not is_integer(dtype):
         return max(-low, high) <= EXACT_F32

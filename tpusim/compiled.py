@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tpusim.artefacts import Artefacts, RunConfig, Silent, Tensors, need
+from tpusim.artefacts import Artefacts, RunConfig, Silent, need
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import CalibrationError
 from tpusim.fidelity import card_of
 from tpusim.fidelity.card import Card
-from tpusim.frontend import OnnxReference, as_called, import_onnx
+from tpusim.frontend import FunctionReference, Reference, import_onnx
+from tpusim.frontend.reference import Function
 from tpusim.inference import Flat, input_specs
-from tpusim.inference import run as run_flat
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.persistence import is_calibrated
@@ -35,7 +35,7 @@ BACK_END = ("lower", "group", "assign", "codegen")
 
 @dataclass(frozen=True)
 class Verification:
-    """Comparisons by name: top_vs_onnx (if the ONNX model is at hand), tpu_vs_top, local_vs_tpu."""
+    """Comparisons by name: top_vs_onnx (or of another reference, if there is one), tpu_vs_top, local_vs_tpu."""
 
     comparisons: Mapping[str, Comparison]
 
@@ -75,9 +75,8 @@ class Compiled:
     writes.
     """
 
-    def __init__(self, artefacts: Artefacts, *, source: bool) -> None:
+    def __init__(self, artefacts: Artefacts) -> None:
         self._artefacts = artefacts
-        self._has_source = source
 
     @property
     def top(self) -> Model:
@@ -125,13 +124,10 @@ class Compiled:
         """
         a = self._artefacts
         a.sample = {name: np.asarray(value) for name, value in inputs.items()}
-        levels: dict[str, Tensors] = {"top": run_flat(self.top, a.sample), "tpu": run_flat(self.tpu, a.sample)}
-        if self._has_source:
-            reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
-            levels["onnx"] = as_called(self.top, reference.run(a.sample))
+        a.tensors, a.comparisons = {}, {}
+        STAGES["infer"](a)
         a.machine = self.machine(a.config.simulator)
-        levels["local"] = a.machine.run(a.sample, watch=True).tensors
-        a.tensors = levels
+        a.tensors["local"] = a.machine.run(a.sample, watch=True).tensors
         STAGES["verify"](a)
         return Verification(dict(a.comparisons))
 
@@ -170,12 +166,12 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def compile_network(
     model: str | Path | Model, samples: Iterable[Mapping[str, np.ndarray]], table: CalibrationTable | None,
-    config: RunConfig,
+    config: RunConfig, reference: Reference | Function | None = None,
 ) -> Compiled:  # fmt: skip
     """Stages `import` to `codegen` in memory; config: what a run would be asked for, without its files."""
-    source = not isinstance(model, Model)
     config = checked(replace(config, model=Path(model) if not isinstance(model, Model) else Path(model.name)))
-    a = Artefacts(config, Silent())
+    a = Artefacts(config, Silent(), from_file=not isinstance(model, Model))
+    a.reference = FunctionReference(reference) if callable(reference) else reference
     a.top = import_onnx(model, input_shapes=config.input_shapes) if not isinstance(model, Model) else model
     begin = time.perf_counter()
     STAGES["canonicalize"](a)
@@ -187,7 +183,7 @@ def compile_network(
         begin = time.perf_counter()
         STAGES[name](a)
         a.stages.append((name, time.perf_counter() - begin))
-    return Compiled(a, source=source)
+    return Compiled(a)
 
 
 def _calibrate(a: Artefacts, samples: Iterable[Mapping[str, np.ndarray]]) -> None:

@@ -26,7 +26,7 @@ from tpusim.chips import require_cores
 from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
-from tpusim.frontend import OnnxReference, as_called, import_onnx
+from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
 from tpusim.inference import Graph, dequantised, float_upstream, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.formats import FORMATS
@@ -106,12 +106,19 @@ def stage_codegen(a: Artefacts) -> None:
 
 
 def stage_infer(a: Artefacts) -> None:
-    """Flat inference: the original model in ONNX Runtime, the top and the tpu module in JAX."""
-    reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
-    top = need(a.canonical, "the canonical module")
-    a.tensors["onnx"] = as_called(top, reference.run(a.sample))
+    """Flat inference: the original model in its framework, the top and the tpu module in JAX."""
+    top, reference = need(a.canonical, "the canonical module"), reference_of(a)
+    if reference is not None:
+        a.tensors[reference.level] = as_called(top, reference.run(a.sample))
     a.tensors["top"] = run_flat(top, a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
+
+
+def reference_of(a: Artefacts) -> Reference | None:
+    """What the network's own framework computes, None if there is nothing to ask: a module alone."""
+    if a.reference is None and a.from_file:
+        a.reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
+    return a.reference
 
 
 def stage_simulate(a: Artefacts) -> None:
@@ -125,10 +132,11 @@ def stage_simulate(a: Artefacts) -> None:
 
 
 def stage_verify(a: Artefacts) -> None:
-    """Three comparisons, and the report; two where there is no ONNX model."""
+    """Three comparisons, and the report; two where the network has no reference."""
     tpu = need(a.tpu, "the tpu module")
-    if "onnx" in a.tensors:
-        a.comparisons["top_vs_onnx"] = compare(a.tensors["top"], a.tensors["onnx"], TOP_VS_ONNX, label="top_vs_onnx")
+    for level in a.tensors.keys() - {"top", "tpu", "local"}:
+        label = f"top_vs_{level}"
+        a.comparisons[label] = compare(a.tensors["top"], a.tensors[level], TOP_VS_ONNX, label=label)
     format = a.config.lowering.format
     tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
     real = dequantised(tpu, a.tensors["tpu"])

@@ -1,7 +1,7 @@
 """What a network's own framework computes, whatever it is: the first of the levels that are compared."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from tpusim.ir.attrs import framework_name, op_name
 from tpusim.ir.module import Model
 
 Tensors = dict[str, np.ndarray]
+Function: TypeAlias = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""Tensors by name from network inputs by name."""
 
 
 class Reference(Protocol):
@@ -31,7 +33,7 @@ class FunctionReference:
 
     level = "function"
 
-    def __init__(self, function: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]) -> None:
+    def __init__(self, function: Function) -> None:
         self._function = function
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> Tensors:

@@ -138,8 +138,8 @@ class Graph:
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None) -> None:
         self.model = model
         if keep is None:
-            keep = [op_name(_maker(v)) for v in model.results if isinstance(v.owner, Operation)]
-        self.keep = [op_name(op) for op in tensor_ops(model)] if keep == "all" else list(keep)
+            keep = [value_name(_made(v)) for v in model.results if isinstance(v.owner, Operation)]
+        self.keep = [value_name(v) for op in tensor_ops(model) for v in op.results] if keep == "all" else list(keep)
         used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
         self._chip = chip_of(model)
@@ -166,15 +166,15 @@ class Graph:
         return {name: np.asarray(value) for name, value in zip(self.keep, results, strict=True)}
 
 
-def _maker(value: SSAValue) -> Operation:
-    """The op that computes a value: inside the group that returns it, and before its store."""
+def _made(value: SSAValue) -> SSAValue:
+    """The value as an op computes it: inside the group that returns it, and before its store."""
     owner = value.owner
     assert isinstance(owner, Operation)
     if isinstance(owner, TpuGroup):
         last = owner.body.block.last_op
         assert isinstance(last, TpuYield)
-        return _maker(last.operands[owner.results.index(value)])
-    return _maker(owner.input) if isinstance(owner, Transfer) else owner
+        return _made(last.operands[owner.results.index(value)])
+    return _made(owner.input) if isinstance(owner, Transfer) else value
 
 
 def _on_device(array: np.ndarray) -> Array:

@@ -34,7 +34,7 @@ from tpusim.ir.types import (
 )
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.chip_forms import require_known_ops, rewrite_for_chip
-from tpusim.lowering.marks import float_marks
+from tpusim.lowering.marks import counts, float_marks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
@@ -197,6 +197,8 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
+        if counts(op):
+            return "f32"
         format, rule = self._formats[op], op.float_rule(self)
         if format.is_float:
             wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self.chip.float_fallback)

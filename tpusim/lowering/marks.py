@@ -5,22 +5,28 @@ from xdsl.ir import Operation, SSAValue
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
-from tpusim.ops.base import TopOp
-from tpusim.ops.structure import TopWeight
+from tpusim.ops.base import TopOp, holds
+from tpusim.ops.structure import TopInput, TopWeight
 
 MAX_THRESHOLD_RATIO = 64.0
 """An Add of operands whose thresholds differ by more than this runs in float."""
 MIN_THRESHOLD = 1e-8
+INTEGERS = "integers of the network are computed exactly, in f32"
+
+
+def counts(op: Operation) -> bool:
+    """Whether an op computes integers of the network, which have no scale."""
+    return isinstance(op, TopOp) and not isinstance(op, TopInput) and holds(op.results[0]) == "integer"
 
 
 def float_marks(model: Model) -> dict[Operation, str]:
     """Ops to lower in float, with the reason."""
     marks: dict[Operation, str] = {}
     for op in model.ops:
-        why = None
-        if isinstance(op, TopOp) and op.RANGE.sum_sign:
+        why = INTEGERS if counts(op) else None
+        if why is None and isinstance(op, TopOp) and op.RANGE.sum_sign:
             why = _unbalanced(op)
-        elif isinstance(op, TopOp) and (op.RANGE.difference or op.RANGE.sub_constant):
+        elif why is None and isinstance(op, TopOp) and (op.RANGE.difference or op.RANGE.sub_constant):
             why = _cancels(op, model)
         if why:
             marks[op] = why

@@ -7,7 +7,7 @@ around it where one op is not enough, and returns the value of the result.
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from tpusim.errors import ImportModelError
 
@@ -31,7 +31,8 @@ def names_op(make: Callable[P, R]) -> Callable[P, R]:
         try:
             return make(*args, **kwargs)
         except ValueError as error:
-            cls: Any = args[0]
-            raise BuildError(cls.name, str(kwargs.get("name", "")), str(error)) from error
+            cls, given = cast("Any", args[0]), cast("dict[str, Any]", kwargs)
+            name = given["name"] if "name" in given else given["names"][0]  # of an op with several results the first
+            raise BuildError(cls.name, name, str(error)) from error
 
     return named

@@ -19,7 +19,19 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, element_bytes, gmem_strides, lmem_strides
 from tpusim.isa.region import DType, View, dtype_of
-from tpusim.ops.base import Array, Builder, EmitContext, GroupType, Shape, TensorSlice, TopOp, TpuOp, Window
+from tpusim.ops.base import (
+    Array,
+    Builder,
+    EmitContext,
+    GroupType,
+    Holds,
+    Shape,
+    TensorSlice,
+    TopOp,
+    TpuOp,
+    Window,
+    holds,
+)
 from tpusim.ops.building import names_op
 from tpusim.ops.structure import TopWeight
 
@@ -138,6 +150,11 @@ class ArithmeticTop(NaryTop):
             raise ValueError(f"two or more operands are required, got {len(inputs)}")
         values = inputs if cls.ALIGNED_FROM is None else aligned(builder, inputs, cls.ALIGNED_FROM)
         return builder.build(cls, values, relu_attributes(do_relu, relu_limit), name)
+
+    def held(self) -> Holds:
+        """Integers of integers."""
+        computed = [v for v in self.inputs if not isinstance(v.owner, TopWeight)]
+        return "integer" if computed and all(holds(v) == "integer" for v in computed) else self.HOLDS
 
 
 def aligned(builder: Builder, values: Sequence[SSAValue], smallest: int = 0) -> list[SSAValue]:

@@ -49,8 +49,10 @@ class TopInput(TopOp):
         return np.dtype(self.dtype.data if self.dtype else np.float32)
 
     def held(self) -> Holds:
-        """By the type that is given."""
-        return {"b": "bool", "i": "integer", "u": "integer"}.get(self.given.kind, "real")  # type: ignore[return-value]
+        """By the type that is given; bytes are samples of something real (images)."""
+        if self.given.kind == "b":
+            return "bool"
+        return "integer" if self.given.kind in "iu" and self.given.itemsize > 2 else "real"
 
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape."""

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from xdsl.dialects.builtin import NameLoc
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
+from tpusim.border import is_float
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
 from tpusim.frontend.onnx.duplicates import Duplicates
 from tpusim.frontend.onnx.element_types import ElementTypes, dtype_of
@@ -117,9 +118,10 @@ class Importer:
             constant = self.constant(name)
             if constant is None:
                 raise ImportModelError(f"tensor '{name}' is not available")
-            if constant.dtype.kind != "f" and not integers:
+            floating = is_float(constant.dtype)
+            if not floating and not integers:
                 raise ImportModelError(f"a float32 tensor is required, '{name}' is a {constant.dtype} constant")
-            real = constant if constant.dtype.kind == "f" else as_float(constant, name)
+            real = constant if floating else as_float(constant, name)
             self._values[name] = self._module.constant(name, real.astype(np.float32, copy=False))
         return self._values[name]
 

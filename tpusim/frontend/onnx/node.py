@@ -7,11 +7,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from xdsl.ir import SSAValue
 
+from tpusim.border import EXACT_F32, is_float
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import Builder
-
-EXACT = 2**24
-"""Whole numbers up to this size are exact in f32."""
 
 
 class Tensors(Protocol):
@@ -119,7 +117,7 @@ class Node:
     def real(self, index: int, rank: int) -> SSAValue:
         """The value of an input; a constant of bools or integers as f32, with leading axes of length 1 up to `rank`."""
         constant = self.constant(index)
-        if constant is None or constant.dtype.kind == "f":
+        if constant is None or is_float(constant.dtype):
             return self.value(index)
         narrow = as_float(constant, self.inputs[index])
         return self.builder.weight(self.inputs[index], narrow.reshape((1,) * (rank - narrow.ndim) + narrow.shape))
@@ -129,7 +127,7 @@ def as_float(constant: np.ndarray, name: str) -> np.ndarray:
     """Bools and integers as f32. Raises ValueError for integers that f32 does not hold."""
     if constant.dtype.kind not in "biu":
         raise ValueError(f"floats, bools or integers are required, '{name}' is {constant.dtype}")
-    if constant.size and max(-int(constant.min()), int(constant.max())) > EXACT:
+    if constant.size and max(-int(constant.min()), int(constant.max())) > EXACT_F32:
         raise ValueError(f"integers that float32 holds exactly are required, '{name}' has others")
     return constant.astype(np.float32)
 

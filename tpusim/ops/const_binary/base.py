@@ -15,7 +15,7 @@ from xdsl.irdl import attr_def, opt_attr_def
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
-from tpusim.ops.base import Array, LoweringContext, OpT, QuantParams
+from tpusim.ops.base import Array, Holds, LoweringContext, OpT, QuantParams, holds
 from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
 from tpusim.ops.families import (
     UnaryTop,
@@ -55,6 +55,10 @@ class ConstTop(UnaryTop):
     def number(self) -> float:
         """The constant."""
         return self.const_val.value.data
+
+    def held(self) -> Holds:
+        """An integer of an integer."""
+        return "integer" if holds(self.input) == "integer" else self.HOLDS
 
     def scalar_operand(self) -> float | None:
         """The constant."""
