@@ -319,10 +319,16 @@ def assert_equal_or_within_bound(name: str, found: Array, expected: Array) -> No
 
 
 def assert_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
-    """As the compiler groups by itself, and with every op alone; making the machine checks every command."""
+    """As the compiler groups by itself; making the machine checks every command."""
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
-    for opt in ("1", "off") if mode == "int8" else ("1",):
-        assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig(opt))))
+    assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig())))
+
+
+@configured(lambda case, number: is_first(case, number) or turn(case, number, 4), CONFIGS[: len(CHIPS)])
+def test_machine_with_every_op_alone(case: OpCase, chip: str, mode: str) -> None:
+    """INT8 without groups: every op goes through global memory."""
+    reordered = reorder_weights(lowered(case.id, chip, mode)[0])
+    assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig("off"))))
 
 
 NO_PROGRESS = "makes no progress"

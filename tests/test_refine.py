@@ -14,7 +14,7 @@ from builders.replays import random_dag, replay
 from builders.sliced_networks import NETWORKS
 from builders.timings import in_every_order
 from networks import Network, cached_lowered, cached_network, program_of, randomly_grouped, reordered
-from rotation import one_in
+from rotation import marks, one_in
 from xdsl.ir import SSAValue
 
 from tpusim import chips
@@ -48,6 +48,8 @@ from tpusim.simulator import Simulator, timeline
 
 FAMILIES = ("bm1684x", "bm1688", "bm1684", "cv183x")
 EVERY = pytest.mark.parametrize("chip", FAMILIES)
+TRIALS = pytest.mark.parametrize("trial", [0, pytest.param(1, marks=marks(usual=False))])
+"""Seeds of random groups: the first in every run, the second in `make slow`."""
 
 
 def same_bits(model: object, feeds: dict[str, np.ndarray], flat: dict[str, np.ndarray]) -> None:
@@ -331,16 +333,16 @@ def everything_in_place(model: Model, chip: str, seed: int) -> tuple[Model, int]
     return divided, count
 
 
+@TRIALS
 @EVERY
-def test_results_in_place_give_the_same_bits(chip: str) -> None:
+def test_results_in_place_give_the_same_bits(chip: str, trial: int) -> None:
     made = 0
     for key in NETWORKS[:4]:
         model, flat = cached_lowered(key[0], chip, *key[1:])
-        for trial in range(2):
-            divided, count = everything_in_place(model, chip, trial)
-            made += count
-            if count:
-                same_bits(divided, cached_network(*key).feeds(), flat)
+        divided, count = everything_in_place(model, chip, trial)
+        made += count
+        if count:
+            same_bits(divided, cached_network(*key).feeds(), flat)
     assert (made > 0) == chips.load(chip).results_in_place
 
 
@@ -502,8 +504,9 @@ def lists_of(decided: Sequence[Decided]) -> list[int]:
     return [sum(len(getattr(o, name)) for o in plans) for name in ("self_up", "other_down", "self_down", "other_up")]
 
 
+@TRIALS
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1684"])
-def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str) -> None:
+def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str, trial: int) -> None:
     """Everything that may overlap does; the commands come from the printed module alone."""
     total = np.zeros(4, int)
 
@@ -513,7 +516,7 @@ def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str) -> None:
         total += lists_of(found)
         return found
 
-    for key, trial in product(NETWORKS[:3], range(2)):
+    for key in NETWORKS[:3]:
         model, flat = cached_lowered(key[0], chip, *key[1:])
         divided, plans = randomly_grouped(model, np.random.default_rng(trial), longest=3, change=change)
         lent = lists_of(plans)
