@@ -160,9 +160,9 @@ def told_by_chip(ops: Sequence[Op], unlike: Arrays) -> dict[str, Array]:
     """Tensors whose values the closed simulator gives other than the interpreter, as stored: outputs, and what they are
     casts of. unlike: those outputs, as their types store them.
     """
-    types, told = {op.name: op.types[0] for op in ops}, dict(unlike)
+    types, told = {op.name: op.types[0] for op in ops if op.names and op.types}, dict(unlike)
     for op in ops:
-        source = op.operands[0] if op.kind == "tpu.Cast" and op.name in unlike else ""
+        source = op.operands[0] if op.kind == "tpu.Cast" and op.names and op.name in unlike else ""
         if source in types and types[source].scale is not None:
             told[source] = stored(unlike[op.name], types[source])
     return told
