@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.conformance.pairing import computing, kind, pair
+from benchmarks.conformance.pairing import MOVES, computing, kind, pair
 from benchmarks.conformance.results import Difference, Part
 from benchmarks.conformance.text import Op, Tensor
 
@@ -47,8 +47,9 @@ def compare_lowering(ours: Sequence[Op], theirs: Sequence[Op], our_weights: Arra
 def _part(pairs: Pairs, found: list[Difference], ours: Sequence[Op], theirs: Sequence[Op]) -> Part:
     known = {id(op) for both in pairs for op in both}
     differing = len({d.tensor for d in found})
-    found += [Difference(op.name, f"{op.kind} only here") for op in computing(ours) if id(op) not in known]
-    found += [Difference(op.name, f"{op.kind} only there") for op in computing(theirs) if id(op) not in known]
+    for side, ops in (("here", ours), ("there", theirs)):
+        lonely = [op for op in computing(ops) if id(op) not in known]
+        found += [Difference(op.name, f"{op.kind} only {side}", tolerated=kind(op) in MOVES) for op in lonely]
     return Part.of(len(pairs), len(pairs) - differing, found)
 
 
@@ -159,9 +160,9 @@ def told_by_chip(ops: Sequence[Op], unlike: Arrays) -> dict[str, Array]:
     """Tensors whose values the closed simulator gives other than the interpreter, as stored: outputs, and what they are
     casts of. unlike: those outputs, as their types store them.
     """
-    types, told = {op.name: op.types[0] for op in ops}, dict(unlike)
+    types, told = {op.name: op.types[0] for op in ops if op.names and op.types}, dict(unlike)
     for op in ops:
-        source = op.operands[0] if op.kind == "tpu.Cast" and op.name in unlike else ""
+        source = op.operands[0] if op.kind == "tpu.Cast" and op.names and op.name in unlike else ""
         if source in types and types[source].scale is not None:
             told[source] = stored(unlike[op.name], types[source])
     return told

@@ -26,6 +26,7 @@ from one ONNX file with one calibration table, runs both on one input, and write
   it disagrees with the interpreter of its own compiler (**itself**: how many).
 * **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**:
   ours / theirs ("-": its compiler writes no profile for the chip).
+* Ops that only move elements (Reshape, Permute) need no partner: one side may have more of them.
 * A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner; **near** if constants
   are, and every op on its own but for 16-bit floats one unit in the last place away (F32: 16 units at the tensor's
   largest magnitude). Else the first op that differs on equal operands is named, with its reason from

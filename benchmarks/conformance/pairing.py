@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import prod
 
 from benchmarks.conformance.text import Op
 
 IGNORED = ("top.Weight", "top.None", "tpu.Group", "tpu.Load", "tpu.Store", "tpu.Yield", "tpu.Buffer")
 SAME = {"tpu.PReluOp": "tpu.PRelu", "top.Flatten": "top.Reshape", "tpu.Squeeze": "tpu.Reshape",
-        "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape", "top.Unsqueeze": "top.Reshape"}  # fmt: skip
+        "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape", "top.Unsqueeze": "top.Reshape",
+        "tpu.Pool1D": "tpu.Pool2D"}  # fmt: skip
 """Kinds that mean the same on both sides."""
+VIEWS = ("tpu.Reshape", "top.Reshape")
+"""Kinds whose results are their operand's bytes: one side may have some where the other has none."""
+MOVES = (*VIEWS, "tpu.Permute")
+"""Kinds that compute nothing; a Permute may be part of a MatMul on one side."""
 
 
 def kind(op: Op) -> str:
@@ -27,21 +33,23 @@ def computing(ops: Sequence[Op]) -> list[Op]:
 def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
     """Pairs in our order: first by name, then by structure (same kind on paired operands, storage alike).
 
-    Of several ops with a name that of the same kind is taken. A name of theirs is ours, or ours with `_` and the type
-    of the ONNX op behind it.
+    Of several ops with a name that of the same kind is taken, and a view only for a view: 1-D convolutions here are 2-D
+    ones between views. A name of theirs is ours, or ours with `_` and the type of the ONNX op behind it.
     """
     by_name = {name: op for op in reversed(theirs) for name in _candidates(op)}
     by_kind = {(name, kind(op)): op for op in reversed(theirs) for name in _candidates(op)}
     named = [(op, by_kind.get((op.name, kind(op))) or by_name.get(op.name)) for op in ours]
-    found = {id(op): their for op, their in named if their is not None}
+    found = {id(op): their for op, their in named if their is not None and _is_view(op) == _is_view(their)}
+    our_views, their_views = _sources(ours), _sources(theirs)
     same = {op.name: found[id(op)].name for op in ours if id(op) in found}
     taken = {id(op) for op in found.values()}
     free = defaultdict[tuple[object, ...], list[Op]](list)
     for op in theirs:
         if id(op) not in taken:
-            free[_signature(op, op.operands)].append(op)
+            free[_signature(op, [their_views.get(n, n) for n in op.operands])].append(op)
     for op in ours:
-        if id(op) not in found and (waiting := free[_signature(op, [same.get(n, "?") for n in op.operands])]):
+        operands = [same.get(our_views.get(n, n), "?") for n in op.operands]
+        if id(op) not in found and (waiting := free[_signature(op, [their_views.get(n, n) for n in operands])]):
             found[id(op)] = waiting.pop(0)
             same[op.name] = found[id(op)].name
     return [(op, found[id(op)]) for op in ours if id(op) in found]
@@ -52,6 +60,19 @@ def _candidates(op: Op) -> tuple[str, ...]:
     return op.name, op.name.rpartition("_")[0] or op.name
 
 
+def _is_view(op: Op) -> bool:
+    return kind(op) in VIEWS
+
+
+def _sources(ops: Sequence[Op]) -> dict[str, str]:
+    """What the results of views are views of, by name."""
+    found = dict[str, str]()
+    for op in ops:
+        if _is_view(op) and op.operands:
+            found[op.name] = found.get(op.operands[0], op.operands[0])
+    return found
+
+
 def _signature(op: Op, operands: Sequence[str]) -> tuple[object, ...]:
     """What ops without a common name must have in common."""
-    return kind(op), next(iter(operands), ""), op.types[0].storage, op.types[0].shape
+    return kind(op), next(iter(operands), ""), op.types[0].storage, prod(op.types[0].shape)

@@ -78,9 +78,13 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def equal(self) -> bool:
-        """Whether constants and tensors are, and the outputs where upstream agrees with itself."""
-        parts = [self.parts.get(name) for name in ("lowering", "tensors", "outputs")]
-        return not self.refused and all(part is not None and not part.differences for part in parts)
+        """Whether constants and tensors are, and the outputs where upstream agrees with itself.
+
+        Tolerated differences of lowering are ops that move elements and have no partner.
+        """
+        lowering, *values = (self.parts.get(name) for name in ("lowering", "tensors", "outputs"))
+        equal = all(part is not None and not part.differences for part in values)
+        return not self.refused and equal and lowering is not None and not lowering.differing
 
     @property
     def near(self) -> bool:
