@@ -247,3 +247,20 @@ def test_the_python_of_the_page(tmp_path_factory: pytest.TempPathFactory, monkey
     exec(compile(code, str(PAGE), "exec"), names)
     assert names["stop"].reason == "breakpoint" and len(names["waiting"]) == 2
     assert np.array_equal(names["logits"], tensors(folder / "local_outputs.npz")["logits_Gemm_f32"])
+
+
+def test_patterns_counts_and_what_is_not_there_yet() -> None:
+    """`break` takes patterns, `print` names the command, a motion that ends early and a tensor not stored say so."""
+    one = debugger()
+    output = one.program.outputs[0].name
+    text = session(
+        one, "break load_*", "info queues", f"print tensor {output}", "step 2", "back 5", "print in", "print nothing*"
+    )
+    assert re.search(r"breakpoint 1: op load_\* \(\d+ commands\)", text)
+    assert "tiu: 0 of " in text and re.search(f"tensor '{output}': .*not stored yet,", text, re.DOTALL)
+    assert "commands undone; the program begins here" in text and "of 5 commands" in text
+    assert f"of the next command, {one.command.label if one.command else ''}" in text
+    one.finish()
+    text = session(one, "print", f"print tensor {output}", "step 3")
+    assert f"written by the last command, {one.last.label if one.last else ''}" in text
+    assert "0 of 3 commands executed" in text and "complete" in text

@@ -33,6 +33,11 @@ class SimulationError(TpusimError):
     """The machine refused a command stream: bounds, uninitialised bytes, a hazard, a deadlock."""
 
 
+def first_line(error: Exception) -> str:
+    """What an error of a library says, shortened, for a message of ours."""
+    return str(error).split("\n", 1)[0][:200] or type(error).__name__
+
+
 class ModeWarning(UserWarning):
     """A number format the chip does not have was replaced by the one it has."""
 

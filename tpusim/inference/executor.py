@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim import border, chips
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, ImportModelError, first_line
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
@@ -114,11 +114,18 @@ class Steps:
                 self.record(op, results)
 
     def _results(self, op: ShapedOp, operands: Sequence[Array]) -> tuple[Array, ...]:
-        if not isinstance(op, TpuOp):
-            return op.inference(operands)
-        if self.chip is None:
+        """What an op computes. Raises ImportModelError where its attributes do not go with its operands."""
+        if isinstance(op, TpuOp) and self.chip is None:
             raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")
-        return op.compute(operands, self.chip)
+        try:
+            if isinstance(op, TpuOp) and self.chip is not None:
+                return op.compute(operands, self.chip)
+            return op.inference(operands)
+        except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError) as error:
+            raise ImportModelError(
+                f"{op.name} '{op_name(op)}': cannot be computed as the module says ({first_line(error)}); attributes "
+                "and constants that go with its operands are required, correct them or make the module anew"
+            ) from error
 
 
 def tensor_ops(model: Model) -> Iterator[Operation]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from xdsl.context import Context
 from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, Builtin, FusedLoc, LocationAttr, ModuleOp, NoneAttr
 from xdsl.dialects.func import Func
-from xdsl.ir import Attribute, Dialect, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Dialect, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
@@ -144,6 +144,7 @@ def parse_module(text: str, ctx: Context, name: str = "<text>") -> ModuleOp:
     _read_properties_as_attributes(module)
     _require_static_shapes(module, name)
     try:
+        require_order(module, name)
         verify(module, name)
     except ImportModelError:
         raise
@@ -179,6 +180,27 @@ def verify(module: ModuleOp, where: str) -> None:
         module.verify()
     except VerifyException as error:
         raise ImportModelError(f"module '{where}' does not verify: {_culprit(module)}{_first_words(error)}") from error
+
+
+def require_order(module: ModuleOp, where: str) -> None:
+    """Raise ImportModelError for a value that is used before it is made."""
+    made: set[SSAValue] = set()
+
+    def follow(block: Block) -> None:
+        made.update(block.args)
+        for op in block.ops:
+            early = next((i for i, value in enumerate(op.operands) if value not in made), None)
+            if early is not None:
+                raise ImportModelError(
+                    f"module '{where}': {op.name} uses its operand {early} before it is made; move the op that makes "
+                    "it in front of this one"
+                )
+            for region in op.regions:
+                for inner in region.blocks:
+                    follow(inner)
+            made.update(op.results)
+
+    follow(module.body.block)
 
 
 def _culprit(module: ModuleOp) -> str:

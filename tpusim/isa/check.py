@@ -36,7 +36,7 @@ from tpusim.isa.layout import extent
 from tpusim.isa.region import View, byte_view, is_packed, itemsize
 from tpusim.isa.requants import REQUANT_RULES
 from tpusim.isa.shapes import SHAPE_RULES
-from tpusim.isa.sharing import KERNEL_SHARING_RULES, SHARING_RULES, local_operands
+from tpusim.isa.sharing import KERNEL_SHARING_RULES, SHARING_RULES, local_operands, work_areas
 
 ID_LIMIT = 1 << 20
 """Ids of an engine count from 1 up to below this (codegen.md 2, DC-03)."""
@@ -315,6 +315,15 @@ def check(command: AnyCommand, chip: ChipSpec) -> None:
         _apply(KERNEL_SHARING_RULES, command, command, chip)
     else:
         _apply(RULES, command, command, chip)
+
+
+def check_form(command: AnyCommand, chip: ChipSpec) -> None:
+    """Raise CommandError for a view that has no meaning at all: too few axes or strides."""
+    for subject in (command, command.body) if isinstance(command, GlobalKernel) else (command,):
+        _apply((layouts,), subject, command, chip)
+    for view in command.scratch():
+        if len(view.shape) != 4 or view.layout != "compact" or not view.laned:
+            _apply((work_areas,), command, command, chip)
 
 
 def _apply(rules: tuple[Rule, ...], subject: AnyCommand, command: AnyCommand, chip: ChipSpec) -> None:

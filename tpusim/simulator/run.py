@@ -14,8 +14,8 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 
 from tpusim.border import converts
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError, SimulationError
-from tpusim.isa.check import check
+from tpusim.errors import ConfigError, SimulationError, first_line
+from tpusim.isa.check import check, check_form
 from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move, SendMessage, WaitMessage
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import Program, TensorEntry
@@ -71,11 +71,21 @@ class SimulationResult:
 
 
 def execute(command: AnyCommand, memory: Machine) -> None:
-    """Execute one command; a global kernel runs its body on GMEM."""
-    if isinstance(command, Move | Fill):
-        gdma.execute(command, memory)
-    elif not isinstance(command, SendMessage | WaitMessage):  # messages order, they touch no memory
-        tiu.execute(command.body if isinstance(command, GlobalKernel) else command, memory)
+    """Execute one command; a global kernel runs its body on GMEM. Raises SimulationError for one that cannot be."""
+    try:
+        if isinstance(command, Move | Fill):
+            gdma.execute(command, memory)
+        elif not isinstance(command, SendMessage | WaitMessage):  # messages order, they touch no memory
+            tiu.execute(command.body if isinstance(command, GlobalKernel) else command, memory)
+    except _MEANINGLESS as error:
+        raise SimulationError(
+            f"{command.label}: cannot be executed ({first_line(error)}); a legal command is required, run it with the "
+            "sanitizer to see which rule it breaks"
+        ) from error
+
+
+_MEANINGLESS = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError, MemoryError)
+"""What NumPy says of operands that do not go together: of commands that legality has not seen."""
 
 
 class Simulator:
@@ -91,6 +101,8 @@ class Simulator:
                 f"{program.header.coeff_bytes:,}; generate the program again"
             )
         check_cores(program.commands, self.chip)
+        for command in program.commands:
+            check_form(command, self.chip)
         regions = regions_of(program)
         everything = Memory(self.chip, regions)
         check_bounds(program.commands, everything)
@@ -114,8 +126,14 @@ class Simulator:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The clock of the program; it depends on no value."""
-        return timeline(self.program, self.chip)
+        """The clock of the program; it depends on no value. Raises SimulationError."""
+        try:
+            return timeline(self.program, self.chip)
+        except _MEANINGLESS as error:
+            raise SimulationError(
+                f"the clock cannot count these commands ({first_line(error)}); legal ones are required, run them with "
+                "the sanitizer to see which rule they break"
+            ) from error
 
     @cached_property
     def unconfirmed(self) -> dict[str, int]:

@@ -33,8 +33,18 @@ class Looks(Stops):
         print NAME[0, 3]      a part: indices and ranges as in NumPy; of a slice n, c, h, w (with d if it has it)
         """
         name, index = indexed(text)
+        self._name_command(name)
         for look in self._looks(name):
             self._show(look, index)
+
+    def _name_command(self, name: str) -> None:
+        """Say whose operands are shown."""
+        debugger = self.debugger
+        if name in ("", "out"):
+            if debugger.last is not None:
+                self.say(f"written by the last command, {debugger.last.label}", "dim")
+        elif debugger.command is not None and (name == "in" or any(name == one.name for one in debugger.operands())):
+            self.say(f"of the next command, {debugger.command.label}", "dim")
 
     def _looks(self, name: str) -> "Iterable[Operand | Slice | Stored]":
         debugger = self.debugger
@@ -119,13 +129,14 @@ class Looks(Stops):
         """The state of the machine.
 
         info            the next command, the queues and the breakpoints
-        info dma        what each queue has finished, may work on, and waits for
+        info queues     what each queue has finished, may work on, and waits for (info dma)
         info command    the next command with its operands
         info slices     the slices that local memory holds now
         info ops, info tensors, info inputs
         """
         found: dict[str, Callable[[], None]] = {
             "": self._info,
+            "queues": self._info_queues,
             "dma": self._info_queues,
             "command": self._info_command,
             "slices": self._info_slices,

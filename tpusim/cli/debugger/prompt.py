@@ -16,7 +16,10 @@ class Prompt(Looks):
 
     def do_step(self, text: str) -> None:
         """Execute the next command, or N of them."""
-        self.show_stop(self.debugger.step(self.number(text)))
+        count, before = self.number(text), self.debugger.position
+        stop = self.debugger.step(count)
+        self._count(self.debugger.position - before, count, "executed")
+        self.show_stop(stop)
 
     def do_next(self, text: str) -> None:
         """Execute until the TIU is about to begin another op or slice."""
@@ -38,7 +41,15 @@ class Prompt(Looks):
 
     def do_back(self, text: str) -> None:
         """Undo the last command, or N of them."""
-        self.show_stop(self.debugger.back(self.number(text)))
+        count, before = self.number(text), self.debugger.position
+        stop = self.debugger.back(count)
+        self._count(before - self.debugger.position, count, "undone; the program begins here")
+        self.show_stop(stop)
+
+    def _count(self, done: int, asked: int, what: str) -> None:
+        """Say how much was not done."""
+        if done < asked:
+            self.say(f"{done} of {asked} commands {what}", "yellow")
 
     def do_rcontinue(self, text: str) -> None:
         """Undo commands until a breakpoint's command is the next one, or to the start."""
@@ -93,6 +104,6 @@ class Prompt(Looks):
 
     def complete_info(self, text: str, *ignored: Any) -> list[str]:
         """What `info` knows."""
-        return beginning(text, ["dma", "command", "slices", "break", "ops", "tensors", "inputs"])
+        return beginning(text, ["queues", "dma", "command", "slices", "break", "ops", "tensors", "inputs"])
 
     complete_i = complete_info

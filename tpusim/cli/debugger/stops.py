@@ -16,7 +16,7 @@ class Stops(Base):
     def do_break(self, text: str) -> None:
         """Stop before commands.
 
-        break NAME                          commands of this op, or that touch this tensor
+        break NAME                          commands of this op, or that touch this tensor; load_* means several
         break op NAME
         break tensor NAME [read|write]      while memory holds it
         break tiu N, break gdma N           the command with this id (core K: of another core)
@@ -33,6 +33,8 @@ class Stops(Base):
         self.say(f"breakpoint {made!r}", "cyan")
 
     def _break(self, words: list[str], wanted: "Access") -> "Breakpoint":
+        from tpusim.simulator.debugger.breakpoints import meant
+
         first, rest, debugger = words[0], words[1:], self.debugger
         if first in ("tiu", "gdma") and rest:
             _, core, rest = self.place(rest)
@@ -47,9 +49,9 @@ class Stops(Base):
             return debugger.break_on(address=self._range(words), access=wanted)
         if rest:
             raise ConfigError(f"break: cannot read '{' '.join(words)}'; help break shows the forms")
-        if any(command.op == first for command in debugger.program.commands):
+        if meant(first, (command.op for command in debugger.program.commands)):
             return debugger.break_on(op=first)
-        if first not in self.tensors():
+        if not meant(first, self.tensors()):
             raise ConfigError(f"no op or tensor '{first}'; info ops and info tensors list them")
         return debugger.break_on(tensor=first, access=wanted)
 

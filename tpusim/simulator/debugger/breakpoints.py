@@ -6,6 +6,7 @@ tensor: the commands that write it or read it while memory still holds it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from tpusim.errors import ConfigError
 from tpusim.isa.commands import Engine
@@ -35,9 +36,16 @@ def some(names: Iterable[str], limit: int = 8) -> str:
     return ", ".join(known[:limit]) + (" ..." if len(known) > limit else "")
 
 
+def meant(pattern: str, names: Iterable[str]) -> list[str]:
+    """The names that a name or a pattern of the shell (`load_*`) stands for, each once."""
+    known = list(dict.fromkeys(names))
+    return [pattern] if pattern in known else [name for name in known if fnmatchcase(name, pattern)]
+
+
 def by_op(program: Program, op: str) -> frozenset[int]:
-    """The commands of an op. Raises ConfigError."""
-    found = frozenset(i for i, command in enumerate(program.commands) if command.op == op)
+    """The commands of an op, or of all that a pattern stands for. Raises ConfigError."""
+    names = set(meant(op, (command.op for command in program.commands)))
+    found = frozenset(i for i, command in enumerate(program.commands) if command.op in names)
     if not found:
         raise ConfigError(f"no command of op '{op}'; ops are {some(c.op for c in program.commands)}")
     return found
@@ -67,11 +75,22 @@ def tensor_names(program: Program) -> list[str]:
     return list(dict.fromkeys([*(t.name for t in program.tensors), *(loc.tensor for loc in program.locations)]))
 
 
-def by_tensor(accesses: Accesses, order: list[int], name: str, access: Access) -> frozenset[int]:
-    """The commands that write a tensor, or read it before its bytes are used for something else. Raises ConfigError."""
+def by_tensor(accesses: Accesses, order: list[int], pattern: str, access: Access) -> frozenset[int]:
+    """The commands that write a tensor, or read it before its bytes are used for something else; a pattern means all
+    tensors that it stands for. Raises ConfigError.
+    """
+    known = tensor_names(accesses.program)
+    if not (names := meant(pattern, known)):
+        raise ConfigError(f"no tensor '{pattern}'; tensors are {some(known)}")
+    found = frozenset[int]().union(*(_touching(accesses, order, name, access) for name in names))
+    if not found:
+        verb = {"read": "reads", "write": "writes", "any": "touches"}[access]
+        raise ConfigError(f"no command {verb} tensor '{pattern}'; break on the other access")
+    return found
+
+
+def _touching(accesses: Accesses, order: list[int], name: str, access: Access) -> set[int]:
     program = accesses.program
-    if name not in (known := tensor_names(program)):
-        raise ConfigError(f"no tensor '{name}'; tensors are {some(known)}")
     writers = writers_of(program, name)
     slices = [location for location in program.locations if location.tensor == name]
     makers = frozenset(i for location in slices for i in _makers(accesses, location))
@@ -88,10 +107,7 @@ def by_tensor(accesses: Accesses, order: list[int], name: str, access: Access) -
             held = [one for one in held if accesses.overwriter(one, [index]) is None]
         held = [*held, *(Placed(command.core, location.view) for location in slices if location.command == index)]
         held += [one for one in stored if index in writers and one not in held]
-    if not found:
-        verb = {"read": "reads", "write": "writes", "any": "touches"}[access]
-        raise ConfigError(f"no command {verb} tensor '{name}'; break on the other access")
-    return frozenset(found)
+    return found
 
 
 def writers_of(program: Program, name: str) -> frozenset[int]:

@@ -4,11 +4,13 @@ from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
+
 from tpusim.errors import ConfigError
 from tpusim.isa.commands import AnyCommand, Engine, GlobalKernel
 from tpusim.isa.region import Memory as MemoryName
-from tpusim.isa.region import View
-from tpusim.isa.stream import Location
+from tpusim.isa.region import View, numpy_dtype
+from tpusim.isa.stream import Location, TensorEntry
 from tpusim.simulator.debugger import breakpoints as find
 from tpusim.simulator.debugger.accesses import Access, Accesses, ByteRange, Placed
 from tpusim.simulator.debugger.breakpoints import Breakpoint, some
@@ -173,14 +175,29 @@ class Debugger(Execution):
         return Slice(location, values, maker.label, self.chip, maker.core)
 
     def tensor(self, name: str) -> Stored:
-        """A tensor in global memory, as far as it is there. Raises ConfigError if it is not in the tensor table."""
+        """A tensor in global memory, as far as it is there: of one that is not stored yet no values.
+
+        Raises ConfigError if it is not in the tensor table.
+        """
         try:
             entry = self.program.tensor(name)
         except KeyError:
             known = some(one.name for one in self.program.tensors)
             raise ConfigError(f"no tensor '{name}' in global memory; those are {known}") from None
+        why = self._missing(entry)
+        if why:
+            return Stored(name, entry.view, np.zeros(0, numpy_dtype(entry.view.dtype)), why, self.chip)
         values = self.machine.memories[0].read(entry.view).reshape(entry.shape or entry.view.shape)
         return Stored(name, entry.view, values, self._state(name, entry.view), self.chip)
+
+    def _missing(self, entry: TensorEntry) -> str:
+        """Why nothing of a tensor is in global memory yet; empty if something is."""
+        writers = find.writers_of(self.program, entry.name)
+        if entry.role == "input" or writers & set(self.order[: self.position]):
+            return ""
+        first = min(writers, key=self.order.index, default=None)
+        who = "no command stores it" if first is None else f"{self.program.commands[first].label} is the first to"
+        return f"not stored yet, {who}"
 
     def _state(self, name: str, view: View) -> str:
         writers = find.writers_of(self.program, name)

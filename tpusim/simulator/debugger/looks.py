@@ -138,7 +138,7 @@ class Stored:
     name: str
     view: View
     values: np.ndarray
-    """In the network shape."""
+    """In the network shape; empty if nothing of it is stored yet."""
     state: str
     chip: ChipSpec = field(repr=False)
 
@@ -146,10 +146,11 @@ class Stored:
     def title(self) -> str:
         """Name, type, shape, place and state."""
         place = span_text(extent(self.view, self.chip))
-        return f"tensor '{self.name}': {self.view.dtype} {shape_text(self.values.shape)}, {place}; {self.state}"
+        shape = self.values.shape if self.values.size else self.view.shape
+        return f"tensor '{self.name}': {self.view.dtype} {shape_text(shape)}, {place}; {self.state}"
 
     def __repr__(self) -> str:
-        return f"{self.title}\n{numbers(self.values)}"
+        return f"{self.title}\n{numbers(self.values)}" if self.values.size else self.title
 
 
 @dataclass(frozen=True, eq=False)
