@@ -14,6 +14,7 @@ from op_row import OpCase, network, node
 from plain_names import import_onnx
 from rotation import marks, turn
 from rows import calibrated, canonical
+from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
@@ -29,7 +30,7 @@ from tpusim.lowering.chip_forms import require_known_ops
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top
 from tpusim.ops.base import TopOp, reads_indices
-from tpusim.ops.structure import TopNone, TopWeight
+from tpusim.ops.structure import TopInput, TopNone, TopWeight
 from tpusim.ops.view import ViewTop
 from tpusim.pipeline import compare_local
 from tpusim.simulator import Simulator
@@ -141,7 +142,9 @@ def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | 
             want = expected(kind, mode, chip, dynamic_filter=dynamic, constant_left=constant_left)
             want = "f32" if kind in ("Compare", "CompareConst", "Where") and reads_indices(op) else want
             if isinstance(op, ViewTop):  # a view keeps the type of what it is a view of
-                want = found.get(op_name(op.operands[0].owner), want)  # type: ignore[arg-type]
+                source = op.operands[0].owner
+                assert isinstance(source, Operation)
+                want = "f32" if isinstance(source, TopInput) else found.get(op_name(source), want)
             assert found[name] == want, (name, op.name)
             count += 1
     return count
