@@ -143,13 +143,17 @@ class ArithmeticTop(NaryTop):
     @classmethod
     @names_op
     def make(
-        cls, builder: Builder, inputs: Sequence[SSAValue], *, do_relu: bool = False, relu_limit: float = -1.0, name: str
-    ) -> SSAValue:
-        """Two or more tensors; a weight of lower rank gets leading axes of length 1, so that the op can run locally."""
+        cls, builder: Builder, inputs: Sequence[SSAValue], *, do_relu: bool | None = False, relu_limit: float = -1.0,
+        name: str,
+    ) -> SSAValue:  # fmt: skip
+        """Two or more tensors; a weight of lower rank gets leading axes of length 1, so that the op can run locally.
+
+        do_relu None: there is none, and the op does not say so (it is then no duplicate of one that does).
+        """
         if len(inputs) < 2:
             raise ValueError(f"two or more operands are required, got {len(inputs)}")
         values = inputs if cls.ALIGNED_FROM is None else aligned(builder, inputs, cls.ALIGNED_FROM)
-        return builder.build(cls, values, relu_attributes(do_relu, relu_limit), name)
+        return builder.build(cls, values, {} if do_relu is None else relu_attributes(do_relu, relu_limit), name)
 
     def held(self) -> Holds:
         """Integers of integers."""

@@ -8,7 +8,7 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.add import TopAdd
 from tpusim.ops.base import holds
 from tpusim.ops.compare import TopCompare, TopCompareConst
-from tpusim.ops.families import ArithmeticTop, broadcast_shape, relu_attributes
+from tpusim.ops.families import ArithmeticTop, broadcast_shape
 from tpusim.ops.minmax import TopMax, TopMin
 from tpusim.ops.mul import TopMul
 from tpusim.ops.sub import TopDiv, TopSub
@@ -36,8 +36,8 @@ def add(node: Node) -> SSAValue:
     total, *others = node.values()
     for i, value in enumerate(others, 1):
         name = node.output if i == len(others) else f"{node.output}_{i}_{node.op_type}"
-        attributes = {} if node.op_type == "Sum" else relu_attributes()
-        total = node.builder.build(TopAdd, [total, value], attributes, name)
+        do_relu = None if node.op_type == "Sum" else False
+        total = TopAdd.make(node.builder, [total, value], do_relu=do_relu, name=name)
     return total
 
 
