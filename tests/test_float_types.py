@@ -48,6 +48,7 @@ INT8_F32 = {
 
 F16_F32 = frozenset(
     [
+        "Arg",
         "LRN",
         "Mish",
         "Reciprocal",
@@ -65,8 +66,7 @@ F16_F32 = frozenset(
 )
 """12.2, rows F32 and F32 (BF16c)."""
 F16_CHIPS = {
-    "GELU": BM1688, "SiLU": ("bm1690",), "HardSigmoid": BM1688, "Erf": BM1688, "Div": BM1688,
-    "Arg": ("bm1684x", *BM1688),
+    "GELU": BM1688, "SiLU": ("bm1690",), "HardSigmoid": BM1688, "Erf": BM1688, "Div": BM1688
 }  # fmt: skip
 """12.2, chip dependent: the chips where it is F16; F32 on the others."""
 
