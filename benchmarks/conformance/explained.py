@@ -33,8 +33,9 @@ CV18XX_SIZES = ("resize/cv18*", "detector/cv18*", "segformer/cv18*")
 HEADS = ("matmul/cv18*", "attention/cv18*", "vit/cv18*", "bert/cv18*")
 TABLE: tuple[Explained, ...] = (
     # upstream's interpreter disagrees with the closed simulator of its own compiler, or with its own types
-    Explained("the interpreter keeps results of F16 LayerNorms in f32, where the type and the chip have f16",
-              ("vit/*", "bert/*", "segformer/*"), ("layernormalization*",), ("LayerNorm in f16", "Cast in i8")),
+    Explained("the interpreter keeps results of F16 LayerNorm and Interp in f32, the chip stores f16",
+              ("vit/*", "bert/*", "segformer/*", "norms/*", "resize/*"), ("layernormalization*", "*_Resize*"),
+              ("LayerNorm in f16", "Cast in i8", "Cast in f32")),
     Explained("D13: above 127 unsigned results of a BM1684 Deconv differ between the interpreter, which clamps them, "
               "and the closed simulator", ("deconv/bm1684/*",), ("relued*",)),
     Explained("the interpreter keeps |-128| = 128, which no byte holds; the closed simulator wraps, as here",
@@ -50,6 +51,8 @@ TABLE: tuple[Explained, ...] = (
     Explained("BM1684 takes a LayerNorm apart into GroupNorm, Mul and Add in f32, an InstanceNorm is a GroupNorm there",
               ("*/bm1684/*",), ("layernormalization*", "instance*")),
     Explained("InstanceNorm runs on the CPU of CV18xx in f32 there", ("norms/cv18*",), ("*instance*",)),
+    Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
+              ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
     Explained("every step of an InstanceNorm is rounded to BF16 there", ("norms/*/bf16",), ("instance*",)),
     Explained("BM1684 takes a ReduceL2 apart into Square, ReduceSum and Sqrt in f32 there", ("reduce/bm1684/*",),
               ("l2_*",)),
