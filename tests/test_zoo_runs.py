@@ -56,8 +56,7 @@ def verified(settings: RunConfig) -> Artefacts:
 
     One thing may miss 0.80: the probabilities of BM1684, whose multipliers are powers of two. Over random weights
     the logits differ by a few steps of 8 bits, a softmax of them follows every step, and a threshold's last digit or
-    another processor's sums decide (inception_v2: 0.78 to 0.82). The logits themselves must pass, and the real compiler
-    has the same bits (`tests/test_upstream.py`, docs/conformance.md).
+    another processor's sums decide (inception_v2: 0.78 to 0.82). The logits themselves must pass.
     """
     found = run(settings)
     by_chance = {("tpu_vs_top", name) for name in probabilities(found)}
