@@ -67,7 +67,8 @@ def _network(seed: int, chip: str, rng: np.random.Generator) -> tuple[str, Netwo
 def drawn(seed: int) -> Right:
     """The right program of this number."""
     rng = np.random.default_rng([seed, 77])
-    chip = chips.load(CHIPS[seed % len(CHIPS)])
+    name = CHIPS[seed % len(CHIPS)]
+    chip = chips.load("cv180x" if name == "cv182x" and seed // len(CHIPS) % 2 else name)
     mode = str(rng.choice(["int8", "int8", *chip.modes]))
     asymmetric = mode == "int8" and chip.asymmetric and bool(rng.integers(3) == 0)
     what, net = _network(seed, chip.name, rng)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, Quantize
+from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, Move, Quantize
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
@@ -166,6 +166,9 @@ def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) 
     who = f"group {entry.id}"
     ops: dict[str, set[str]] = {}
     for command in commands:
+        if command.sources and not command.sources[0].endswith(f"@g{entry.id}{command.step}") and _is_store(command):
+            wanted = f"a source of its own step, {command.step} of group {entry.id},"
+            raise _wrong(command.label, wanted, f"'{command.sources[0]}'", "correct the step, or the source")
         if command.engine == "tiu":
             ops.setdefault(command.op, set()).add(command.step)
     if set(ops) != set(entry.ops):
@@ -183,6 +186,10 @@ def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) 
     if not reach <= entry.lmem_peak_bytes <= chip.lmem_bytes:
         wanted = f"lmem_peak_bytes from {reach:,}, where its commands reach, to {chip.lmem_bytes:,}"
         raise _wrong(who, wanted, f"{entry.lmem_peak_bytes:,}", "correct the table of groups")
+
+
+def _is_store(command: AnyCommand) -> bool:
+    return isinstance(command, Move) and command.direction == "l2s"
 
 
 def _check_shapes(program: Program) -> None:
