@@ -7,7 +7,7 @@ BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation right-programs isa golden groups conformance upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation right-programs hostile isa golden groups conformance upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -62,6 +62,9 @@ mutation: $(VENV)/.test ## put faults into right command streams, measure which 
 
 right-programs: $(VENV)/.test ## 2,000 random right programs of all chips, modes and cores in 22 orders each (long; ARGS=--help)
 	PYTHONPATH=tests $(BIN)/python -m right_programs $(ARGS)
+
+hostile: $(VENV)/.test ## 5,000 damaged and hand-edited files through every command (long; ARGS=--help)
+	PYTHONPATH=tests $(BIN)/python -m hostile_files $(ARGS)
 
 isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from the docstrings of tpusim/isa
 	$(BIN)/python -m tpusim.isa.page docs/isa.md

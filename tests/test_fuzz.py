@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import hostile_files
 import msgspec
 import numpy as np
 import pytest
@@ -365,3 +366,16 @@ def test_calibration_tables_are_not_evaluated(tmp_path: Path) -> None:
         (tmp_path / "t").write_text(line)
         with pytest.raises(TpusimError):
             read_table(tmp_path / "t")
+
+
+# ----------------------------------------------------------------------------------------------------- every command
+
+
+@pytest.mark.slow
+def test_damaged_files_through_every_command(tmp_path: Path) -> None:
+    """`make hostile` tries 5,000; the address space of this process is not limited."""
+    run = hostile_files.artefacts(tmp_path)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    found = [hostile_files.case(run, folder, seed) for seed in range(10_000, 10_200)]
+    assert [one for one in found if one[1]] == []

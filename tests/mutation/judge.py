@@ -19,7 +19,7 @@ from msgspec import structs
 from mutation.mutant import Mutant
 from tpusim import chips
 from tpusim.errors import CommandError, SimulationError
-from tpusim.isa.check import check
+from tpusim.isa.check import check, check_form
 from tpusim.isa.commands import AnyCommand, GlobalKernel
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, numpy_dtype
@@ -66,29 +66,28 @@ class JournalMachine(Machine):
 
     def __init__(self, program: Program):
         super().__init__(chips.load(program.header.chip), regions_of(program), program.coefficients.copy())
-        self._journal: list[tuple[np.ndarray, np.ndarray]] | None = None
+        self._open: list[list[tuple[np.ndarray, np.ndarray]]] = []
+        """Journals, the innermost last; the memories of all cores write the same ones."""
 
     @contextmanager
     def tentative(self) -> Iterator[None]:
-        """Whatever is written inside is undone."""
-        outer, self._journal = self._journal, []
+        """Whatever is written inside, by any core, is undone."""
+        self._open.append([])
         try:
             yield
         finally:
-            for window, old in reversed(self._journal):
+            for window, old in reversed(self._open.pop()):
                 window[...] = old
-            self._journal = outer
 
     def write(self, view: View, array: np.ndarray) -> None:
-        if self._journal is not None:
-            self._journal += [(window, window.copy()) for _, window in self._cells(view)]
+        if self._open:
+            self._open[-1] += [(window, window.copy()) for _, window in self._cells(view)]
         super().write(view, array)
 
     def patch(self, coefficients: np.ndarray) -> None:
         """Other coefficients, inside `tentative`."""
-        assert self._journal is not None
         window = self.gmem["coefficients"]
-        self._journal.append((window, window.copy()))
+        self._open[-1].append((window, window.copy()))
         window[...] = coefficients
 
 
@@ -100,30 +99,37 @@ class _Replay:
         self._feeds = feeds
         self._at = -1
         self.machine = JournalMachine(program)
+        self.cores = self.machine.of_cores({command.core for command in program.commands} | {0})
+
+    def execute(self, command: AnyCommand) -> None:
+        """On the memory of the command's core."""
+        execute(command, self.cores.get(command.core, self.machine))
 
     def advance(self, position: int) -> None:
         """To just before the command at this position of the sequence."""
         if self._at < 0 or position < self._at:
-            self.machine.reset()
+            for memory in self.cores.values():
+                memory.reset()
             for entry in self.program.inputs:
                 self.machine.write(entry.view, self._feeds[entry.name].reshape(entry.view.shape))
             self._at = 0
         for index in self.sequence[self._at : position]:
-            execute(self.program.commands[index], self.machine)
+            self.execute(self.program.commands[index])
         self._at = position
 
     def same_result(self, old: AnyCommand, new: AnyCommand) -> bool:
         """Whether the next command leaves the same bytes in this state, whichever of the two it is."""
-        if old.writes() != new.writes():
+        if old.writes() != new.writes() or old.core != new.core:
             return False
         results: list[list[bytes]] = []
         for command in (old, new):
             with self.machine.tentative():
                 try:
-                    execute(command, self.machine)
+                    self.execute(command)
                 except SimulationError:
                     return False
-                results.append([self.machine.read(view).tobytes() for view in command.writes()])
+                memory = self.cores[command.core]
+                results.append([memory.read(view).tobytes() for view in command.writes()])
         return results[0] == results[1]
 
     def differs(self, mutant: Program, sequence: list[int], position: int, restores: dict[int, list[Restore]]) -> str:
@@ -139,12 +145,13 @@ class _Replay:
                 self.machine.patch(mutant.coefficients)
             for index in sequence[position:]:
                 command = mutant.commands[index]
-                before = [(each, self.machine.read(each.view)) for each in restores.get(index, ())]
+                memory = self.cores.get(command.core, self.machine)
+                before = [(each, memory.read(each.view)) for each in restores.get(index, ())]
                 try:
-                    execute(command, self.machine)
+                    execute(command, memory)
                     if before:
-                        check_restores(command, before, self.machine)
-                    checker.after(index, self.machine)
+                        check_restores(command, before, memory)
+                    checker.after(index, memory)
                 except SimulationError as error:
                     return str(error)
         return ""
@@ -154,7 +161,8 @@ def _values(view: View, rng: np.random.Generator, trial: int) -> np.ndarray:
     """Values of a type: all of its range at random, its ends, small ones; at last one after the other."""
     dtype = numpy_dtype(view.dtype)
     if dtype.kind not in "iu":
-        return (rng.standard_normal(view.shape) * 4.0 ** (trial % 5 - 2)).astype(dtype)
+        reals = (rng.standard_normal(view.shape) * 4.0 ** (trial % 5 - 2)).astype(dtype)
+        return np.where(rng.integers(9, size=view.shape) > 0, reals, -np.zeros_like(reals))
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     size = int(np.prod(view.shape))
     if trial >= SWEEP:
@@ -180,8 +188,6 @@ class Judge:
         self.program = program
         self.chip = chips.load(program.header.chip)
         self.feeds = list(feeds)
-        if any(command.core for command in program.commands):
-            raise ValueError(f"{program.header.model}: a program of one core is required; replays have one memory")
         right = Simulator(program)
         self._expected = [
             {name: array for name, array in right.run(one, watch=True).tensors.items()} for one in self.feeds
@@ -199,7 +205,7 @@ class Judge:
         verdict = Verdict(mutant, legality=self._legality(mutant.program))
         restores: dict[int, list[Restore]] = {}
         verdict.part, verdict.sanitizer = self._sanitizer(mutant.program, restores)
-        if verdict.part not in ("bounds", "tables", "order"):
+        if verdict.part not in ("form", "cores", "bounds", "tables", "order"):
             verdict.value = self._value(mutant.program, restores, tolerant=bool(verdict.first))
             if not verdict.sanitizer and " again with other values" in verdict.value:
                 verdict.part, verdict.sanitizer = "double store", verdict.value
@@ -218,7 +224,7 @@ class Judge:
     def _sanitizer(self, mutant: Program, restores: dict[int, list[Restore]]) -> tuple[str, str]:
         """(part, message), the parts in the order in which `Simulator` asks them."""
         regions = regions_of(mutant)
-        memory = Memory(self.chip, regions)
+        memory, cores = Memory(self.chip, regions), {0, *(command.core for command in mutant.commands)}
         found: list[Any] = []
 
         def ordered() -> None:
@@ -231,19 +237,20 @@ class Judge:
             restores.update(ownership.restores)
 
         parts: tuple[tuple[str, Callable[[], None]], ...] = (
+            ("form", lambda: [check_form(command, self.chip) for command in mutant.commands][0]),
             ("cores", lambda: check_cores(mutant.commands, self.chip)),
             ("bounds", lambda: check_bounds(mutant.commands, memory)),
             ("tables", lambda: (check_tables(mutant, memory), check_sizes(mutant, memory))[0]),
             ("order", ordered),
             ("races", lambda: check_races(found[0], found[1], memory)),
-            ("uninitialised", lambda: check_poison(mutant, found[1], Shadow(self.chip, regions).of_cores([0]))),
+            ("uninitialised", lambda: check_poison(mutant, found[1], Shadow(self.chip, regions).of_cores(cores))),
             ("ownership", owned),
             ("claims", lambda: check_claims(mutant, self.chip)),
         )
         for name, ask in parts:
             try:
                 ask()
-            except SimulationError as error:
+            except (SimulationError, CommandError) as error:
                 return name, str(error)
         return "", ""
 
@@ -315,8 +322,8 @@ class Judge:
             if program.coefficients is not self.program.coefficients:
                 replay.machine.patch(program.coefficients)
             for at in sequence[min(start, position) : position]:
-                execute(self.program.commands[at], replay.machine)
-            yield replay.machine
+                replay.execute(self.program.commands[at])
+            yield replay.cores[self.program.commands[index].core]
 
     def _first_difference(self, mutant: Program, sequence: list[int], timing: Timing) -> int:
         """Position up to which the mutant executes the same commands on the same coefficients."""

@@ -37,7 +37,8 @@ def wait_too_long(program: Program, rng: np.random.Generator) -> Mutant | None:
     """A command waits for a later one than it must: slow, or a deadlock."""
     index = pick(rng, list(range(len(program.commands))))
     other = "gdma" if program.commands[index].engine == "tiu" else "tiu"
-    most = sum(c.engine == other for c in program.commands)
+    core = program.commands[index].core
+    most = sum((c.engine, c.core) == (other, core) for c in program.commands)
     dep = program.commands[index].dep + 1 + int(rng.integers(4))
     return _with_dep(program, index, dep, "wait_too_long") if dep <= most + 1 else None
 
@@ -45,7 +46,7 @@ def wait_too_long(program: Program, rng: np.random.Generator) -> Mutant | None:
 def swap_loads(program: Program, rng: np.random.Generator) -> Mutant | None:
     """Two neighbouring loads change places in the queue; what waits for a load waits for its old number."""
     found = loads(program)
-    pairs = [(a, b) for (a, _), (b, _) in zip(found, found[1:], strict=False)]
+    pairs = [(a, b) for (a, one), (b, two) in zip(found, found[1:], strict=False) if one.core == two.core]
     pair = pick(rng, pairs)
     if pair is None:
         return None

@@ -12,22 +12,40 @@ from mutation.judge import Judge
 from mutation.mutant import Mutant, chip_of
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import offsets
-from tpusim.isa.commands import AnyCommand, Arith, Conv, Depthwise, GlobalKernel, Lut, Pool, Rescale
+from tpusim.isa.commands import (
+    AnyCommand,
+    Arith,
+    Conv,
+    Depthwise,
+    GlobalKernel,
+    Lut,
+    Move,
+    Pool,
+    Rescale,
+    SendMessage,
+    WaitMessage,
+)
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
+from tpusim.simulator.claims import unconfirmed
 from tpusim.simulator.conv import _finish, unpack_filter
+from tpusim.simulator.happens import Clocks
 from tpusim.simulator.memory import Machine
 from tpusim.simulator.run import execute
+from tpusim.simulator.schedule import Queues, order
 
 PROOFS = {
     "order": "every two commands that touch a common byte, one writing, are ordered as before (happens-before)",
     "bytes": "every operand covers the same bytes, element by element",
     "window": "every window meets the same rows, columns and padding, and what differs has no part in the result",
-    "operands": "a commutative operation has its operands exchanged",
+    "operands": "a commutative operation has its operands exchanged, or 0 is added to what was copied",
     "coefficient": "the changed coefficient has no part in any product: it pads a packed filter",
     "thresholds": "accumulator to result is a rising step function per channel; both versions step at the same values "
     "inside the interval that the weights and the type of the input allow",
+    "copy": "a copy moves the same bytes to the same places",
+    "owned": "a tensor, for all that use it, or a work area lies where nothing lives: every read finds what it names",
+    "counted": "no command depends on what a table says there; `tpusim simulate` counts it as confirmed by nothing",
     "exhaustive": "the same result for every value that the types of the operands have",
 }
 """Name of a proof, and what it shows."""
@@ -45,19 +63,10 @@ def _content(command: AnyCommand) -> AnyCommand:
 
 def _before(program: Program) -> np.ndarray:
     """before[a, b]: command a has surely finished when command b starts."""
-    place = {"tiu": 0, "gdma": 0}
-    done = {"tiu": 0, "gdma": 0}  # of the other engine, when the last command of this one started
-    number: list[int] = []
-    waits: list[int] = []
-    for command in program.commands:
-        place[command.engine] += 1
-        done[command.engine] = max(done[command.engine], command.dep)
-        number.append(place[command.engine])
-        waits.append(done[command.engine])
-    engine = np.array([c.engine == "tiu" for c in program.commands])
-    ids, waited = np.array(number), np.array(waits)
-    same = engine[:, None] == engine[None, :]
-    return np.where(same, ids[:, None] < ids[None, :], ids[:, None] <= waited[None, :])
+    queues = Queues(program.commands)
+    rows = Clocks(queues, order(queues, "early")).rows
+    ids = np.array([command.id for command in program.commands])
+    return ids[:, None] <= rows[:, queues.queue_of].T
 
 
 def _bytes(view: View, chip: Any) -> np.ndarray:
@@ -67,31 +76,39 @@ def _bytes(view: View, chip: Any) -> np.ndarray:
 
 def _conflict(one: AnyCommand, other: AnyCommand, chip: Any) -> bool:
     """Whether the two touch a common byte and one of them writes it."""
+    near = one.core == other.core
     pairs = [(a, b) for a in one.writes() for b in (*other.reads(), *other.writes())]
     pairs += [(a, b) for a in one.reads() for b in other.writes()]
     return any(
         extent(a, chip).overlaps(extent(b, chip)) and np.intersect1d(_bytes(a, chip), _bytes(b, chip)).size > 0
         for a, b in pairs
+        if near or a.memory == "gmem"
     )
 
 
 def same_order(program: Program, mutant: Program) -> bool:
-    """Every two conflicting commands are ordered as before; the commands themselves are the same."""
-    if len(program.commands) != len(mutant.commands) or program.coefficients is not mutant.coefficients:
+    """Every two conflicting commands are ordered as before; the commands themselves, but messages, are the same."""
+    kept, left = (
+        [i for i, c in enumerate(each.commands) if not isinstance(c, SendMessage | WaitMessage)]
+        for each in (program, mutant)
+    )
+    if len(kept) != len(left) or program.coefficients is not mutant.coefficients:
         return False
     found: dict[AnyCommand, list[int]] = {}
-    for index, command in enumerate(mutant.commands):
-        found.setdefault(_hashable(command), []).append(index)
+    for index in left:
+        found.setdefault(_hashable(mutant.commands[index]), []).append(index)
     place: list[int] = []
-    for command in program.commands:
-        there = found.get(_hashable(command))
+    for index in kept:
+        there = found.get(_hashable(program.commands[index]))
         if not there:
             return False
         place.append(there.pop(0))
     chip = chip_of(program)
-    old, new = _before(program), _before(mutant)[np.ix_(place, place)]
+    old, new = _before(program)[np.ix_(kept, kept)], _before(mutant)[np.ix_(place, place)]
     return not any(
-        _conflict(program.commands[a], program.commands[b], chip) for a, b in np.argwhere(old != new) if a != b
+        _conflict(program.commands[kept[a]], program.commands[kept[b]], chip)
+        for a, b in np.argwhere(old != new)
+        if a != b
     )
 
 
@@ -142,6 +159,8 @@ def same_window(one: Any, other: Any, fields: list[str]) -> bool:
     harmless = {"strides", "pads"}
     if not padded:
         harmless |= {"pad_value", "count_include_pad"}
+    if isinstance(one, Pool) and one.scale <= 0:
+        harmless |= {"pad_value"}
     if isinstance(one, Pool) and one.mode == "max":
         harmless |= {"count_include_pad", "first_rounding"}
     if isinstance(one, Pool) and one.mode == "avg" and "pads" in fields and not one.count_include_pad:
@@ -155,6 +174,14 @@ def same_operands(one: Any, other: Any, fields: list[str]) -> bool:
     """A commutative operation of two operands that were exchanged."""
     commutes = isinstance(one, Arith) and one.kind in ("add", "mul", "max", "min")
     return commutes and set(fields) == {"a", "b"} and (one.a, one.b) == (other.b, other.a)
+
+
+def nothing_added(one: Any, other: Any, fields: list[str]) -> bool:
+    """A copy that became a difference to 0, or a sum with it before a relu, which takes the sign of a zero."""
+    if not isinstance(one, Arith) or set(fields) != {"kind"} or isinstance(one.b, View) or one.b != 0:
+        return False
+    kinds = {one.kind, other.kind}
+    return kinds == {"copy", "sub"} or (kinds == {"copy", "add"} and one.relu)
 
 
 # ---------------------------------------------------------------------------------------------------------- values
@@ -318,36 +345,64 @@ def _pool_values(old: Pool, new: Pool, fields: set[str]) -> bool:
     return False
 
 
+# ---------------------------------------------------------------------------------------------------------- tables
+
+TABLES = ("wrong_scale", "wrong_shape", "wrong_macs")
+"""Classes that change what a table says of a tensor or of the network; what `unconfirmed` calls it stands below."""
+_COUNTED = {"wrong_scale": "scales", "wrong_shape": "shapes", "wrong_macs": "number of multiplications"}
+
+
+def _same_commands(one: Program, other: Program) -> bool:
+    return one.commands == other.commands and one.coefficients is other.coefficients
+
+
+def _more_counted(program: Program, mutant: Mutant) -> bool:
+    """Whether the machine says that nothing confirms this."""
+    return unconfirmed(mutant.program).get(_COUNTED[mutant.kind], 0) > 0
+
+
+def _copied(command: Move, chip: Any) -> bytes:
+    """(from, to) of every byte, in the order of where they go."""
+    ends = [
+        (offsets(view, chip).reshape(-1, 1) + np.arange(itemsize(view.dtype))).reshape(-1)
+        for view in (command.output, command.input)
+    ]
+    return np.stack(ends)[:, np.argsort(ends[0], kind="stable")].tobytes()
+
+
 # --------------------------------------------------------------------------------------------------------- together
 
 
 def proof(judge: Judge, mutant: Mutant) -> str:
     """The name of a proof that the mutant is equivalent; empty if there is none."""
-    program, chip = judge.program, chip_of(judge.program)
+    program = judge.program
     if same_order(program, mutant.program):
         return "order"
+    if mutant.kind in TABLES and _same_commands(program, mutant.program):
+        return "counted" if _more_counted(program, mutant) else ""
+    if mutant.kind in ("moved_tensor", "work_over_tensor"):
+        return "owned"  # nothing was found: bounds, races, initialised bytes and owners of all reads
     if len(program.commands) != len(mutant.program.commands):
         return ""
     others = [i for i, (a, b) in enumerate(zip(program.commands, mutant.program.commands, strict=True)) if a is not b]
     if program.coefficients is not mutant.program.coefficients:
-        if others:
-            return ""
-        return (
-            "coefficient"
-            if same_coefficients(judge, mutant)
-            else "thresholds"
-            if same_thresholds(judge, mutant)
-            else ""
-        )
-    if others != [mutant.index]:
-        return ""
-    old, new = _body(program.commands[mutant.index]), _body(mutant.program.commands[mutant.index])
+        if not others and same_coefficients(judge, mutant):
+            return "coefficient"
+        return "thresholds" if not others and same_thresholds(judge, mutant) else ""
+    return _of_one_command(judge, mutant) if others == [mutant.index] else ""
+
+
+def _of_one_command(judge: Judge, mutant: Mutant) -> str:
+    chip = chip_of(judge.program)
+    old, new = _body(judge.program.commands[mutant.index]), _body(mutant.program.commands[mutant.index])
     fields = _differing(old, new, chip)
     if not fields:
         return "bytes"
+    if isinstance(old, Move) and _copied(old, chip) == _copied(new, chip):
+        return "copy"
     if same_window(old, new, fields):
         return "window"
-    if same_operands(old, new, fields):
+    if same_operands(old, new, fields) or nothing_added(old, new, fields):
         return "operands"
     if same_thresholds(judge, mutant):
         return "thresholds"

@@ -9,12 +9,13 @@ import numpy as np
 from mutation.corpus import Subject
 from mutation.judge import Judge, Verdict
 from mutation.mutant import Mutant, Mutator
+from mutation.mutators_claim import CLAIM
 from mutation.mutators_order import ORDER
 from mutation.mutators_place import PLACE
 from mutation.mutators_value import VALUE
 from mutation.proofs import CONSTANT, proof
 
-MUTATORS: tuple[Mutator, ...] = (*ORDER, *PLACE, *VALUE)
+MUTATORS: tuple[Mutator, ...] = (*ORDER, *PLACE, *VALUE, *CLAIM)
 """Every class."""
 
 DEPENDENCIES = ("drop_dependency", "weaken_dependency")

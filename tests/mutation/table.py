@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from mutation.claims import CLAIMS
 from mutation.corpus import FULL
 from mutation.judge import CHECKS, Judge, Verdict
 from mutation.proofs import PROOFS
@@ -22,19 +23,21 @@ EACH = 3
 
 _HEAD = """# Faults on purpose: which check finds a wrong command stream
 
-`make mutation` makes this page; do not edit it. Right programs ({programs} of them) are changed in one place, by a
-seeded random choice, and three checks are asked about each of the {mutants:,} mutants, each on its own:
+`make mutation` makes this page; do not edit it. Right programs ({programs} of them, {several} on several
+cores) are changed in one place, by a seeded random choice, and three checks are asked about each of the
+{mutants:,} mutants, each on its own:
 
 * **legality**: `tpusim.isa.check`, one command at a time, no other knowledge;
 * **sanitizer**: what `Simulator` refuses before it runs anything: bounds, tables, deadlock, races, uninitialised reads,
-  bytes of another tensor (`Command.sources`), coefficients under two names, and at run time elements stored twice with
-  two values;
+  bytes of another tensor (`Command.sources`), constants by another name, work areas, tables that the commands
+  contradict, and at run time elements stored twice with two values;
 * **value**: `tpusim simulate --check`: slices in local memory and stored tensors against those of the right program,
-  bit for bit (floats within 256 units of the last place), on {inputs} inputs: one of the network's own, signs,
+  bit for bit (floats within the bound of `tpusim.closeness`), on {inputs} inputs: one of the network's own, signs,
   channels, noise, and values beyond the range of calibration.
 
-**{caught:,} mutants are caught, {equivalent:,} are proven equivalent, {missed} are missed.** Every dependency that was
-dropped or weakened is found by the race detector, unless the order of conflicting commands is proven to be the same.
+**{caught:,} mutants are caught, {equivalent:,} are proven equivalent or counted, {missed} are missed.** Every
+dependency that was dropped or weakened is found by the race detector, unless the order of conflicting commands is
+proven to be the same.
 
 The columns *legality*, *sanitizer* and *value* count what each check would catch by itself; *first* counts who is the
 first to catch, in this order. *fed* is the part of *value* that none of these inputs of the whole network shows: it is
@@ -42,6 +45,16 @@ seen in the network that begins at the changed command, whose operands are then 
 
 | class | what is wrong | mutants | legality | sanitizer | value | first | fed | equivalent | missed |
 |---|---|---:|---:|---:|---:|---|---:|---|---:|
+"""
+
+_CLAIMS = """
+## What the README claims, and which check carries it
+
+Of the mutants that are not equivalent: how many *structure* finds, that is legality and sanitizer, which see no value,
+and how many only the *values* show.
+
+| claim | by | classes | wrong | structure | only values |
+|---|---|---|---:|---:|---:|
 """
 
 _PROOFS = """
@@ -86,6 +99,7 @@ class Studied:
     name: str
     commands: int
     inputs: int
+    cores: int
     rows: tuple[Row, ...]
 
 
@@ -108,7 +122,8 @@ def study(number: int, folder: str, each: int) -> Studied:
     judge = Judge(subject.program, subject.feeds)
     found = tuple(row(settle(judge, mutant)) for mutant in mutants(subject, each, number))
     sys.stdout.write(f"{subject.name}: {len(found)} mutants, {sum(r.missed for r in found)} missed\n")
-    return Studied(subject.name, len(subject.program.commands), len(subject.feeds), found)
+    cores = len({command.core for command in subject.program.commands})
+    return Studied(subject.name, len(subject.program.commands), len(subject.feeds), cores, found)
 
 
 def page(studies: Sequence[Studied]) -> str:
@@ -119,12 +134,14 @@ def page(studies: Sequence[Studied]) -> str:
     lines = [
         _HEAD.format(
             programs=len(studies), mutants=len(rows), caught=_caught(rows), equivalent=sum(counts.values()),
-            missed=sum(r.missed for r in rows), inputs=f"{least} to {most}",
+            missed=sum(r.missed for r in rows), inputs=f"{least} to {most}", several=sum(s.cores > 1 for s in studies),
         )
     ]  # fmt: skip
     for mutator in MUTATORS:
         lines.append(_line(mutator.__name__, mutator.__doc__ or "", [r for r in rows if r.kind == mutator.__name__]))
     lines.append(_line("all", "", rows))
+    lines.append(_CLAIMS)
+    lines += [_claim(*claim, rows) for claim in CLAIMS]
     lines.append(_PROOFS)
     lines += [f"| {name} | {what} | {counts[name]} |\n" for name, what in PROOFS.items()]
     lines.append(_PARTS)
@@ -140,6 +157,14 @@ def page(studies: Sequence[Studied]) -> str:
 
 def _caught(rows: Iterable[Row]) -> int:
     return sum(bool(r.caught) for r in rows)
+
+
+def _claim(claim: str, by: str, classes: Sequence[str], rows: Sequence[Row]) -> str:
+    wrong = [r for r in rows if r.kind in classes and not r.proof]
+    found = sum("legality" in r.caught or "sanitizer" in r.caught for r in wrong)
+    values = sum(r.caught == ("value",) for r in wrong)
+    share = f"{found:,} ({100 * found // max(len(wrong), 1)} %)"
+    return f"| {claim} | {by} | {', '.join(classes)} | {len(wrong):,} | {share} | {values:,} |\n"
 
 
 def _line(name: str, doc: str, rows: Sequence[Row]) -> str:
