@@ -5,7 +5,7 @@ ORDER = ("drop_dependency", "weaken_dependency", "wait_too_long", "swap_loads", 
 MISSING = ("drop_load", "drop_store", "drop_command", "stale_slice", "store_twice", "shrink_store", "shrink_load")
 PLACE = ("shift_row", "shift_eu", "shift_bank", "shift_element", "wrong_lane", "wrong_layout", "store_offset",
          "reuse_live_buffer", "wrong_operand", "stale_weight", "kernel_over_input", "work_over_tensor",
-         "relocated")  # fmt: skip
+         "moved_tensor")  # fmt: skip
 SAID = ("tensor_name", "no_sources", "wrong_source", "no_tensor", "wrong_step", "wrong_scale", "wrong_shape",
         "wrong_macs", "wrong_group", "wrong_constants", "wrong_traffic")  # fmt: skip
 FOREIGN = ("foreign_requant",)

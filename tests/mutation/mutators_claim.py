@@ -126,7 +126,7 @@ def work_over_tensor(program: Program, rng: np.random.Generator) -> Mutant | Non
     return _command(program, index, "work_over_tensor", work=(*command.work, work))
 
 
-def relocated(program: Program, rng: np.random.Generator) -> Mutant | None:
+def moved_tensor(program: Program, rng: np.random.Generator) -> Mutant | None:
     """A tensor lies, for all that use it, where another tensor of global memory lies."""
     entries = [e for e in program.tensors if not e.parts]
     one = pick(rng, entries)
@@ -150,7 +150,7 @@ def relocated(program: Program, rng: np.random.Generator) -> Mutant | None:
     commands = tuple(moved(command) for command in program.commands)
     index = next((i for i, (a, b) in enumerate(zip(program.commands, commands, strict=True)) if a != b), 0)
     program = structs.replace(program, tensors=tensors, commands=commands)
-    return Mutant("relocated", index, f"{one.name} lies where {other.name} does", program) if by else None
+    return Mutant("moved_tensor", index, f"{one.name} lies where {other.name} does", program) if by else None
 
 
 def swapped_constants(program: Program, rng: np.random.Generator) -> Mutant | None:
@@ -362,7 +362,7 @@ CLAIM: tuple[Mutator, ...] = (
     wrong_step,
     kernel_over_input,
     work_over_tensor,
-    relocated,
+    moved_tensor,
     swapped_constants,
     foreign_requant,
     wrong_function,

@@ -380,7 +380,7 @@ def proof(judge: Judge, mutant: Mutant) -> str:
         return "order"
     if mutant.kind in TABLES and _same_commands(program, mutant.program):
         return "counted" if _more_counted(program, mutant) else ""
-    if mutant.kind in ("relocated", "work_over_tensor"):
+    if mutant.kind in ("moved_tensor", "work_over_tensor"):
         return "owned"  # nothing was found: bounds, races, initialised bytes and owners of all reads
     if len(program.commands) != len(mutant.program.commands):
         return ""
