@@ -293,7 +293,7 @@ def test_illegal_commands_are_refused() -> None:
     [
         ({}, "inputs are x; got none"),
         ({"x": X, "z": X}, "inputs are x; got x, z"),
-        ({"x": X.astype(np.float32)}, r"input 'x': the program takes i8 of shape \(1, 3, 4, 4\), got float32"),
+        ({"x": X.astype(np.float32) + 0.5}, r"input 'x': the program takes i8 of shape \(1, 3, 4, 4\), got float32"),
         ({"x": X[:, :2]}, r"got int8 of shape \(1, 2, 4, 4\)"),
     ],
 )
