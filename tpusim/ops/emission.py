@@ -145,7 +145,8 @@ class WholeContext(ABC):
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """A global kernel around the TIU command."""
-        self.kernel(cls(id=0, dep=0, op=op_name(self.op), **fields), *self._traffic())
+        body = cls(id=0, dep=0, op=op_name(self.op), **fields)
+        self.kernel(body, *self._traffic(body))
 
     def _view(self, value: SSAValue) -> View:
         return gmem_view(value, self.address(value), self.chip, constant=isinstance(value.owner, TopWeight))
@@ -171,11 +172,14 @@ class WholeContext(ABC):
         """A global layer has no work buffer of its own."""
         raise NotImplementedError(f"{self.op.name}: the global form may not use a local work buffer")
 
-    def _traffic(self) -> tuple[int, int, int]:
-        """(tiles, bytes loaded, bytes stored): activations move once, constants once per tile of rows (DL-06)."""
+    def _traffic(self, body: Command) -> tuple[int, int, int]:
+        """(tiles, bytes loaded, bytes stored): activations move once, constants once per tile of rows (DL-06).
+
+        Of the constants those count that this command of the op reads.
+        """
         values = [v for v in self.op.operands if is_tensor(v)]
-        constants = [v for v in values if isinstance(v.owner, TopWeight)]
-        moved = [v for v in values if v not in constants]
+        moved = [v for v in values if not isinstance(v.owner, TopWeight)]
+        constants = [v for v in values if v not in moved and self._is_read(v, body)]
         result = self.op.results[0]
         active = sum(self._lmem(v) for v in (*moved, result))
         constant_bytes = sum(self._view(v).nbytes for v in constants)
@@ -183,6 +187,10 @@ class WholeContext(ABC):
         tiles = ceil_div(active, room) if room > 0 else 1
         load = sum(self._view(v).nbytes for v in moved) + constant_bytes * max(tiles, 1)
         return max(tiles, 1), load, self._view(result).nbytes
+
+    def _is_read(self, value: SSAValue, body: Command) -> bool:
+        whole = self._view(value)
+        return any(whole.address <= view.address < whole.address + whole.nbytes for view in body.reads())
 
     def _lmem(self, value: SSAValue) -> int:
         return lmem_bytes(logical_shape(shape_of(value)), self._view(value).dtype, self.chip)

@@ -132,9 +132,13 @@ def check_constant(
 
 
 def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
-    """Activations move once, constants once per tile (DL-06)."""
+    """Activations move once, also those of which the window of a convolution meets a part, constants once per tile."""
+    tensors = {entry.name: entry.view.nbytes for entry in program.tensors}
     constant = sum(v.nbytes for v in kernel.reads() if constant_of(program, v.address))
-    active = sum(v.nbytes for v in kernel.reads()) - constant
+    # that there is one source per operand is checked by `Ownership`
+    names = kernel.sources or ("",) * len(kernel.reads())
+    operands = [(v, n) for v, n in zip(kernel.reads(), names, strict=False) if not constant_of(program, v.address)]
+    active = sum(tensors.get(name, view.nbytes) for view, name in operands)
     stored = sum(view.nbytes for view in kernel.writes())
     wanted = (active + constant * kernel.tiles, stored)
     if (kernel.load_bytes, kernel.store_bytes) != wanted or kernel.tiles < 1:
@@ -204,7 +208,8 @@ def _check_shapes(program: Program) -> None:
             )
         if entry.name in kernels:
             (made,) = kernels[entry.name].writes()
-            if (made.shape, made.dtype) != (shape, entry.view.dtype):
+            folded = (*shape[:3], prod(shape[3:]))  # axes behind the third are one for a kernel of images
+            if made.shape not in (shape, folded) or made.dtype != entry.view.dtype:
                 wanted = f"the {made.dtype} {made.shape} that {kernels[entry.name].label} writes"
                 raise _wrong(f"tensor '{entry.name}'", wanted, f"{entry.view.dtype} {shape}", "correct it")
 

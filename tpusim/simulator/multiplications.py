@@ -12,22 +12,24 @@ def multiplications(program: Program) -> tuple[int, int | None]:
     """(least, most) that the network may have: slices compute halos again, and inserted values are extra.
 
     least: what two-dimensional convolutions and matrix products do for distinct elements; of other commands nothing.
-    most: None if there are volumes in slices, which skip the depths that are padding.
+    most: None if there are volumes in slices, which skip the depths that are padding, or transposed convolutions, of
+    whose products, counted per input, padding may cut some off.
     """
     whole = {location.tensor: prod(location.shape) for location in program.locations}
     cut: Counter[str] = Counter()
     for location in program.locations:
         cut[location.tensor] += location.view.elements
-    least, most, volumes = 0, 0, False
+    least, most, volumes, transposed = 0, 0, False, False
     for command in program.commands:
         body = command.body if isinstance(command, GlobalKernel) else command
         made = _of(body)
         most += made
         volumes |= isinstance(body, Conv) and body.accumulate
+        transposed |= isinstance(body, Conv | Depthwise) and (body.rotate or any(body.inserts))
         if made and not volumes and _is_plain(body):
             share = (1, 1) if isinstance(command, GlobalKernel) else (whole.get(command.op, 0), cut[command.op])
             least += made * share[0] // max(share[1], 1)
-    return least, None if volumes else most
+    return least, None if volumes or transposed else most
 
 
 def _of(command: AnyCommand) -> int:
