@@ -38,8 +38,6 @@ TABLE: tuple[Explained, ...] = (
               ("LayerNorm in f16", "Cast in i8", "Cast in f32")),
     Explained("D13: above 127 unsigned results of a BM1684 Deconv differ between the interpreter, which clamps them, "
               "and the closed simulator", ("deconv/bm1684/*",), ("relued*",)),
-    Explained("the interpreter keeps |-128| = 128, which no byte holds; the closed simulator wraps, as here",
-              ("tables/*/int8-asym",), ("abs_*",), ("Cast in f16",)),
     Explained("DN-30: an asymmetric AvgPool stays INT8 there, interpreter and closed simulator disagree in it",
               ("average/*/int8-asym",)),
     # forms of ops that tpusim does not have
