@@ -46,8 +46,6 @@ TABLE: tuple[Explained, ...] = (
     Explained("a Permute beside a batched MatMul is part of it on CV18xx there: the same bf16 values, in another order",
               HEADS),
     Explained("an enlargement is a Deconv, a linear one a Conv, others run on the CPU on CV18xx there", CV18XX_SIZES),
-    Explained("BM1684 takes a LayerNorm apart into GroupNorm, Mul and Add in f32, an InstanceNorm is a GroupNorm there",
-              ("*/bm1684/*",), ("layernormalization*", "instance*")),
     Explained("InstanceNorm runs on the CPU of CV18xx in f32 there", ("norms/cv18*",), ("*instance*",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
