@@ -214,6 +214,13 @@ def stored(values: Array, to: Tensor) -> Array:
     return values
 
 
+def unrounded(ops: Sequence[Op], dumped: Arrays) -> dict[str, Array]:
+    """Results of 16-bit types that the interpreter left in f32, by name: the next op reads them so there."""
+    types = {name: t.storage for op in ops for name, t in zip(op.names, op.types, strict=False)}
+    floats = {n: a for n, a in dumped.items() if types.get(n) in FLOATS and a.dtype == np.float32}
+    return {n: a for n, a in floats.items() if (a.astype(FLOATS[types[n]]).astype(np.float32) != a).any()}
+
+
 def _integer(storage: str) -> np.dtype[np.generic]:
     return np.dtype(f"{storage[0]}{int(storage[1:]) // 8}")
 

@@ -33,7 +33,7 @@ CV18XX_SIZES = ("resize/cv18*", "detector/cv18*", "segformer/cv18*")
 HEADS = ("matmul/cv18*", "attention/cv18*", "vit/cv18*", "bert/cv18*")
 TABLE: tuple[Explained, ...] = (
     # upstream's interpreter disagrees with the closed simulator of its own compiler, or with its own types
-    Explained("the interpreter keeps results of F16 LayerNorm and Interp in f32, the chip stores f16",
+    Explained("the interpreter keeps results of F16 LayerNorm and Interp in f32, they are stored as f16 here",
               ("vit/*", "bert/*", "segformer/*", "norms/*", "resize/*"), ("layernormalization*", "*_Resize*"),
               ("LayerNorm in f16", "Cast in i8", "Cast in f32")),
     Explained("D13: above 127 unsigned results of a BM1684 Deconv differ between the interpreter, which clamps them, "
