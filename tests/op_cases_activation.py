@@ -130,7 +130,8 @@ def norms() -> list[OpCase]:
             fallback=NO_INTEGERS, ranges={"x": (-2.0, 3.0)}, **{"axes": "", **more},
         )  # fmt: skip
 
-    layer, group, instance = "tpu.LayerNorm", "tpu.GroupNorm", "tpu.InstanceNorm"
+    group = "tpu.GroupNorm"
+    layer, instance = f"tpu.LayerNorm|{group}", f"tpu.InstanceNorm|{group}"  # BM1684 has neither
     pair = {"w": values((6,)), "b": values((6,), 2)}
     return [
         case("layernorm", [node("LayerNormalization", "x w b", epsilon=1e-3)], (BATCH, 5, 6), layer, pair, axes="n"),
@@ -139,7 +140,8 @@ def norms() -> list[OpCase]:
         case("layernorm-wide", [node("LayerNormalization", "x w b")], (BATCH, 70, 6), layer, pair, axes="nc"),
         case("layernorm-channels", [node("LayerNormalization", "x w", axis=1)], (BATCH, 5, 4, 6), layer,
              {"w": values((5, 4, 6))}, axes="n"),
-        case("layernorm-fills-lanes", [node("LayerNormalization", "x w b")], (2, 4, 32, 6), layer, pair, axes="nh"),
+        case("layernorm-fills-lanes", [node("LayerNormalization", "x w b")], (2, 4, 32, 6),
+             "tpu.LayerNorm|tpu.Mul", pair, axes="nh"),
         case("layernorm-5d", [node("LayerNormalization", "x w b")], (2, 3, 4, 5, 6), layer, pair, axes="ndh"),
         case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair,
              axes="n"),

@@ -248,7 +248,7 @@ DEPENDENT = [
     (case, chip, mode)
     for case in CASES
     for chip, mode in (("bm1688", "f16"), ("bm1688", "bf16"), ("bm1690", "f16"), ("bm1690", "bf16"))
-    if case.result in ("tpu.Active", "tpu.Lut|tpu.Active", "tpu.Div", "tpu.LayerNorm", "tpu.Arg")
+    if case.result in ("tpu.Active", "tpu.Lut|tpu.Active", "tpu.Div", "tpu.LayerNorm|tpu.GroupNorm", "tpu.Arg")
 ]
 
 

@@ -157,15 +157,25 @@ def _difference(a: Op, b: Op, mine: Array, other: Array, chip: Arrays) -> Differ
 
 
 def told_by_chip(ops: Sequence[Op], unlike: Arrays) -> dict[str, Array]:
-    """Tensors whose values the closed simulator gives other than the interpreter, as stored: outputs, and what they are
-    casts of. unlike: those outputs, as their types store them.
+    """Tensors whose values the closed simulator gives other than the interpreter, as stored: outputs, what they are
+    casts of, and other casts of that. unlike: those outputs, as their types store them.
     """
     types, told = {op.name: op.types[0] for op in ops if op.names and op.types}, dict(unlike)
-    for op in ops:
-        source = op.operands[0] if op.kind == "tpu.Cast" and op.names and op.name in unlike else ""
-        if source in types and types[source].scale is not None:
-            told[source] = stored(unlike[op.name], types[source])
+    casts = [op for op in ops if op.kind == "tpu.Cast" and op.names and op.operands[0] in types]
+    for op in casts:
+        if op.name in unlike and types[op.operands[0]].scale is not None:
+            told[op.operands[0]] = stored(unlike[op.name], types[op.operands[0]])
+    for op in casts:
+        if op.name not in told and op.operands[0] in told and types[op.operands[0]].scale is not None:
+            told[op.name] = _meant(told[op.operands[0]], types[op.operands[0]], types[op.name])
     return told
+
+
+def _meant(values: Array, kept: Tensor, to: Tensor) -> Array:
+    """What a cast makes of the integers of a quantised tensor: differences and scale in the type of the result."""
+    dtype = FLOATS.get(to.storage, np.dtype(np.float32))
+    meant = (values.astype(np.int32) - kept.zero).astype(dtype) * np.asarray(kept.scale, dtype)
+    return stored(meant.astype(np.float32), to)
 
 
 def tensor_difference(a: Op, b: Op, mine: Array, other: Array) -> Difference | None:
@@ -202,6 +212,13 @@ def stored(values: Array, to: Tensor) -> Array:
     if to.storage in FLOATS:
         return values.astype(np.float32).astype(FLOATS[to.storage])
     return values
+
+
+def unrounded(ops: Sequence[Op], dumped: Arrays) -> dict[str, Array]:
+    """Results of 16-bit types that the interpreter left in f32, by name: the next op reads them so there."""
+    types = {name: t.storage for op in ops for name, t in zip(op.names, op.types, strict=False)}
+    floats = {n: a for n, a in dumped.items() if types.get(n) in FLOATS and a.dtype == np.float32}
+    return {n: a for n, a in floats.items() if (a.astype(FLOATS[types[n]]).astype(np.float32) != a).any()}
 
 
 def _integer(storage: str) -> np.dtype[np.generic]:

@@ -16,6 +16,7 @@ from benchmarks.conformance.compare import (
     compare_top,
     constants,
     told_by_chip,
+    unrounded,
 )
 from benchmarks.conformance.ours import NETWORKS, Compiled, Network
 from benchmarks.conformance.pairing import computing, pair
@@ -67,7 +68,8 @@ def _compared(
     known, unlike = all_stored(theirs, dumped), disagreeing(dumped, chip)
     told = told_by_chip(theirs, all_stored(theirs, {n: chip[n] for n in unlike}))
     parts["tensors"] = compare_tensors(pairs, tensors, known, told)
-    alone = compiled.alone({a.name: known[b.name] for a, b in pairs if b.name in known})
+    operands = known | unrounded(theirs, dumped)
+    alone = compiled.alone({a.name: operands[b.name] for a, b in pairs if b.name in operands})
     parts["ops"] = compare_alone(pairs, alone, known, told)
     if chip:
         parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)

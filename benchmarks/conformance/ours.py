@@ -147,9 +147,14 @@ def alone(tpu: Model, sample: Mapping[str, Array], theirs: Mapping[str, Array]) 
         if op.results and (name := op_name(op)) and not isinstance(op, TopWeight | TopNone):
             found[name] = np.asarray(values[op.results[0]])
             known = theirs.get(name)
-            if known is not None and known.size == found[name].size and known.dtype == found[name].dtype:
+            if known is not None and known.size == found[name].size and _fits(known.dtype, found[name].dtype):
                 values[op.results[0]] = known.reshape(found[name].shape)
     return found
+
+
+def _fits(given: np.dtype[Any], to: np.dtype[Any]) -> bool:
+    """Whether a tensor may stand for one of ours: of its type, or f32 that upstream's interpreter did not round."""
+    return given == to or (given == np.float32 and to.name in ("float16", "bfloat16"))
 
 
 def table_text(entries: Mapping[str, Entry]) -> str:

@@ -20,7 +20,8 @@ from one ONNX file with one calibration table, runs both on one input, and write
 
 * **top**: ops of the canonical module, paired by name. **constants**: paired ops of the lowered module with equal type,
   scale, zero point, multipliers, shifts and constants. **ops**: results equal to the real interpreter's, each op of
-  ours on the interpreter's own operands: integers exactly, 16-bit floats after rounding to their type; where the
+  ours on the interpreter's own operands: integers exactly, 16-bit floats after rounding to their type (it leaves F16
+  results of LayerNorm and Interp in f32, and the next op reads them so; tpusim stores F16); where the
   interpreter disagrees with the closed simulator of its own compiler, equal to one of the two. **tensors**:
   the same from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which
   it disagrees with the interpreter of its own compiler (**itself**: how many).

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import tyro
 
-from benchmarks.conformance.compare import all_stored, constants
+from benchmarks.conformance.compare import all_stored, constants, unrounded
 from benchmarks.conformance.measure import disagreeing, keys
 from benchmarks.conformance.ours import OWN, Network
 from benchmarks.conformance.pairing import computing
@@ -87,6 +87,7 @@ def _cell(files: Files, data: Bytes) -> Cell:
         {n: data.add(a) for n, a in tensors.items()}, {n: data.add(a) for n, a in chip_only.items()},
         tuple(n for n in chip if n not in unlike), tuple((g.ops, g.sections) for g in their_groups(files)),
         None if clock is None else clock.cycles, clock.load_bytes if clock else 0, clock.store_bytes if clock else 0,
+        {n: data.add(a) for n, a in unrounded(ops, dumped).items()},
     )  # fmt: skip
 
 

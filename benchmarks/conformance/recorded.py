@@ -35,7 +35,8 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     """One chip and mode.
 
     The lowered ops (of attributes the numbers only) and constants, all tensors of the interpreter, what the chip's
-    closed simulator gives where it differs from them, layer groups (ops, sections) and the totals of the profile.
+    closed simulator gives where it differs from them, layer groups (ops, sections), the totals of the profile, and in
+    f32 the 16-bit tensors that the interpreter does not round.
     """
 
     ops: tuple[Op, ...]
@@ -47,6 +48,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     cycles: int | None = None
     load_bytes: int = 0
     store_bytes: int = 0
+    unrounded: dict[str, Place] = {}
 
 
 class Content(msgspec.Struct, frozen=True):

@@ -80,7 +80,8 @@ class Replay:
         """Every tensor, each op on the recorded operands."""
         given, pairs = self.data.content.cells[cell], self._pairs(cell, tpu)
         theirs, chip = self.data.arrays(given.tensors), told_by_chip(given.ops, self.data.arrays(given.outputs))
-        known = {a.name: theirs[b.name] for a, b in pairs if b.name in theirs}
+        operands = theirs | self.data.arrays(given.unrounded)
+        known = {a.name: operands[b.name] for a, b in pairs if b.name in operands}
         return compare_alone(pairs, alone(tpu, self.data.arrays(self.data.content.inputs), known), theirs, chip)
 
     def firsts(self, key: Key) -> dict[str, Difference]:

@@ -144,12 +144,13 @@ def layernorm_tables(
 
 
 @kernel(static=("groups", "epsilon"))
-def groupnorm_float(x: Array, weight: Array, bias: Array, *, groups: int, epsilon: float) -> Array:
+def groupnorm_float(x: Array, weight: Array | None, bias: Array | None, *, groups: int, epsilon: float) -> Array:
     """Compute y = (x - mean)*rstd*w[c] + b[c] with statistics per sample and group of channels, in f32.
 
-    x (n, c, ...), channels on axis 1 in `groups` equal runs (c groups: InstanceNorm); weight, bias (C,).
-    Source: numerics 11.2, ONNX GroupNormalization and InstanceNormalization.
+    x (n, c, ...), channels on axis 1 in `groups` equal runs (c groups: InstanceNorm); weight, bias (C,) or
+    None. Source: numerics 11.2, ONNX GroupNormalization and InstanceNormalization.
     """
     x = f32(x)
     y = _normalised(x.reshape(x.shape[0], groups, -1), (2,), epsilon).reshape(x.shape)
-    return y * along_axis(f32(weight), x.ndim, 1) + along_axis(f32(bias), x.ndim, 1)
+    y = y if weight is None else y * along_axis(f32(weight), x.ndim, 1)
+    return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)

@@ -89,6 +89,10 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """tpu.Clip; else tpu.MaxConst and tpu.MinConst."""
     limited_relu: bool = True
     """tpu.Relu with an upper limit in float; else tpu.Clip."""
+    layer_norm: bool = True
+    """tpu.LayerNorm; else tpu.GroupNorm, tpu.Mul and tpu.Add, from axis 1, 2 or 3 on."""
+    instance_norm: bool = True
+    """tpu.InstanceNorm; else a tpu.GroupNorm with a channel per group."""
     without_relu: tuple[str, ...] = ()
     """Top ops, as in "top.MaxPool", whose relu is an op of its own."""
 

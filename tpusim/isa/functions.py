@@ -279,7 +279,7 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
 
 
 class GroupNorm(Function, frozen=True, tag="groupnorm"):
-    """Normalise every sample's `groups` runs of channels (axis 1), times weight[c], plus bias[c]: x, weight, bias.
+    """Normalise every sample's `groups` runs of channels (axis 1), times weight[c], plus bias[c]: x and those it has.
 
     depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1).
     """
@@ -287,6 +287,8 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
     groups: int
     epsilon: float
     depth: int = 1
+    weight: bool = True
+    bias: bool = True
 
     def made_of(self, operands: int) -> Steps:
         """As a layer norm."""
@@ -294,7 +296,7 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Whole groups of channels, whole depths."""
-        if (why := _alike(operands, result, 3)) is not None:
+        if (why := _alike(operands, result, 1 + self.weight + self.bias)) is not None:
             return why
         if len(result) < 2 or self.groups < 1 or result[1] % self.groups:
             return Misfit(f"channels in {self.groups} equal groups", f"{result}")

@@ -5,8 +5,8 @@ from math import prod
 from typing import ClassVar
 
 from tpusim_kernels import norm as kernels
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
@@ -29,6 +29,7 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
     Window,
+    is_none,
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import norm_work_bytes
@@ -42,7 +43,7 @@ def groupnorm_shape(op: Operation, groups: int) -> Shape:
     if len(x) < 3 or groups < 1 or x[1] % groups:
         raise ValueError(f"an input (n, c, ...) of channels that {groups} groups divide is required, got {x}")
     for value in op.operands[1:]:
-        if shape_of(value) not in ((x[1],), (1, x[1], 1, 1)):
+        if not is_none(value) and shape_of(value) not in ((x[1],), (1, x[1], 1, 1)):
             raise ValueError(f"weight and bias of shape {(x[1],)} are required, got {shape_of(value)}")
     return x
 
@@ -51,8 +52,8 @@ class Grouped(ShapedOp):
     """Statistics per sample and group of channels, then weight and bias per channel, in either dialect."""
 
     input = operand_def(TensorType)
-    weight = operand_def(TensorType)
-    bias = operand_def(TensorType)
+    weight = operand_def(TensorType | NoneType)
+    bias = operand_def(TensorType | NoneType)
     output = result_def(TensorType)
     eps = attr_def(FloatAttr)
 
@@ -68,7 +69,7 @@ class Grouped(ShapedOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
         x, weight, bias = operands
-        weight, bias = weight.reshape(-1), bias.reshape(-1)
+        weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
         return (kernels.groupnorm_float(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
 
 
@@ -84,8 +85,13 @@ class GroupedTop(Grouped, TopOp):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float in every mode."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
-        element = ctx.float_type(self)
-        return ctx.build(self.TPU, operands, dict(self.attributes), element, shape_of(self.output), op_name(self))
+        element, (cls, attributes) = ctx.float_type(self), self.form(ctx.chip)
+        return ctx.build(cls, operands, attributes, element, shape_of(self.output), op_name(self))
+
+    def form(self, chip: ChipSpec) -> tuple[OpT, dict[str, Attribute]]:
+        """The tpu op on a chip, and its attributes."""
+        del chip
+        return self.TPU, dict(self.attributes)
 
 
 class GroupedTpu(Grouped, TpuOp):
@@ -98,7 +104,7 @@ class GroupedTpu(Grouped, TpuOp):
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Constants along the channels, so that they lie in the lanes of theirs."""
         for index in (1, 2):
-            data = ctx.array(self.operands[index])
+            data = None if is_none(self.operands[index]) else ctx.array(self.operands[index])
             if data is not None:
                 name = f"{value_name(self.operands[index])}_channels"
                 self.operands[index] = ctx.weight(name, data.reshape(1, -1, 1, 1))
@@ -109,7 +115,8 @@ class GroupedTpu(Grouped, TpuOp):
         """Local with constant weight and bias, where the chip has the form (layer_group.md 2, DL-02)."""
         if chip.is_global(self.name):
             return f"{self.name} has no local form on {chip.name}"
-        if not all(isinstance(v.owner, TopWeight) and len(shape_of(v)) == 4 for v in (self.weight, self.bias)):
+        scalars = [v for v in (self.weight, self.bias) if not is_none(v)]
+        if not all(isinstance(v.owner, TopWeight) and len(shape_of(v)) == 4 for v in scalars):
             return "weight or bias is not constant"
         rank = len(shape_of(self.input))
         return None if rank <= 5 else f"rank {rank}, above 5"
@@ -131,9 +138,12 @@ class GroupedTpu(Grouped, TpuOp):
 
     def emit(self, ctx: EmitContext) -> None:
         """FN groupnorm; in a 3D group the depths of a sample lie apart, a batch each (hardware.md 2.1)."""
-        function = functions.GroupNorm(self.groups, self.eps.value.data, ctx.output_slice().d[1] if ctx.local else 1)
-        inputs = (ctx.input(0), ctx.input(1), ctx.input(2))
-        ctx.emit(isa.Fn, function=function, inputs=inputs, output=ctx.output())
+        given, depth = (
+            [i for i, v in enumerate(self.operands) if not is_none(v)],
+            ctx.output_slice().d[1] if ctx.local else 1,
+        )
+        function = functions.GroupNorm(self.groups, self.eps.value.data, depth, 1 in given, 2 in given)
+        ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
 
 
 @irdl_op_definition
@@ -215,3 +225,9 @@ class TopInstanceNorm(GroupedTop):
     def groups(self) -> int:
         """One per channel."""
         return shape_of(self.input)[1]
+
+    def form(self, chip: ChipSpec) -> tuple[OpT, dict[str, Attribute]]:
+        """tpu.InstanceNorm, or tpu.GroupNorm with a channel per group."""
+        if chip.forms.instance_norm:
+            return super().form(chip)
+        return TpuGroupNorm, {"num_groups": int_attr(self.groups), "eps": self.eps}

@@ -83,7 +83,7 @@ def _layernorm_bf16(
 
 def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.ndarray:
     """Statistics of a sample's runs of channels, all depths together."""
-    x, weight, bias = operands
+    x, *scalars = operands
     groups, depth = function.groups, function.depth
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
@@ -91,4 +91,5 @@ def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.nd
     y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
     y = np.moveaxis(y, 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
-    return y * weight.reshape(per_channel) + bias.reshape(per_channel)
+    y = y * scalars.pop(0).reshape(per_channel) if function.weight else y
+    return y + scalars[0].reshape(per_channel) if function.bias else y
