@@ -313,8 +313,8 @@ def test_clip_runs_in_float(chip: str, mode: str, shape: tuple[int, ...]) -> Non
     weights = {"lo": np.array(-0.5, np.float32), "hi": np.array(0.25, np.float32)}
     x = floats(*shape)
     tpu, fallbacks = lowered(imported([node("Clip", "x lo hi", "y")], shape, weights), x, chip, mode)
-    halves = chips.load(chip).forms.clip
-    why = ["Clip has no integer form (numerics.md 12.1)"] if halves else ["input or output is not calibrated"] * 2
+    whole = chips.load(chip).forms.clip
+    why = ["Clip has no integer form (numerics.md 12.1)"] if whole else ["input or output is not calibrated"] * 2
     assert [f.why for f in fallbacks] == (why if mode == "int8" else [])
     flat = assert_machine_is_flat(tpu, x)
     kind = flat["y"].dtype  # in INT8 mode the chip's 16-bit float, where it has one

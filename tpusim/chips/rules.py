@@ -1,4 +1,4 @@
-"""What compilers do differently from chip to chip: the forms of (integer) ops, and the ops that local memory knows.
+"""What compilers do differently from chip to chip: the forms that ops have, and what works in local memory.
 
 Tables of a chip's file. The defaults are the 1684X family's. Sections are those of spec/numerics.md and, for
 `LocalRules`, of spec/layer_group.md.
