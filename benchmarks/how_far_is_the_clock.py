@@ -15,7 +15,6 @@ import tyro
 
 from benchmarks.groups.measure import Network
 from tpusim import chips
-from tpusim.cli.main import enable_compilation_cache
 from tpusim.codegen import generate
 from tpusim.ir.formats import ModeName
 from tpusim.layer_group import LayerGroupConfig, group_layers
@@ -91,5 +90,4 @@ def main(*, check: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    enable_compilation_cache()
     tyro.cli(main, description=__doc__)

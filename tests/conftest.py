@@ -10,6 +10,7 @@ import jax
 import pytest
 from hypothesis import settings
 from op_row import OpCase
+from tpusim_kernels import store
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
 settings.register_profile("search", settings.get_profile("repeatable"), derandomize=False)
@@ -31,6 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", str(base / "tpusim" / "jax-tests"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    store.use(base / "tpusim" / "kernels-tests", limit=4 << 30)
 
 
 @pytest.hookimpl(tryfirst=True)

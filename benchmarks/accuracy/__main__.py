@@ -13,7 +13,6 @@ import tyro
 from benchmarks.accuracy.measure import Network, keys, measure
 from benchmarks.accuracy.page import accuracy_page
 from benchmarks.accuracy.results import PAGE, RESULTS, Key, Results, read, write
-from tpusim.cli.main import enable_compilation_cache
 from tpusim.errors import TpusimError
 from tpusim.ir.files import replacing
 
@@ -79,7 +78,6 @@ def _said(found: Results, key: Key) -> str:
 def main() -> int:
     """The command."""
     command = tyro.cli(Accuracy, prog="python -m benchmarks.accuracy")
-    enable_compilation_cache()
     try:
         command.execute()
     except TpusimError as error:

@@ -17,7 +17,6 @@ from benchmarks.conformance.ours import Network
 from benchmarks.conformance.page import conformance_page, verdict
 from benchmarks.conformance.results import PAGE, RESULTS, Cell, Results, read, write
 from benchmarks.conformance.upstream import Upstream
-from tpusim.cli.main import enable_compilation_cache
 from tpusim.errors import TpusimError
 from tpusim.ir.files import replacing
 
@@ -79,7 +78,6 @@ def _details(cell: Cell) -> list[str]:
 def main() -> int:
     """The command."""
     command = tyro.cli(Conformance, prog="python -m benchmarks.conformance")
-    enable_compilation_cache()
     try:
         command.execute()
     except TpusimError as error:

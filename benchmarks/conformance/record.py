@@ -23,7 +23,6 @@ from benchmarks.conformance.text import Op, read
 from benchmarks.conformance.timing import their_clock, their_groups
 from benchmarks.conformance.upstream import Files, Upstream
 from tests.upstream import networks as small
-from tpusim.cli.main import enable_compilation_cache
 from tpusim.errors import TpusimError
 
 RECORDED = ("*/*/int8",)
@@ -108,7 +107,6 @@ def _ops(ops: list[Op]) -> tuple[Op, ...]:
 def main() -> int:
     """The command."""
     command = tyro.cli(Record, prog="python -m benchmarks.conformance.record")
-    enable_compilation_cache()
     try:
         command.execute()
     except TpusimError as error:

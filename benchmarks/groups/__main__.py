@@ -11,7 +11,6 @@ from benchmarks.groups.measure import CHIPS, Gap, Network, Row, networks
 from benchmarks.groups.page import groups_page
 from benchmarks.groups.results import PAGE, RESULTS, Results, read, write
 from tpusim import chips
-from tpusim.cli.main import enable_compilation_cache
 from tpusim.ir.files import replacing
 
 
@@ -58,5 +57,4 @@ def _with(found: Results, key: tuple[str, int, str], rows: tuple[Row, ...], gaps
 
 
 if __name__ == "__main__":
-    enable_compilation_cache()
     tyro.cli(Groups).execute()

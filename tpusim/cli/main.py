@@ -1,10 +1,8 @@
 """Entry point of the `tpusim` command."""
 
-import os
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import tyro
@@ -23,16 +21,6 @@ DESCRIPTION = (
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
-
-
-def enable_compilation_cache() -> None:
-    """Keep compiled kernels between runs (only for this process; importing tpusim changes nothing)."""
-    import jax
-
-    config: Any = jax.config
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    config.update("jax_compilation_cache_dir", str(Path(base) / "tpusim" / "jax"))
-    config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 
 def _console() -> Console:
@@ -72,7 +60,6 @@ def _run(words: list[str], *, debug: bool) -> int:
 
             return optimise(words[1:])
         command = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", description=DESCRIPTION)
-        enable_compilation_cache()
         return 0 if command.execute(_console()) else 1  # type: ignore[attr-defined]
     except TpusimError as error:
         if debug:

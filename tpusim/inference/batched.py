@@ -1,10 +1,11 @@
 """Any number of samples through a module in one compiled call, in NumPy or JAX arrays."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import jax
 import numpy as np
+from tpusim_kernels.store import Stored
 
 from tpusim.border import is_integer
 from tpusim.errors import ConfigError
@@ -33,8 +34,9 @@ class Flat:
         self._graph = Graph(model)
         self._specs = input_specs(model)
         self._scales = quantisation(model)
-        self._call: Callable[..., list[Array]] = cast("Any", jax).jit(
-            cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
+        identity = self._graph.identity()
+        self._call = Stored(
+            cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0)), identity and f"{identity} for each sample"
         )
 
     def __call__(self, inputs: Inputs) -> dict[str, Array]:

@@ -1,11 +1,14 @@
 """The executor: walk @main in program order and ask each op for its function."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import jax
 import numpy as np
+from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim import border, chips
@@ -13,6 +16,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ImportModelError, first_line
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.text import print_module
 from tpusim.ir.types import is_tensor, shape_of, storage_dtype, tensor_of, uniform_of
 from tpusim.ops.base import Array, ShapedOp, TopOp, TpuOp
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYield, Transfer
@@ -152,7 +156,17 @@ class Graph:
         self._chip = chip_of(model)
         self._fixed = {name: model.weights[name] for name in used & concrete}
         self.weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
-        self._compiled: Callable[[dict[str, Array], list[Array]], list[Array]] = cast("Any", jax).jit(self.trace)
+        self._compiled = Stored(self.trace, self.identity())
+
+    def identity(self) -> str | None:
+        """Of the compiled function: module, chip, constants and the text of tpusim; None with ops from elsewhere."""
+        if not all(type(op).__module__.startswith(("tpusim.", "xdsl.")) for op in self.model.body.walk()):
+            return None
+        parts = (print_module(self.model.module), self.keep, self._chip, text_of(Path(__file__).parents[1]))
+        digest = hashlib.sha256(repr(parts).encode())
+        for name in sorted(self._fixed):
+            digest.update(self._fixed[name].tobytes())
+        return digest.hexdigest()
 
     def trace(self, weights: dict[str, Array], arguments: list[Array]) -> list[Array]:
         """The kept tensors, for JAX to trace; weights: by name, arguments: the inputs in order."""

@@ -1,0 +1,252 @@
+"""Compiled kernels kept on disk and found without being traced again.
+
+JAX's own cache keeps what XLA compiled, under a key that is known only after tracing and lowering; for kernels as small
+as these that costs more (20 to 40 ms) than anything else. Here the key is what a kernel depends on: its name and
+attributes, the shapes and dtypes of its arrays, the text of this package, the versions and flags of JAX and XLA, and
+the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
+
+The files are trusted as Python trusts its compiled modules: whoever can write the folder can run code as its user.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import os
+import pickle
+import platform
+import secrets
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.experimental import serialize_executable
+
+Key = tuple[object, ...]
+
+DIGEST = 32
+"""Bytes of SHA-256, the head of every file: of what follows it."""
+LIMIT = 1 << 30
+"""Bytes in the folder above which the kernels not used for longest are removed, down to half."""
+
+
+class KernelStore:
+    """Executables in one folder. Another process may use the folder at the same time."""
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        self.folder, self._limit, self._pruned = folder, limit, False
+
+    def get(self, key: str) -> jax.stages.Compiled | None:
+        """The executable in the file of this key; None if there is none, or a damaged one."""
+        path = self._path(key)
+        try:
+            raw = path.read_bytes()
+            os.utime(path)  # the day of its last use, for `_prune`
+        except OSError:
+            return None
+        content = raw[DIGEST:]
+        return _loaded(pickle.loads(content)) if hashlib.sha256(content).digest() == raw[:DIGEST] else None
+
+    def put(self, key: str, made: jax.stages.Compiled, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """Write an executable that runs on these arguments.
+
+        What JAX cannot write stays out: captured constants, and an executable out of JAX's own cache, which when
+        written a second time lacks its functions (seen when it is run). A full or read-only folder stays as it is.
+        """
+        with suppress(NotImplementedError, jax.errors.JaxRuntimeError, OSError):
+            parts = serialize_executable.serialize(made)
+            jax.block_until_ready(_loaded(parts)(*arrays, **named))
+            self._write(self._path(key), pickle.dumps(parts))
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key[2:]
+
+    def _write(self, path: Path, content: bytes) -> None:
+        if not self._pruned:
+            self._pruned = True
+            self._prune()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(hashlib.sha256(content).digest() + content)
+        os.replace(file.name, path)
+
+    def _prune(self) -> None:
+        files = [(entry.stat(), entry) for entry in self.folder.glob("*/*")]
+        total = sum(stat.st_size for stat, _ in files)
+        if total <= self._limit:
+            return
+        for stat, entry in sorted(files, key=lambda file: file[0].st_mtime):
+            if total <= self._limit // 2:
+                return
+            entry.unlink(missing_ok=True)
+            total -= stat.st_size
+
+
+def _loaded(parts: tuple[Any, ...]) -> jax.stages.Compiled:
+    return serialize_executable.deserialize_and_load(*parts, execution_devices=[_device()])
+
+
+# ------------------------------------------------------------------------------------------------------------- keys
+
+
+@functools.cache
+def _device() -> Any:
+    return jax.local_devices()[0]
+
+
+@functools.cache
+def text_of(folder: Path) -> str:
+    """A digest of every Python file in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _processor() -> str:
+    """What the host can execute, where the system says it, else its name."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+    return f"{platform.machine()} {platform.processor()}"
+
+
+@functools.cache
+def _surroundings() -> str:
+    """All that an executable depends on besides its kernel."""
+    device = _device()
+    parts = (
+        text_of(Path(__file__).parent), jax.__version__, platform.python_version(), np.__version__, _processor(),
+        device.platform, device.device_kind, device.client.platform_version, os.environ.get("XLA_FLAGS"),
+    )  # fmt: skip
+    return repr(parts)
+
+
+def _must_trace() -> bool:
+    """Whether JAX is told to do more than run an executable on its first device."""
+    config: Any = jax.config
+    return config.jax_disable_jit or config.jax_debug_nans or config.jax_default_device is not None
+
+
+def _disk_key(identity: str, known: Key) -> str:
+    """The name of an executable's file, from the key by which this process knows it."""
+    return hashlib.sha256(repr((identity, known, _surroundings())).encode()).hexdigest()
+
+
+class _Unknown(Exception):
+    """A kernel cannot be known by these arguments."""
+
+
+def _described(value: object) -> object:
+    """A compile-time attribute as something whose `repr` tells all of it."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if isinstance(value, (tuple, list)):
+        return type(value).__name__, *(_described(v) for v in cast("Sequence[object]", value))
+    if isinstance(value, (np.dtype, type)) or hasattr(value, "dtype"):
+        return f"dtype {np.dtype(cast('Any', value)).name}"
+    raise _Unknown
+
+
+def _aval(leaf: Any) -> object:
+    """Shape and dtype of a dynamic argument, which must be an array here, not one of a trace or elsewhere."""
+    if isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.sharding.device_set != {_device()}):
+        raise _Unknown
+    if isinstance(leaf, jax.Array):
+        return leaf.shape, leaf.dtype.name, leaf.weak_type
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return leaf.shape, leaf.dtype.name
+    return type(leaf).__name__
+
+
+# ------------------------------------------------------------------------------------------------- the store in use
+
+
+_VARIABLE = "TPUSIM_KERNELS"
+_in_use: list[KernelStore | None] = []
+
+
+def store() -> KernelStore | None:
+    """The store that kernels are looked up in.
+
+    By default the folder `tpusim/kernels` of the user's cache (`XDG_CACHE_HOME`, else `~/.cache`); the environment
+    variable TPUSIM_KERNELS names another one, or is "off".
+    """
+    if not _in_use:
+        named = os.environ.get(_VARIABLE)
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(named) if named else Path(base) / "tpusim" / "kernels"
+        use(None if named == "off" else folder)
+    return _in_use[0]
+
+
+def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:
+    """Keep kernels in `folder` from now on, at most `limit` bytes when a process begins to write; None: nowhere."""
+    _in_use[:] = [KernelStore(folder, limit) if folder is not None else None]
+    return _in_use[0]
+
+
+class Stored:
+    """A function of arrays as `jax.jit` makes it, with the executables of this process; the others are in the store.
+
+    identity: all that the function depends on besides its arguments, this package and JAX; None: it is not stored.
+    """
+
+    def __init__(
+        self, body: Callable[..., Any], identity: str | None, static: Sequence[str] = (), *, inline: bool = False
+    ) -> None:
+        self._body, self._identity, self._static, self._inline = body, identity, frozenset(static), inline
+        self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
+        self._traced = self._jitted(body)
+        self._known: dict[Key, jax.stages.Compiled] = {}
+
+    def _jitted(self, body: Callable[..., Any]) -> Any:
+        return jax.jit(body, static_argnames=tuple(self._static), inline=self._inline)
+
+    def _compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> jax.stages.Compiled:
+        """The function compiled under a name that JAX's cache does not have: what JAX has loaded cannot be written."""
+
+        @functools.wraps(self._body)
+        def named(*args: Any, **kwargs: Any) -> Any:
+            return self._body(*args, **kwargs)
+
+        named.__name__ = f"{self._body.__name__}_{secrets.token_hex(4)}"
+        return self._jitted(named).lower(*args, **kwargs).compile()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it on these arguments, without tracing if its executable is known."""
+        kept = store()
+        if kept is None or self._identity is None or _must_trace():
+            return self._traced(*args, **kwargs)
+        arrays = [a for i, a in enumerate(args) if i not in self._at]
+        named = {k: v for k, v in kwargs.items() if k not in self._static}
+        try:
+            key = self._key(args, kwargs, arrays, named)
+        except _Unknown:
+            return self._traced(*args, **kwargs)
+        run = self._known.get(key)
+        if run is None:
+            name = _disk_key(self._identity, key)
+            run = kept.get(name)
+            if run is None:
+                run = self._compiled(args, kwargs)
+                kept.put(name, run, arrays, named)
+            self._known[key] = run
+        return run(*arrays, **named)
+
+    def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], arrays: list[Any], named: Mapping[str, Any]) -> Key:
+        leaves, tree = jax.tree.flatten((arrays, named))
+        attributes = tuple((i, _described(args[i])) for i in self._at if i < len(args))
+        more = tuple((k, _described(kwargs[k])) for k in sorted(self._static & kwargs.keys()))
+        config: Any = jax.config
+        avals = tuple(_aval(leaf) for leaf in leaves)
+        return attributes, more, str(tree), avals, config.jax_default_matmul_precision

@@ -1,0 +1,162 @@
+"""Kernels on disk: found without tracing, with the same bits, and only where they are the same kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tpusim_kernels import store
+from tpusim_kernels.base import kernel
+
+X = np.linspace(-2, 2, 7, dtype=np.float32)
+
+
+class Counted:
+    """A kernel that counts how often it is traced; `new` is the same one in another process."""
+
+    def __init__(self) -> None:
+        self.traces = 0
+        self.new()
+
+    def new(self) -> None:
+        def scaled(x: Any, by: Any, *, power: int = 1, mode: object = None) -> Any:
+            self.traces += 1
+            return x * by**power
+
+        scaled.__module__ = "tpusim_kernels.scaled"
+        self.call = kernel(static=("power", "mode"))(scaled)
+
+
+@pytest.fixture
+def counted(tmp_path: Path) -> Iterator[Counted]:
+    before = store.store()
+    store.use(tmp_path)
+    yield Counted()
+    store.use(before.folder if before else None)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_another_process_finds_it_without_tracing(counted: Counted, tmp_path: Path) -> None:
+    first = counted.call(X, jnp.float32(3))
+    assert counted.traces == len(files(tmp_path)) == 1
+    counted.new()
+    again = counted.call(X, jnp.float32(3))
+    assert counted.traces == 1 and type(again) is type(first) and again.dtype == jnp.float32
+    assert np.asarray(again).tobytes() == np.asarray(first).tobytes() == (X * np.float32(3)).tobytes()
+
+
+def test_what_differs_is_another_kernel(counted: Counted, tmp_path: Path) -> None:
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((X, jnp.float32(3)), {}),
+        ((X, jnp.float32(3)), {"power": 2}),
+        ((X, jnp.float32(3)), {"power": 2, "mode": "half up"}),
+        ((X, jnp.float32(3)), {"power": 2, "mode": "half to even"}),
+        ((X[:5], jnp.float32(3)), {}),
+        ((X.astype(np.int32), jnp.int32(3)), {}),
+        ((X.astype(np.int32), 3), {}),
+        ((), {"x": X, "by": jnp.float32(3)}),
+    ]
+    for number, (args, kwargs) in enumerate(calls, start=1):
+        counted.call(*args, **kwargs)
+        assert len(files(tmp_path)) == number
+    assert counted.traces == len(calls)
+    counted.new()
+    for args, kwargs in calls:
+        found = counted.call(*args, **kwargs)
+        x, by = (*args, *kwargs.values())[:2] if args else (kwargs["x"], kwargs["by"])
+        assert np.array_equal(found, x * np.asarray(by, x.dtype) ** kwargs.get("power", 1))
+    assert counted.traces == len(calls)
+
+
+def test_the_text_of_the_package_is_part_of_the_key(
+    counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted.call(X, jnp.float32(3))
+    assert store.text_of(Path(store.__file__).parent) in store._surroundings()
+    monkeypatch.setattr(store, "_surroundings", lambda: "another text")
+    counted.new()
+    counted.call(X, jnp.float32(3))
+    assert counted.traces == len(files(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", None])
+def test_a_damaged_file_is_made_anew(counted: Counted, tmp_path: Path, damage: bytes | None) -> None:
+    counted.call(X, jnp.float32(3))
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if damage is None else damage)
+    counted.new()
+    assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    assert counted.traces == 2
+    counted.new()
+    assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    assert counted.traces == 2
+
+
+def test_traces_of_others_and_unknown_attributes_are_not_stored(counted: Counted, tmp_path: Path) -> None:
+    by = jnp.float32(3)
+    expected = X * 3
+    assert np.array_equal(jax.jit(lambda x: counted.call(x, by))(X), expected)
+    assert np.array_equal(jax.vmap(lambda x: counted.call(x, by))(X), expected)
+    assert np.array_equal(counted.call(X, by, mode=frozenset({1})), expected)
+    with jax.disable_jit():
+        assert np.array_equal(counted.call(X, by), expected)
+    assert np.array_equal(kernel()(lambda x: x * 3)(X), expected)  # of another package, whose text is in no key
+    store.use(None)
+    assert np.array_equal(counted.call(X, by), expected)
+    assert not files(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_changes_nothing(counted: Counted, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store.use(tmp_path / "file")
+    assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    assert [path.name for path in files(tmp_path)] == ["file"]
+
+
+def test_the_least_used_leave_a_full_folder(counted: Counted, tmp_path: Path) -> None:
+    for power in range(4):
+        counted.call(X, jnp.float32(3), power=power)
+    sizes = [path.stat().st_size for path in files(tmp_path)]
+    store.use(tmp_path, limit=sum(sizes) - 1)
+    counted.new()
+    counted.call(X, jnp.float32(3), power=0)  # loaded, thereby used last
+    counted.call(X, jnp.float32(3), power=4)  # written, after at least half has left
+    assert counted.traces == 5 and 2 <= len(files(tmp_path)) <= 3
+    counted.new()
+    counted.call(X, jnp.float32(3), power=0)
+    counted.call(X, jnp.float32(3), power=4)
+    assert counted.traces == 5
+
+
+def test_the_folder_by_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(store, "_in_use", [])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TPUSIM_KERNELS", raising=False)
+    for named, folder in ((None, tmp_path / "tpusim" / "kernels"), (str(tmp_path / "here"), tmp_path / "here")):
+        if named:
+            monkeypatch.setenv("TPUSIM_KERNELS", named)
+        store._in_use.clear()
+        found = store.store()
+        assert found is not None and found.folder == folder
+    monkeypatch.setenv("TPUSIM_KERNELS", "off")
+    store._in_use.clear()
+    assert store.store() is None
+
+
+def test_a_digest_of_a_folder_changes_with_every_name_and_byte(tmp_path: Path) -> None:
+    digest, found = store.text_of.__wrapped__, list[str]()
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", ""), ("c/d.py", "")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        found.append(digest(tmp_path))
+    (tmp_path / "notes.txt").write_text("nothing")
+    assert len(set(found)) == 4 and digest(tmp_path) == found[-1]
