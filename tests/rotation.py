@@ -2,7 +2,7 @@
 
 Every row meets its first configurations in every run. Secondary ones take turns by a hash of the row's name, the same
 everywhere: every configuration is met by its share of the rows, and every row by its share of the configurations.
-Of what is slow in every configuration, CI (`make models`) has one in eight by the same hash. `make slow` has all.
+Of what is slow in every configuration, CI (`make models`) has one in 16 by the same hash. `make slow` has all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
     return () if usual else (pytest.mark.slow, pytest.mark.rotated)
 
 
-IN_CI = 8
+IN_CI = 16
 """CI has one in so many of the slow items of the rows."""
 
 

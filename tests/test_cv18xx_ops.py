@@ -31,7 +31,7 @@ def usual(case: OpCase, share: int) -> bool:
     return is_first(case, 0) or turn(case, 0, share)
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 3))) for c in CASES])
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 8))) for c in CASES])
 def test_integers_are_the_oracle(case: OpCase) -> None:
     """On the row's own values, and on values over the whole range of the operands' types."""
     tpu, _ = lowered(case.id, "cv183x", "int8")
@@ -66,7 +66,7 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
     return found["n"], found["h"]
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 6))) for c in CASES if c.axes])
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 16))) for c in CASES if c.axes])
 def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run of ops as one group cut along n, h and both: the machine gives the flat tensors."""
     tpu, _ = lowered(case.id, "cv183x", "int8")

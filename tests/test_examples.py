@@ -35,6 +35,7 @@ def test_the_example_halves_what_it_says_it_halves():
     assert "// 2" in text and "halve one multiplier" in text and "double" not in text
 
 
+@pytest.mark.slow  # ten processes that import JAX
 def test_benchmarks_start(tmp_path: Path):
     """The recipe of `make bench`, without what only the tests' search path finds."""
     root, benchmarks = EXAMPLES.parent, sorted((EXAMPLES.parent / "benchmarks").glob("how_*.py"))

@@ -42,13 +42,13 @@ USUAL_RUN = (
 
 
 def cells() -> list[object]:
-    """Every row in every configuration; of USUAL_RUN one in two belongs to the default tests."""
+    """Every row in every configuration; of USUAL_RUN one in three belongs to the default tests."""
     return [
         pytest.param(
             case,
             label,
             id=f"{case.id}-{label}",
-            marks=() if case.id in USUAL_RUN and turn(case, number, 2) else slow_marks(case, number),
+            marks=() if case.id in USUAL_RUN and turn(case, number, 3) else slow_marks(case, number),
         )
         for number, label in enumerate(CONFIGS)
         for case in CASES
@@ -91,7 +91,7 @@ def typed(case_id: str, config: LoweringConfig, batch: int | None = None) -> Mod
     return lower(top_for(case_id, config, batch), config)[0]
 
 
-@pytest.mark.parametrize(("case_id", "label"), one_in(3, product(BATCHES, EVERY_FAMILY)))
+@pytest.mark.parametrize(("case_id", "label"), one_in(6, product(BATCHES, EVERY_FAMILY)))
 def test_eight_images_are_eight_times_one(case_id: str, label: str) -> None:
     """Batch 8 against batch 1, flat and on the machine; on BM1684 four images share a word."""
     case, config = BY_ID[case_id], EVERY_FAMILY[label]
