@@ -22,7 +22,7 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
-from tpusim_kernels.store import Stored
+from tpusim_kernels.store import Stored, text_with_imports
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,8 +74,11 @@ def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Cal
             args, kwargs = jax.tree.map(_enter, (args, kwargs))
             return jax.tree.map(_strong, fn(*args, **kwargs))
 
-        ours = fn.__module__.startswith("tpusim_kernels.")  # the text of others is in no key
-        compiled = Stored(body, f"{fn.__module__}.{fn.__qualname__}" if ours else None, static, inline=inline)
+        def identity() -> str | None:
+            ours = fn.__module__.startswith("tpusim_kernels.")  # of others not all that they depend on is known
+            return f"{fn.__module__}.{fn.__qualname__} {text_with_imports(fn.__module__)}" if ours else None
+
+        compiled = Stored(body, identity, static, inline=inline)
 
         @functools.wraps(fn)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -10,6 +10,7 @@ The files are trusted as Python trusts its compiled modules: whoever can write t
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import inspect
@@ -18,7 +19,7 @@ import pickle
 import platform
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -33,6 +34,7 @@ Key = tuple[object, ...]
 
 DIGEST = 32
 """Bytes of SHA-256, the head of every file: of what follows it."""
+_FOLDER = Path(__file__).parent
 LIMIT = 1 << 30
 """Bytes in the folder above which the kernels not used for longest are removed, down to half."""
 
@@ -110,6 +112,32 @@ def text_of(folder: Path) -> str:
     return digest.hexdigest()
 
 
+@functools.cache
+def text_with_imports(module: str) -> str:
+    """A digest of a module of this package and of all of the package that it imports, at any distance."""
+    found: dict[str, bytes] = {}
+    left = {module, __name__}
+    while left:
+        name = left.pop()
+        path = _FOLDER.joinpath(*name.split(".")[1:]).with_suffix(".py")
+        if name in found or not path.is_file():
+            continue
+        found[name] = path.read_bytes()
+        left.update(_imports(found[name]))
+    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+
+
+def _imports(text: bytes) -> Iterator[str]:
+    """The modules that a text of this package may import, and names that may be modules."""
+    for node in ast.walk(ast.parse(text)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.Import):
+            yield from names
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+            yield from (f"{node.module}.{name}" for name in names)
+
+
 def _processor() -> str:
     """What the host can execute, where the system says it, else its name."""
     with suppress(OSError):
@@ -123,7 +151,7 @@ def _surroundings() -> str:
     """All that an executable depends on besides its kernel."""
     device = _device()
     parts = (
-        text_of(Path(__file__).parent), jax.__version__, platform.python_version(), np.__version__, _processor(),
+        jax.__version__, platform.python_version(), np.__version__, _processor(),
         device.platform, device.device_kind, device.client.platform_version, os.environ.get("XLA_FLAGS"),
     )  # fmt: skip
     return repr(parts)
@@ -198,13 +226,20 @@ def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:
 class Stored:
     """A function of arrays as `jax.jit` makes it, with the executables of this process; the others are in the store.
 
-    identity: all that the function depends on besides its arguments, this package and JAX; None: it is not stored.
+    identity: names all that the function depends on besides its arguments and JAX, or is None: it is not stored. It is
+    asked at the first call.
     """
 
     def __init__(
-        self, body: Callable[..., Any], identity: str | None, static: Sequence[str] = (), *, inline: bool = False
+        self,
+        body: Callable[..., Any],
+        identity: Callable[[], str | None],
+        static: Sequence[str] = (),
+        *,
+        inline: bool = False,
     ) -> None:
-        self._body, self._identity, self._static, self._inline = body, identity, frozenset(static), inline
+        self._body, self._static, self._inline = body, frozenset(static), inline
+        self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
         self._traced = self._jitted(body)
         self._known: dict[Key, jax.stages.Compiled] = {}
@@ -224,8 +259,8 @@ class Stored:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it on these arguments, without tracing if its executable is known."""
-        kept = store()
-        if kept is None or self._identity is None or _must_trace():
+        kept, identity = store(), self._identity()
+        if kept is None or identity is None or _must_trace():
             return self._traced(*args, **kwargs)
         arrays = [a for i, a in enumerate(args) if i not in self._at]
         named = {k: v for k, v in kwargs.items() if k not in self._static}
@@ -235,7 +270,7 @@ class Stored:
             return self._traced(*args, **kwargs)
         run = self._known.get(key)
         if run is None:
-            name = _disk_key(self._identity, key)
+            name = _disk_key(identity, key)
             run = kept.get(name)
             if run is None:
                 run = self._compiled(args, kwargs)
@@ -248,5 +283,5 @@ class Stored:
         attributes = tuple((i, _described(args[i])) for i in self._at if i < len(args))
         more = tuple((k, _described(kwargs[k])) for k in sorted(self._static & kwargs.keys()))
         config: Any = jax.config
-        avals = tuple(_aval(leaf) for leaf in leaves)
-        return attributes, more, str(tree), avals, config.jax_default_matmul_precision
+        how = config.jax_default_matmul_precision, config.read("jax_disable_most_optimizations")
+        return attributes, more, str(tree), tuple(_aval(leaf) for leaf in leaves), how

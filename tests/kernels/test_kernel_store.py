@@ -28,7 +28,7 @@ class Counted:
             self.traces += 1
             return x * by**power
 
-        scaled.__module__ = "tpusim_kernels.scaled"
+        scaled.__module__ = "tpusim_kernels.base"
         self.call = kernel(static=("power", "mode"))(scaled)
 
 
@@ -76,12 +76,33 @@ def test_what_differs_is_another_kernel(counted: Counted, tmp_path: Path) -> Non
     assert counted.traces == len(calls)
 
 
-def test_the_text_of_the_package_is_part_of_the_key(
+def test_the_text_of_a_kernel_and_of_what_it_imports_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = {
+        "store": "",
+        "conv": "from tpusim_kernels.base import f32\nfrom tpusim_kernels.prim import rounding",
+        "base": "import jax",
+        "prim/rounding": "import tpusim_kernels.prim.scale",
+        "prim/scale": "x = 1",
+        "pool": "",
+    }
+    monkeypatch.setattr(store, "_FOLDER", tmp_path)
+    (tmp_path / "prim").mkdir()
+    found = list[str]()
+    for changed in (None, *texts):
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(text + "\n# edited" * (name == changed))
+        found.append(store.text_with_imports.__wrapped__("tpusim_kernels.conv"))
+    assert len(set(found)) == len(texts) and found[0] == found[-1]  # of pool nothing is imported
+    assert store.text_with_imports("tpusim_kernels.base") != store.text_with_imports("tpusim_kernels.conv")
+
+
+def test_another_processor_or_version_is_another_kernel(
     counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted.call(X, jnp.float32(3))
-    assert store.text_of(Path(store.__file__).parent) in store._surroundings()
-    monkeypatch.setattr(store, "_surroundings", lambda: "another text")
+    monkeypatch.setattr(store, "_surroundings", lambda: "another processor")
     counted.new()
     counted.call(X, jnp.float32(3))
     assert counted.traces == len(files(tmp_path)) == 2

@@ -34,10 +34,11 @@ class Flat:
         self._graph = Graph(model)
         self._specs = input_specs(model)
         self._scales = quantisation(model)
-        identity = self._graph.identity()
-        self._call = Stored(
-            cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0)), identity and f"{identity} for each sample"
-        )
+        self._call = Stored(cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0)), self._identity)
+
+    def _identity(self) -> str | None:
+        graph = self._graph.identity()
+        return graph and f"{graph} for each sample"
 
     def __call__(self, inputs: Inputs) -> dict[str, Array]:
         """Run the samples. Raises ConfigError for inputs of other names, shapes or numbers of samples."""

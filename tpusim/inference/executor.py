@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+import tpusim_kernels
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -156,13 +157,14 @@ class Graph:
         self._chip = chip_of(model)
         self._fixed = {name: model.weights[name] for name in used & concrete}
         self.weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
-        self._compiled = Stored(self.trace, self.identity())
+        self._compiled = Stored(self.trace, self.identity)
 
     def identity(self) -> str | None:
-        """Of the compiled function: module, chip, constants and the text of tpusim; None with ops from elsewhere."""
+        """Of the compiled function: module, chip, constants, texts of both packages; None with ops from elsewhere."""
         if not all(type(op).__module__.startswith(("tpusim.", "xdsl.")) for op in self.model.body.walk()):
             return None
-        parts = (print_module(self.model.module), self.keep, self._chip, text_of(Path(__file__).parents[1]))
+        texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])
+        parts = (print_module(self.model.module), self.keep, self._chip, texts)
         digest = hashlib.sha256(repr(parts).encode())
         for name in sorted(self._fixed):
             digest.update(self._fixed[name].tobytes())
