@@ -6,10 +6,13 @@ What tpusim refuses or does otherwise is in EXCLUDED with its reason; an exclusi
 from __future__ import annotations
 
 import logging
+import os
+import pickle
 import re
 import warnings
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,7 @@ from tpusim.errors import TpusimError
 from tpusim.frontend.onnx.table import MAPPERS
 from tpusim.inference import run
 from tpusim.ir.attrs import value_name
+from tpusim.ir.files import replacing
 
 LOG = logging.getLogger(__name__)
 
@@ -96,12 +100,17 @@ EXCLUDED: dict[str, str] = {
 
 @cache
 def suite() -> tuple[TestCase, ...]:
-    """Every node test. Making them takes some seconds, so it waits for the first test that needs them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the suite's NumPy code overflows and divides by zero on purpose
-        from onnx.backend.test.loader import load_model_tests
+    """Every node test. Making them takes ten seconds, most for pools in Python, so they are kept between test runs."""
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpusim" / f"nodes-{onnx.__version__}"
+    if not kept.exists():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the suite's NumPy code overflows and divides by zero on purpose
+            from onnx.backend.test.loader import load_model_tests
 
-        return tuple(load_model_tests(kind="node"))
+            made = pickle.dumps(tuple(load_model_tests(kind="node")))
+        with replacing(kept) as unfinished:
+            unfinished.write_bytes(made)
+    return pickle.loads(kept.read_bytes())
 
 
 def op_types(case: TestCase) -> set[str]:
