@@ -41,6 +41,11 @@ def slow_marks(case: OpCase, number: int) -> Collection[pytest.MarkDecorator]:
     return (pytest.mark.slow,) if turn(case, number, IN_CI) else marks(usual=False)
 
 
+def first_of(values: Iterable[object]) -> list[object]:
+    """Values of one parameter, of which the default tests have the first, and CI the others too."""
+    return [pytest.param(v, marks=(pytest.mark.slow,) if number else ()) for number, v in enumerate(values)]
+
+
 def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
     """Lines of parameters, of which the default tests have the first of every `share`."""
     lines = list(table)

@@ -13,6 +13,7 @@ import pytest
 from builders.groups import BIG, X, add, conv, matmul, outside, softmax, value
 from end_to_end import DIGITS, digits_run, hashes, report_of
 from networks import CHIPS, cached_lowered, cached_network, program_of, randomly_grouped
+from rotation import first_of
 from xdsl.ir import SSAValue
 
 from tpusim import chips
@@ -143,7 +144,7 @@ def _ops(view: GroupView | GlobalView) -> Sequence[tuple[str, str]]:
     return view.ops if isinstance(view, GroupView) else [(view.name, view.op)]
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", first_of(CHIPS))
 def test_forced_groups_give_the_same_bits(chip: str) -> None:
     """A pinned pair in the middle, cut; before and after it the search goes on."""
     model, flat = cached_lowered(0, chip)

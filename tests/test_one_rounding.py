@@ -6,7 +6,7 @@ The formulas are NumPy's, the roundings those of NumPy and ml_dtypes. Kernel and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -24,6 +24,7 @@ from tpusim_kernels.prim.smallfloat import narrowed, sticky_f32
 
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name
+from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -174,26 +175,28 @@ def relu_alone(op: Any, x: Array) -> Array:
 
 
 @cache
-def sixteen_bit_ops(case_id: str, kind: str) -> list[tuple[Any, list[Array], Array]]:
-    """(op, its operands, what the flat executor made of them) for every op of a row with a formula."""
-    case = next(c for c in CASES if c.id == case_id)
-    model, _ = lower(canonical(case_id), LoweringConfig("bm1688", kind))  # type: ignore[arg-type]
-    feeds, found = case.feeds(), []
-    tensors = {**feeds, **run(model, feeds)}
+def sixteen_bits(case_id: str, kind: str) -> Model:
+    return lower(canonical(case_id), LoweringConfig("bm1688", kind))[0]  # type: ignore[arg-type]
+
+
+def with_formula(model: Model) -> Iterator[TpuOp]:
+    """The ops of 16-bit results that have a formula."""
     for op in model.ops:
-        if (
-            not isinstance(op, TpuOp)
-            or op.name not in FORMULAS
-            or storage_dtype(element_of(op.results[0])).itemsize != 2
-        ):
-            continue
+        if isinstance(op, TpuOp) and op.name in FORMULAS and storage_dtype(element_of(op.results[0])).itemsize == 2:
+            yield op
+
+
+def sixteen_bit_ops(case: OpCase, kind: str) -> Iterator[tuple[TpuOp, list[Array], Array]]:
+    """(op, its operands, what the flat executor made of them) for every op of a row with a formula."""
+    model, feeds = sixteen_bits(case.id, kind), case.feeds()
+    tensors = {**feeds, **run(model, feeds)}
+    for op in with_formula(model):
         values = [
             model.weights[op_name(v.owner)] if isinstance(v.owner, TopWeight) else tensors[op_name(v.owner)]  # type: ignore[arg-type]
             for v in op.operands
             if is_tensor(v)
         ]
-        found.append((op, values, tensors[op_name(op)]))
-    return found
+        yield op, values, tensors[op_name(op)]
 
 
 ROWS = [c for c in CASES if set(c.result.split("|")) & set(FORMULAS)]
@@ -203,8 +206,7 @@ ROWS = [c for c in CASES if set(c.result.split("|")) & set(FORMULAS)]
 @pytest.mark.parametrize("case", ROWS, ids=lambda c: c.id)
 def test_ops_are_rounded_once(case: OpCase, kind: str) -> None:
     """Every op of the row whose formula is a few f32 operations: bit for bit."""
-    checked = sixteen_bit_ops(case.id, kind)
-    for op, values, found in checked:
+    for op, values, found in sixteen_bit_ops(case, kind):
         with np.errstate(all="ignore"):
             wide = FORMULAS[op.name](op, [v.astype(np.float32) for v in values])
             expected = wide.astype(np.float32).astype(found.dtype)
@@ -213,5 +215,5 @@ def test_ops_are_rounded_once(case: OpCase, kind: str) -> None:
 
 @KINDS
 def test_most_formulas_are_reached(kind: str) -> None:
-    reached = {op.name for case in ROWS for op, _, _ in sixteen_bit_ops(case.id, kind)}
+    reached = {op.name for case in ROWS for op in with_formula(sixteen_bits(case.id, kind))}
     assert len(reached) >= len(FORMULAS) - 2, set(FORMULAS) - reached

@@ -21,7 +21,7 @@ from networks import (
     randomly_grouped,
     reordered,
 )
-from rotation import one_in
+from rotation import first_of, one_in
 from xdsl.dialects.func import ReturnOp
 
 from tpusim import chips
@@ -49,7 +49,7 @@ from tpusim.ops.logical import AXES, fills_lanes, logical_axes
 from tpusim.schedule import GroupSchedule, Sections, ValueSlices, subgraph
 
 MID = chips.load("bm1688")
-THREE = pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1684"])
+THREE = pytest.mark.parametrize("chip", first_of(["bm1684x", "bm1688", "bm1684"]))
 NORMAL, GROUP_3D, SMALL_C, MM = GroupType
 
 
