@@ -43,7 +43,6 @@ TABLE: tuple[Explained, ...] = (
     Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
               ("attention/bm1684x/int8*", "vit/bm1684x/int8*", "bert/bm1684x/int8*")),
     Explained("an enlargement is a Deconv, a linear one a Conv, others run on the CPU on CV18xx there", CV18XX_SIZES),
-    Explained("InstanceNorm runs on the CPU of CV18xx in f32 there", ("norms/cv18*",), ("*instance*",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
     Explained("every step of an InstanceNorm is rounded to BF16 there", ("norms/*/bf16",), ("instance*",)),

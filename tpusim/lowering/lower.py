@@ -197,7 +197,7 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
-        if counts(op):
+        if counts(op) or op.name in self.chip.forms.on_host:
             return "f32"
         format, rule = self._formats[op], op.float_rule(self)
         if format.is_float:

@@ -41,9 +41,13 @@ def _mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return x.mean(axis=axes, keepdims=True, dtype=np.float64).astype(np.float32)
 
 
-def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
-    """(x - mean)/sqrt(variance + epsilon), biased variance."""
-    d = x - _mean(x, axes)
+def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float, factor: np.float32 | None = None) -> np.ndarray:
+    """(x - mean)/sqrt(variance + epsilon), biased variance; with a factor mean and variance times that."""
+    mean = _mean(x, axes)
+    d = x - mean
+    if factor is not None:
+        with np.errstate(invalid="ignore"):  # of a negative factor
+            return (x - mean * factor) / np.sqrt(_mean(d * d, axes) * factor + np.float32(epsilon))
     return d * (np.float32(1) / np.sqrt(_mean(d * d, axes) + np.float32(epsilon)))
 
 
@@ -88,8 +92,9 @@ def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.nd
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
     rows = samples.reshape(n // depth, groups, -1)
-    y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
+    factor = np.float32(1) / scalars.pop(0).reshape(-1)[0] if function.weight_as_factor else None
+    y = _normalised(rows, (2,), function.epsilon, factor).reshape(samples.shape)
     y = np.moveaxis(y, 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
-    y = y * scalars.pop(0).reshape(per_channel) if function.weight else y
+    y = y * scalars.pop(0).reshape(per_channel) if function.weight and factor is None else y
     return y + scalars[0].reshape(per_channel) if function.bias else y
