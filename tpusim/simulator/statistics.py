@@ -41,14 +41,19 @@ def _mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return x.mean(axis=axes, keepdims=True, dtype=np.float64).astype(np.float32)
 
 
-def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float, factor: np.float32 | None = None) -> np.ndarray:
-    """(x - mean)/sqrt(variance + epsilon), biased variance; with a factor mean and variance times that."""
+def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+    """(x - mean)/sqrt(variance + epsilon), biased variance."""
+    d = x - _mean(x, axes)
+    return d * (np.float32(1) / np.sqrt(_mean(d * d, axes) + np.float32(epsilon)))
+
+
+def _normalised_by(x: np.ndarray, axes: tuple[int, ...], epsilon: float, weight: np.float32) -> np.ndarray:
+    """As `_normalised`, mean and variance divided by a weight; not a number for one that is not above 0."""
     mean = _mean(x, axes)
     d = x - mean
-    if factor is not None:
-        with np.errstate(invalid="ignore"):  # of a negative factor
-            return (x - mean * factor) / np.sqrt(_mean(d * d, axes) * factor + np.float32(epsilon))
-    return d * (np.float32(1) / np.sqrt(_mean(d * d, axes) + np.float32(epsilon)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.float32(1) / weight
+        return (x - mean * factor) / np.sqrt(_mean(d * d, axes) * factor + np.float32(epsilon))
 
 
 def layernorm(function: fn.LayerNorm, operands: Operands, output: View) -> np.ndarray:
@@ -92,9 +97,11 @@ def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.nd
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
     rows = samples.reshape(n // depth, groups, -1)
-    factor = np.float32(1) / scalars.pop(0).reshape(-1)[0] if function.weight_as_factor else None
-    y = _normalised(rows, (2,), function.epsilon, factor).reshape(samples.shape)
+    if function.weight_as_factor:
+        y = _normalised_by(rows, (2,), function.epsilon, scalars.pop(0).reshape(-1)[0]).reshape(samples.shape)
+    else:
+        y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
     y = np.moveaxis(y, 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
-    y = y * scalars.pop(0).reshape(per_channel) if function.weight and factor is None else y
+    y = y * scalars.pop(0).reshape(per_channel) if function.weight and not function.weight_as_factor else y
     return y + scalars[0].reshape(per_channel) if function.bias else y
