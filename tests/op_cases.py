@@ -131,6 +131,8 @@ def matmul_cases() -> list[OpCase]:
     rows, columns = (BATCH, 70, 12), (BATCH, 12, 20)
     in_integers: dict[str, Any] = {"global_in": frozenset({"f32"}), "global_on": frozenset({"bm1684"})}
     few_channels = {"x": (2, 3, 70, 12)}
+    beside = [node("Transpose", v, t, perm=(0, 2, 1, 3)) for v, t in ("xa", "zc")]
+    beside += [node("MatMul", "a c", "p"), node("Transpose", "p", perm=(0, 2, 1, 3))]
     return [
         case("matmul-batch-of-weights", [node("MatMul", "x w")], {"x": rows}, {"w": values(columns)}, batched=False,
              fallback=no_bm1684, axes="nc", **in_integers),
@@ -152,6 +154,8 @@ def matmul_cases() -> list[OpCase]:
              fallback=no_bm1684),
         case("matmul-activations", [node("MatMul", "x z")], {"x": (BATCH, 3, 5, 6), "z": (BATCH, 3, 6, 7)}, {},
              fallback=no_bm1684),
+        OpCase("matmul-heads", network(beside, {}), {"x": (BATCH, 5, 3, 6), "z": (BATCH, 6, 3, 7)},
+               "tpu.Permute|tpu.MatMul", axes=""),
         case("matmul-both-broadcast", [node("MatMul", "x z")], {"x": (BATCH, 1, 5, 6), "z": (3, 6, 7)}, {},
              fallback=no_bm1684, fixed=frozenset({"z"})),
         case("matmul-constant-left", [node("MatMul", "w x")], {"x": (BATCH, 20, 7)}, {"w": matrix},

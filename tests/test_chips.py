@@ -145,6 +145,7 @@ def test_rules_of_a_file_are_kept_by_the_compiler(tmp_path: Path) -> None:
         ({"integers": {"float_only": [{"op": "tpu.Add", "why": "x"}]}}, "integers.float_only"),
         ({"local": {"global_only": ["tpu.Sbu"]}}, "local.global_only"),
         ({"forms": {"without_relu": ["top.MaxPol"]}}, "forms.without_relu"),
+        ({"forms": {"on_host": ["top.InstanceNrm"]}}, "forms.on_host"),
         ({"float_exceptions": [{"op": "Add"}]}, "float_exceptions"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from builders.calibrated import WINDOW, Row, module, x
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from op_cases import BY_ID
 from op_oracles_cv18xx import bf16_bits
 from rows import calibrated, canonical, lowered
@@ -22,10 +23,11 @@ from tpusim_kernels.prim.smallfloat import narrowed as flat_narrowed
 from tpusim import chips
 from tpusim.cli.main import main
 from tpusim.codegen import generate
-from tpusim.errors import CommandError, ModeWarning, UnsupportedError
+from tpusim.errors import CommandError, ImportModelError, ModeWarning, SimulationError, UnsupportedError
 from tpusim.inference import run
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.types import address_of, calibrated_range, element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import cycles
@@ -35,6 +37,7 @@ from tpusim.layer_group.planning import plan
 from tpusim.lowering import LoweringConfig, config_for_chip, lower, reorder_weights
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.memory import assign_addresses
+from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.conv.coeff import bias_from_planes, bias_planes, pack_channels, pack_filter, unpack_channels
 from tpusim.schedule import GroupSchedule, Sections
@@ -232,6 +235,79 @@ def test_every_right_matrix_has_its_own_multiplier() -> None:
     assert len(ints(op.attributes["multipliers"])) == len(weight) == 3
     assert len(set(ints(op.attributes["multipliers"]))) == 3
     assert [int(np.abs(w).max()) for w in weight] == [127, 127, 127]
+
+
+HEADS = "order = [0 : i64, 2 : i64, 1 : i64, 3 : i64]"
+
+
+def heads(right: tuple[int, ...] = (2, 3, 6, 7), behind: tuple[int, ...] = (2, 5, 3, 7), results: str = "y") -> Model:
+    """A product of matrices between Permutes of (b, rows, heads, columns)."""
+    return module(
+        x("a", (2, 5, 3, 6), -1.0, 1.0), x("b", right, -1.0, 1.0),
+        Row("left", "Permute", "a", (2, 3, 5, 6), (-1.0, 1.0), HEADS),
+        Row("product", "MatMul", "left b none", (2, 3, 5, 7), (-4.0, 4.0)),
+        Row("y", "Permute", "product", behind, (-3.0, 3.0), HEADS),
+        results=results,
+    )  # fmt: skip
+
+
+def test_permutes_between_heads_and_rows_are_part_of_the_product() -> None:
+    """Its result is that of the Permute behind, with its name and range; what others read stays."""
+    tpu, _ = lower(heads(), LoweringConfig("cv183x"))
+    (op,) = ops_of(tpu, "tpu.MatMul")
+    assert op_name(op) == "y"
+    assert not ops_of(tpu, "tpu.Permute")
+    told = [str(op.attributes[f"{side}_transpose"]) for side in ("left", "right", "output")]
+    assert (told, str(op.attributes["hdim_is_batch"])) == (["true", "false", "true"], "true")
+    values = {n: np.random.default_rng(i).normal(size=s) for i, (n, s) in
+              enumerate({"a": (2, 5, 3, 6), "b": (2, 3, 6, 7)}.items())}  # fmt: skip
+    feeds = {name: value.astype(ml_dtypes.bfloat16).astype(np.float32) for name, value in values.items()}
+    wanted = np.einsum("bmhk,bhkn->bmhn", feeds["a"], feeds["b"])
+    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    for found in (run(tpu, feeds), Simulator(program).run(feeds, watch=True).tensors):
+        np.testing.assert_allclose(found["y_f32"], wanted, rtol=2**-8, atol=2**-8)
+    shared, _ = lower(heads(results="y product left"), LoweringConfig("cv183x"))
+    assert [op_name(op) for op in ops_of(shared, "tpu.Permute")] == ["left", "y"]
+    other, _ = lower(heads(), LoweringConfig("bm1684x"))
+    assert len(ops_of(other, "tpu.Permute")) == 2
+
+
+def test_a_kernel_that_exchanges_axes_says_so_by_strides() -> None:
+    """Without them its result is not the tensor's."""
+    tpu, _ = lower(heads(), LoweringConfig("cv183x"))
+    program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+    (at,) = (i for i, c in enumerate(program.commands) if isinstance(c, isa.GlobalKernel) and c.tensor == "y")
+    kernel = program.commands[at]
+    assert isinstance(kernel, isa.GlobalKernel)
+    (made,) = kernel.writes()
+    assert (made.shape, made.strides) == ((2, 3, 5, 7), (105, 7, 21, 1))
+    body = replace(kernel.body, output=replace(made, layout="dense", strides=None))  # type: ignore[call-arg]
+    commands = (*program.commands[:at], replace(kernel, body=body), *program.commands[at + 1 :])
+    with pytest.raises(SimulationError, match=r"'y'.*\(2, 3, 5, 7\).* is required, got bf16 \(2, 5, 3, 7\)"):
+        Simulator(replace(program, commands=commands))
+
+
+def test_permutes_stay_where_matrices_are_broadcast() -> None:
+    tpu, _ = lower(heads(right=(1, 3, 6, 7)), LoweringConfig("cv183x"))
+    assert len(ops_of(tpu, "tpu.Permute")) == 2
+
+
+def test_a_table_that_names_a_merged_op_is_told_so() -> None:
+    with pytest.warns(ModeWarning, match="on this chip product is part of the op behind it"):
+        lower(heads(), LoweringConfig("cv183x", qtable="product:BF16"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("hdim_is_batch = true", "hdim_is_batch = false", "output_transpose requires hdim_is_batch"),
+        ("2x3x6x7x", "1x3x6x7x", r"the same matrices on both sides, got \(2, 3\) and \(1, 3\)"),
+    ],
+)
+def test_a_product_of_heads_that_cannot_be_is_refused(old: str, new: str, why: str) -> None:
+    tpu, _ = lower(heads(), LoweringConfig("cv183x"))
+    with pytest.raises(ImportModelError, match=why):
+        parse_module(print_module(tpu.module).replace(old, new), context())
 
 
 def test_leaky_relu_has_a_multiplier_for_each_side() -> None:

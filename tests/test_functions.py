@@ -69,6 +69,7 @@ ROWS = [
         IMAGE,
         (
             (fn.GroupNorm(4, 1e-5), (IMAGE, (6,), (6,)), "channels in 4 equal groups"),
+            (fn.GroupNorm(6, 1e-5, weight=False, weight_as_factor=True), (IMAGE, (6,)), "a weight for the factor"),
             (fn.GroupNorm(3, 1e-5, depth=3), (IMAGE, (6,), (6,)), "a batch axis of 3 depths"),
         ),
     ),

@@ -13,14 +13,18 @@ from rows import canonical, table
 
 from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
+from tpusim.codegen import generate
 from tpusim.errors import ConfigError
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import flag, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import set_type, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.lowering.quirks import QUIRKS
+from tpusim.memory import assign_addresses
+from tpusim.simulator import Simulator
 
 Quirks = tuple[str, ...]
 
@@ -202,3 +206,26 @@ def test_resize_steps_of_sizes(caplog: pytest.LogCaptureFixture) -> None:
     ours = lower(top, LoweringConfig("bm1684x", "f32", quirks_off=("resize_steps_of_sizes",)))[0]
     steps = [named(m, "tpu.Interp").attributes["scale_h"].value.data for m in (theirs, ours)]  # type: ignore[attr-defined]
     assert steps == [float(np.float32(7) / np.float32(10)), float(np.float32(1 / 1.5))]
+
+
+def test_instance_norm_of_the_host(caplog: pytest.LogCaptureFixture) -> None:
+    """CV18xx: (x - mean/w)/sqrt(variance/w + eps) + b with w the first weight; off: every channel by its own."""
+    w, b = np.array([0.5, 2.0], np.float32), np.array([0.25, -1.0], np.float32)
+    build = network([node("InstanceNormalization", "x w b")], {"w": w, "b": b}, 17)
+    top = canonicalize(import_onnx(build({"x": (2, 2, 3, 4)})))[0]
+    feeds = {"x": np.random.default_rng(5).normal(1, 2, (2, 2, 3, 4)).astype(np.float32)}
+    calibrated = ranged(top.clone(), {"x": (-8.0, 8.0), "y": (-8.0, 8.0)})
+    with caplog.at_level(logging.WARNING):
+        theirs, _ = lower(calibrated, LoweringConfig("cv183x"))
+    assert "instance_norm_on_host" in caplog.text
+    assert "instance_norm_on_host" in marks(named(theirs, "tpu.InstanceNorm"))
+    caplog.clear()
+    ours, _ = lower(calibrated, LoweringConfig("cv183x", quirks_off=("instance_norm_on_host",)))
+    assert not caplog.text
+    assert not marks(named(ours, "tpu.InstanceNorm"))
+    mean, variance = feeds["x"].mean((2, 3), keepdims=True), feeds["x"].var((2, 3), keepdims=True)
+    by_hand = (feeds["x"] - mean / 0.5) / np.sqrt(variance / 0.5 + 1e-5) + b.reshape(1, 2, 1, 1)
+    for tpu, wanted in ((theirs, by_hand), (ours, run(top, feeds)["y"])):
+        np.testing.assert_allclose(run(tpu, feeds)["y"], wanted, rtol=1e-5, atol=1e-5)
+        program = generate(assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig())))
+        np.testing.assert_allclose(Simulator(program).run(feeds).tensors["y"], wanted, rtol=1e-5, atol=1e-5)

@@ -30,7 +30,6 @@ class Explained:
 
 
 CV18XX_SIZES = ("resize/cv18*", "detector/cv18*", "segformer/cv18*")
-HEADS = ("matmul/cv18*", "attention/cv18*", "vit/cv18*", "bert/cv18*")
 TABLE: tuple[Explained, ...] = (
     # upstream's interpreter disagrees with the closed simulator of its own compiler, or with its own types
     Explained("the interpreter keeps results of F16 LayerNorm and Interp in f32, they are stored as f16 here",
@@ -43,10 +42,7 @@ TABLE: tuple[Explained, ...] = (
     # forms of ops that tpusim does not have
     Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
               ("attention/bm1684x/int8*", "vit/bm1684x/int8*", "bert/bm1684x/int8*")),
-    Explained("a Permute beside a batched MatMul is part of it on CV18xx there: the same bf16 values, in another order",
-              HEADS),
     Explained("an enlargement is a Deconv, a linear one a Conv, others run on the CPU on CV18xx there", CV18XX_SIZES),
-    Explained("InstanceNorm runs on the CPU of CV18xx in f32 there", ("norms/cv18*",), ("*instance*",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
     Explained("every step of an InstanceNorm is rounded to BF16 there", ("norms/*/bf16",), ("instance*",)),

@@ -13,6 +13,8 @@ SAME = {"tpu.PReluOp": "tpu.PRelu", "top.Flatten": "top.Reshape", "tpu.Squeeze":
         "tpu.Unsqueeze": "tpu.Reshape", "top.Squeeze": "top.Reshape", "top.Unsqueeze": "top.Reshape",
         "tpu.Pool1D": "tpu.Pool2D"}  # fmt: skip
 """Kinds that mean the same on both sides."""
+ON_HOST = {'"quant"': "tpu.Cast", '"instance_norm"': "tpu.InstanceNorm"}
+"""What the functions are that a tpu.GenericCpu of CV18xx names; a chip's file says here which ops its host computes."""
 VIEWS = ("tpu.Reshape", "top.Reshape")
 """Kinds whose results are their operand's bytes: one side may have some where the other has none."""
 MOVES = (*VIEWS, "tpu.Permute")
@@ -21,8 +23,7 @@ MOVES = (*VIEWS, "tpu.Permute")
 
 def kind(op: Op) -> str:
     """The kind by one name for both sides."""
-    on_host = op.attributes.get("cpu_op_name") == '"quant"'
-    return "tpu.Cast" if on_host else SAME.get(op.kind, op.kind)
+    return ON_HOST.get(op.attributes.get("cpu_op_name", "")) or SAME.get(op.kind, op.kind)
 
 
 def computing(ops: Sequence[Op]) -> list[Op]:

@@ -143,6 +143,21 @@ def layernorm_tables(
     return y if bias is None else bf16_add(y, _leading(f32(bias), x.ndim))
 
 
+@kernel(static=("epsilon",))
+def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsilon: float) -> Array:
+    """Compute y = (x - mean*f)/sqrt(variance*f + epsilon) + b[c] in f32, f = f32(1)/weight, statistics per channel.
+
+    x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: what
+    CV18xx's host makes of InstanceNorm, which takes the first weight for the factor of a batch norm.
+    """
+    x = f32(x)
+    axes, factor = tuple(range(2, x.ndim)), divide(jnp.float32(1), f32(weight))
+    mean = jnp.mean(x, axis=axes, keepdims=True)
+    variance = jnp.mean((x - mean) * (x - mean), axis=axes, keepdims=True)
+    y = divide(x - mean * factor, jnp.sqrt(variance * factor + jnp.float32(epsilon)))
+    return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
+
+
 @kernel(static=("groups", "epsilon"))
 def groupnorm_float(x: Array, weight: Array | None, bias: Array | None, *, groups: int, epsilon: float) -> Array:
     """Compute y = (x - mean)*rstd*w[c] + b[c] with statistics per sample and group of channels, in f32.

@@ -93,6 +93,11 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """tpu.LayerNorm; else tpu.GroupNorm, tpu.Mul and tpu.Add, from axis 1, 2 or 3 on."""
     instance_norm: bool = True
     """tpu.InstanceNorm; else a tpu.GroupNorm with a channel per group."""
+    heads_in_products: bool = False
+    """Batched matrix products read and write (b, rows, heads, columns) too: the Permutes between it and
+    (b, heads, rows, columns) that nobody else reads are part of them (`hdim_is_batch`)."""
+    on_host: tuple[str, ...] = ()
+    """Top ops, as in "top.Interp", that the host computes, in f32."""
     without_relu: tuple[str, ...] = ()
     """Top ops, as in "top.MaxPool", whose relu is an op of its own."""
 

@@ -42,6 +42,8 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-02 matmul_transposed_zp_index": "quirk reproduced: a transposed weight's sums are read as if it were K x N",
     "DN-02 mulshift_without_relu": "quirk reproduced: the relu behind an integer product with a number is lost",
     "DN-02 resize_steps_of_sizes": "quirk reproduced: linear Resize steps by input over output size",
+    "DN-02 instance_norm_on_host": "quirk reproduced: the host divides mean and variance of InstanceNorm by the first "
+    "weight and leaves out the others",
     "DN-02 round_half_away": "quirk reproduced: Round takes halves away from zero, where ONNX takes the even integer",
     "DN-02 uint8_filter_zp_zero": "quirk reproduced: an unsigned filter loses the zero point's term of the bias",
     "DN-02 where_const_no_round_mode": "quirk reproduced: constants of Where are rounded half away from zero",

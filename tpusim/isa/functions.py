@@ -281,7 +281,8 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
 class GroupNorm(Function, frozen=True, tag="groupnorm"):
     """Normalise every sample's `groups` runs of channels (axis 1), times weight[c], plus bias[c]: x and those it has.
 
-    depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1).
+    depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1). weight_as_factor:
+    mean and variance are divided by the first weight, and nothing is multiplied (CV18xx's host).
     """
 
     groups: int
@@ -289,6 +290,7 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
     depth: int = 1
     weight: bool = True
     bias: bool = True
+    weight_as_factor: bool = False
 
     def made_of(self, operands: int) -> Steps:
         """As a layer norm."""
@@ -298,6 +300,8 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
         """Whole groups of channels, whole depths."""
         if (why := _alike(operands, result, 1 + self.weight + self.bias)) is not None:
             return why
+        if self.weight_as_factor and not self.weight:
+            return Misfit("a weight for the factor", "none")
         if len(result) < 2 or self.groups < 1 or result[1] % self.groups:
             return Misfit(f"channels in {self.groups} equal groups", f"{result}")
         whole = self.depth >= 1 and result[0] % self.depth == 0

@@ -25,6 +25,7 @@ def require_known_ops(chip: ChipSpec) -> None:
     named = {
         "integers.float_only": (Top, [rule.op for rule in chip.integers.float_only]),
         "float_exceptions": (Top, [rule.op for rule in chip.float_exceptions]),
+        "forms.on_host": (Top, chip.forms.on_host),
         "forms.without_relu": (Top, chip.forms.without_relu),
         "local.global_only": (Tpu, chip.local.global_only),
     }

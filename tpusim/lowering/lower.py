@@ -197,7 +197,7 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
-        if counts(op):
+        if counts(op) or op.name in self.chip.forms.on_host:
             return "f32"
         format, rule = self._formats[op], op.float_rule(self)
         if format.is_float:
@@ -405,14 +405,29 @@ class Lowering:
         return model
 
 
-def listed_formats(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, NumberFormat]:
-    """The format of every op of the table. Raises ConfigError for names that no op has."""
-    names = names_in((op for op in model.ops if isinstance(op, TopOp)), table)
-    unknown = sorted(set(table) - set(names.values()))
+def listed_formats(
+    model: Model, table: Mapping[str, NumberFormat], canonical: Model | None = None
+) -> dict[TopOp, NumberFormat]:
+    """The format of every op of the table. Raises ConfigError for names that no op has.
+
+    canonical: the module before it was rewritten for its chip; names that only it has get a ModeWarning.
+    """
+    names = _named(model, table)
+    lost = set(table) - set(names.values())
+    merged = lost & set(_named(canonical, table).values()) if lost and canonical is not None else set[str]()
+    if merged:
+        listed = ", ".join(sorted(merged))
+        told = f"quantisation table: on this chip {listed} is part of the op behind it; list that"
+        warn(ModeWarning(told), stacklevel=3)
+    unknown = sorted(lost - merged)
     if unknown:
         shown = ", ".join(unknown[:8]) + (" ..." if len(unknown) > 8 else "")
         raise ConfigError(f"quantisation table: no op is called {shown}; names are those of the canonical module")
     return {op: table[name] for op, name in names.items()}
+
+
+def _named(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, str]:
+    return names_in((op for op in model.ops if isinstance(op, TopOp)), table)
 
 
 def _table(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
@@ -453,7 +468,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         raise UnsupportedError(f"asymmetric quantisation on {chip.name} is not supported; it is on {able}")
     work = model.clone()
     rewrite_for_chip(work, chip)
-    listed = listed_formats(work, _table(config, chip))
+    listed = listed_formats(work, _table(config, chip), model)
     formats: dict[Operation, NumberFormat] = {
         op: listed.get(op, config.format) for op in work.ops if isinstance(op, TopOp)
     }

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from math import prod
 from typing import ClassVar
 
+import numpy as np
 from tpusim_kernels import norm as kernels
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -32,7 +33,7 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.families import norm_work_bytes
+from tpusim.ops.families import is_set, norm_work_bytes
 from tpusim.ops.logical import WHOLE
 from tpusim.ops.structure import TopWeight
 
@@ -85,12 +86,12 @@ class GroupedTop(Grouped, TopOp):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The tpu op in float in every mode."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.operands]
-        element, (cls, attributes) = ctx.float_type(self), self.form(ctx.chip)
+        element, (cls, attributes) = ctx.float_type(self), self.form(ctx)
         return ctx.build(cls, operands, attributes, element, shape_of(self.output), op_name(self))
 
-    def form(self, chip: ChipSpec) -> tuple[OpT, dict[str, Attribute]]:
+    def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """The tpu op on a chip, and its attributes."""
-        del chip
+        del ctx
         return self.TPU, dict(self.attributes)
 
 
@@ -100,6 +101,11 @@ class GroupedTpu(Grouped, TpuOp):
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
     group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def weight_as_factor(self) -> bool:
+        """Whether the first weight divides the statistics, and nothing else is done with weights."""
+        return False
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Constants along the channels, so that they lie in the lanes of theirs."""
@@ -142,7 +148,8 @@ class GroupedTpu(Grouped, TpuOp):
             [i for i, v in enumerate(self.operands) if not is_none(v)],
             ctx.output_slice().d[1] if ctx.local else 1,
         )
-        function = functions.GroupNorm(self.groups, self.eps.value.data, depth, 1 in given, 2 in given)
+        epsilon, factor = self.eps.value.data, self.weight_as_factor
+        function = functions.GroupNorm(self.groups, epsilon, depth, 1 in given, 2 in given, factor)
         ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
 
 
@@ -163,15 +170,41 @@ class TpuGroupNorm(GroupedTpu):
 
 @irdl_op_definition
 class TpuInstanceNorm(GroupedTpu):
-    """`tpu.InstanceNorm`: every channel is a group."""
+    """`tpu.InstanceNorm`: every channel is a group.
+
+    first_weight_divides: (x - mean/w)/sqrt(variance/w + eps) + b[c] with w the first weight, f32(1)/w in f32: what the
+    host of CV18xx computes (the quirk instance_norm_on_host). Where upstream's interpreter leaves out b too, this is
+    its closed simulator.
+    """
 
     name = "tpu.InstanceNorm"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    first_weight_divides = opt_attr_def(BoolAttr)
 
     @property
     def groups(self) -> int:
         """One per channel."""
         return shape_of(self.input)[1]
+
+    @property
+    def weight_as_factor(self) -> bool:
+        """As given."""
+        return is_set(self.first_weight_divides)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape."""
+        if self.weight_as_factor and is_none(self.weight):
+            raise ValueError("first_weight_divides requires a weight, got none")
+        return super().infer()
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        x, weight, bias = operands
+        if not self.weight_as_factor or weight is None:
+            return super().inference(operands)
+        bias = None if bias is None else bias.reshape(-1)
+        return (kernels.instancenorm_by_factor(x, weight.reshape(-1)[0], bias, epsilon=self.eps.value.data),)
 
 
 @irdl_op_definition
@@ -226,8 +259,20 @@ class TopInstanceNorm(GroupedTop):
         """One per channel."""
         return shape_of(self.input)[1]
 
-    def form(self, chip: ChipSpec) -> tuple[OpT, dict[str, Attribute]]:
-        """tpu.InstanceNorm, or tpu.GroupNorm with a channel per group."""
-        if chip.forms.instance_norm:
-            return super().form(chip)
-        return TpuGroupNorm, {"num_groups": int_attr(self.groups), "eps": self.eps}
+    def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
+        """tpu.InstanceNorm, or tpu.GroupNorm with a channel per group; the host's by a quirk."""
+        if not ctx.chip.forms.instance_norm:
+            return TpuGroupNorm, {"num_groups": int_attr(self.groups), "eps": self.eps}
+        cls, attributes = super().form(ctx)
+        if self.name in ctx.chip.forms.on_host and self._first_weight_divides(ctx):
+            attributes["first_weight_divides"] = flag(True)
+        return cls, attributes
+
+    def _first_weight_divides(self, ctx: LoweringContext) -> bool:
+        """Whether the quirk is reproduced and changes anything: weights of 1 divide and multiply alike."""
+        if is_none(self.weight):
+            return False
+        found = ctx.array(self.weight)
+        weights = np.zeros(1, np.float32) if found is None else found
+        divisors = ctx.quirked(self, "instance_norm_on_host", weights, np.ones_like(weights))
+        return bool((divisors != 1).any())

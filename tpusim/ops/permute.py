@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-import msgspec
 from xdsl.dialects.builtin import ArrayAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
 from tpusim.ir.types import shape_of
-from tpusim.isa.layout import gmem_strides
+from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     Builder,
@@ -25,6 +26,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.views import turned
 
 
 @irdl_op_definition
@@ -56,9 +58,33 @@ class TopPermute(TopOp):
         """The transposed array."""
         return (operands[0].transpose(ints(self.order)),)
 
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A Permute of a Permute."""
+        del weights
+        return (PermuteOfPermute(),)
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Permute with the operand's stored type."""
         return lower_same_scale(self, ctx, TpuPermute, {"order": self.order})
+
+
+class PermuteOfPermute(RewritePattern):
+    """Permute -> Permute: the second by both orders, as upstream does it in front of its import; the first may stay."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the second; if it undoes the first and is no result of the network, it goes."""
+        first = op.input.owner if isinstance(op, TopPermute) else None
+        if not isinstance(op, TopPermute) or not isinstance(first, TopPermute):
+            return
+        before = ints(first.order)
+        order = tuple(before[axis] for axis in ints(op.order))
+        if order == tuple(range(len(order))) and not any(isinstance(use.operation, ReturnOp) for use in op.output.uses):
+            rewriter.replace(op, [], [first.input])
+            return
+        op.operands[0] = first.input
+        op.attributes["order"] = ints_attr(order)
+        rewriter.notify_op_modified(op)
 
 
 def permuted(shape: Shape, order: tuple[int, ...]) -> Shape:
@@ -94,10 +120,4 @@ class TpuPermute(TpuOp):
 
     def emit(self, ctx: EmitContext) -> None:
         """One strided copy: the operand read in the order of the result."""
-        source, order = ctx.input(0), ints(self.order)
-        strides = gmem_strides(source)
-        turned = msgspec.structs.replace(
-            source, shape=shape_of(self.output), layout="strided", strides=tuple(strides[axis] for axis in order),
-            batch_axis=order.index(source.batch_axis) if order else 0,
-        )  # fmt: skip
-        ctx.move(*shorter_axes(turned, ctx.output()))
+        ctx.move(*shorter_axes(turned(ctx.input(0), ints(self.order)), ctx.output()))

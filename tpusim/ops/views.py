@@ -24,6 +24,15 @@ def gmem_view(value: SSAValue, address: int, chip: ChipSpec, *, constant: bool) 
     return View("gmem", address, shape_of(value), dtype, "dense", interleave=factor)
 
 
+def turned(view: View, order: Shape) -> View:
+    """A tensor in global memory read or written with its axes in another order: axis i is the view's order[i]."""
+    strides = gmem_strides(view)
+    return replace(
+        view, shape=tuple(view.shape[axis] for axis in order), layout="strided",
+        strides=tuple(strides[axis] for axis in order), batch_axis=order.index(view.batch_axis) if order else 0,
+    )  # fmt: skip
+
+
 def lmem_view(value: SSAValue, address: int, shape: Shape, chip: ChipSpec, *, constant: bool, aligned: bool) -> View:
     """A slice of (n, c, h, w) elements at an LMEM address."""
     dtype = command_dtype(element_of(value))

@@ -12,7 +12,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, Move, Quantize
-from tpusim.isa.layout import extent
+from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
 from tpusim.simulator.multiplications import multiplications
@@ -196,6 +196,11 @@ def _is_store(command: AnyCommand) -> bool:
     return isinstance(command, Move) and command.direction == "l2s"
 
 
+def _axes(view: View) -> list[tuple[int, int]]:
+    """(stride, length) of the axes of a tensor in global memory; a kernel may write them in another order."""
+    return sorted(axis for axis in zip(gmem_strides(view), gmem_sizes(view), strict=True) if axis[1] > 1)
+
+
 def _check_shapes(program: Program) -> None:
     """A tensor has one shape in both tables, and the one that a kernel writes."""
     sliced = {location.tensor: location.shape for location in program.locations}
@@ -209,7 +214,8 @@ def _check_shapes(program: Program) -> None:
         if entry.name in kernels:
             (made,) = kernels[entry.name].writes()
             folded = (*shape[:3], prod(shape[3:]))  # axes behind the third are one for a kernel of images
-            if made.shape not in (shape, folded) or made.dtype != entry.view.dtype:
+            alike = made.shape in (shape, folded) or (shape == entry.view.shape and _axes(made) == _axes(entry.view))
+            if not alike or made.dtype != entry.view.dtype:
                 wanted = f"the {made.dtype} {made.shape} that {kernels[entry.name].label} writes"
                 raise _wrong(f"tensor '{entry.name}'", wanted, f"{entry.view.dtype} {shape}", "correct it")
 

@@ -47,6 +47,15 @@ def _normalised(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndar
     return d * (np.float32(1) / np.sqrt(_mean(d * d, axes) + np.float32(epsilon)))
 
 
+def _normalised_by(x: np.ndarray, axes: tuple[int, ...], epsilon: float, weight: np.float32) -> np.ndarray:
+    """As `_normalised`, mean and variance divided by a weight; not a number for one that is not above 0."""
+    mean = _mean(x, axes)
+    d = x - mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = np.float32(1) / weight
+        return (x - mean * factor) / np.sqrt(_mean(d * d, axes) * factor + np.float32(epsilon))
+
+
 def layernorm(function: fn.LayerNorm, operands: Operands, output: View) -> np.ndarray:
     """By tables, in BF16 steps or in f32."""
     tables = operands[-2:] if function.tables else ()
@@ -88,8 +97,11 @@ def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.nd
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
     rows = samples.reshape(n // depth, groups, -1)
-    y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
+    if function.weight_as_factor:
+        y = _normalised_by(rows, (2,), function.epsilon, scalars.pop(0).reshape(-1)[0]).reshape(samples.shape)
+    else:
+        y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
     y = np.moveaxis(y, 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
-    y = y * scalars.pop(0).reshape(per_channel) if function.weight else y
+    y = y * scalars.pop(0).reshape(per_channel) if function.weight and not function.weight_as_factor else y
     return y + scalars[0].reshape(per_channel) if function.bias else y

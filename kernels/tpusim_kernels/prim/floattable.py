@@ -107,8 +107,10 @@ def power_table(exponent: float, factor: float = 1.0) -> TablePair:
 def log_table() -> TablePair:
     """(exponent, mantissa) entries of the natural logarithm (numerics 10, "log").
 
-    exponent entry 0 and the whole negative half: -max BF16; entry 1+i: BF16((-62+i)*ln 2). mantissa: BF16(ln(1+i/128)).
+    exponent entry 0 and the negative half: -max BF16, but entry 128 (-0) is 0, which upstream leaves as it finds it;
+    entry 1+i: BF16((-62+i)*ln 2). mantissa: BF16(ln(1+i/128)).
     """
     table = np.full(ENTRIES, _bits(LARGEST | 0x8000))
+    table[HALF] = 0
     table[1:HALF] = stored_bf16((LOWEST_EXPONENT + np.arange(HALF - 1)) * np.log(2.0))
     return TablePair(table, stored_bf16(np.log(_mantissas())))

@@ -10,8 +10,8 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.add import TopAdd
 from tpusim.ops.base import Builder
 from tpusim.ops.building import BuildError
+from tpusim.ops.matmul.product import product_shape
 from tpusim.ops.matmul.top import TopMatMul
-from tpusim.ops.matmul.tpu import product_shape
 
 
 def make_gemm(

@@ -16,11 +16,11 @@ from tpusim_kernels.prim.multiplier import (
     cv18xx_quantize_filter,
 )
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
-from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.types import element_of, shape_of
@@ -47,7 +47,9 @@ from tpusim.ops.families import (
     relu_of,
 )
 from tpusim.ops.matmul.fusion import MatMulWithBias
-from tpusim.ops.matmul.tpu import TpuMatMul, product_shape
+from tpusim.ops.matmul.heads import PermuteIntoMatMul
+from tpusim.ops.matmul.product import Product
+from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
@@ -59,21 +61,12 @@ SMALLEST_SCALE = 1e-5
 
 
 @irdl_op_definition
-class TopMatMul(TopOp):
+class TopMatMul(Product, TopOp):
     """`top.MatMul`: left (..., M, K) x right (..., K, N) + bias (N,), NumPy batches, optional relu."""
 
     name = "top.MatMul"
     SPEC: ClassVar[tuple[str, ...]] = ("9.2", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
-
-    input = operand_def(TensorType)
-    right = operand_def(TensorType)
-    bias = operand_def(TensorType | NoneType)
-    output = result_def(TensorType)
-    left_transpose = opt_attr_def(BoolAttr)
-    right_transpose = opt_attr_def(BoolAttr)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
 
     @classmethod
     @names_op
@@ -90,28 +83,16 @@ class TopMatMul(TopOp):
         operands = [left, right, builder.none() if bias is None else bias]
         return builder.build(cls, operands, _attributes(left_transpose, right_transpose), name)
 
-    @property
-    def transposes(self) -> tuple[bool, bool]:
-        """(left, right)."""
-        return is_set(self.left_transpose), is_set(self.right_transpose)
-
-    @property
-    def inner(self) -> int:
-        """K."""
-        return shape_of(self.input)[-2 if self.transposes[0] else -1]
-
     def infer(self) -> tuple[Shape, ...]:
         """(..., M, N)."""
-        bias = None if is_none(self.bias) else shape_of(self.bias)
-        return (product_shape(shape_of(self.input), shape_of(self.right), self.transposes, bias),)
+        return (self.shape_of_product(self.bias_shape()),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 product, bias, relu."""
-        x, w, b = operands
-        left, right = self.transposes
+        b, (x, w), (left, right) = operands[2], self.factors(operands), self.transposes
         bias = None if b is None else b.reshape(-1)
         y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu_of(self))
-        return (limited(y, self),)
+        return (limited(self.stored(y), self),)
 
     def flops(self) -> int:
         """Out * (2*K + bias + relu) (DN-27)."""
@@ -121,6 +102,12 @@ class TopMatMul(TopOp):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """A constant row that is added behind it."""
         return (MatMulWithBias(weights, cls),)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where products read and write heads beside rows: Permutes that exchange them."""
+        del weights
+        return (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
@@ -191,8 +178,15 @@ class TopMatMul(TopOp):
     ) -> SSAValue:
         """The tpu op for these operands."""
         operands = _one_batch(self, ctx, operands)
-        attributes = {**_attributes(*self.transposes), **relu_attributes(relu_of(self), limit), **more}
+        stated = _attributes(is_set(self.left_transpose), is_set(self.right_transpose)) | self._of_heads()
+        attributes = {**stated, **relu_attributes(relu_of(self), limit), **more}
         return ctx.build(TpuMatMul, operands, attributes, element, shape_of(self.output), op_name(self))
+
+    def _of_heads(self) -> dict[str, Attribute]:
+        """The attributes of a product of heads beside rows."""
+        if not is_set(self.hdim_is_batch):
+            return {}
+        return {"hdim_is_batch": flag(True), "output_transpose": flag(self.exchanged.output)}
 
 
 def _attributes(left: bool, right: bool) -> dict[str, Attribute]:
@@ -206,7 +200,7 @@ def _one_batch(op: TopMatMul, ctx: LoweringContext, operands: Sequence[SSAValue]
     of them is enough.
     """
     found, batch = list(operands), shape_of(op.output)[:-2]
-    if prod(batch) != max(prod(shape_of(v)[:-2]) for v in (op.input, op.right)):
+    if not is_set(op.hdim_is_batch) and prod(batch) != max(prod(shape_of(v)[:-2]) for v in (op.input, op.right)):
         side = 1 if isinstance(found[0].owner, TopWeight) else 0
         top = (op.input, op.right)[side]
         found[side] = _repeated(found[side], batch, ctx, f"{value_name(top)}_{op_name(op)}")

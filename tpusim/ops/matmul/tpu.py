@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 from tpusim_kernels import matmul as kernels
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, NoneType, TensorType
-from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, TensorType
+from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
@@ -37,27 +37,16 @@ from tpusim.ops.families import (
     zero_point,
 )
 from tpusim.ops.logical import EVERY_TYPE, WHOLE
+from tpusim.ops.matmul.product import HEADS, Product
 from tpusim.ops.structure import TopWeight
+from tpusim.ops.views import turned
 
 MANY_TILES = 200
 """Tiles of a product above which its int32 results are kept for one row of lanes only (layer_group.md 9.3)."""
 
 
-def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias: Shape | None) -> Shape:
-    """(..., M, N) of (..., M, K) x (..., K, N), each transposed on request. Raises ValueError if they do not fit."""
-    if len(left) < 2 or len(right) < 2:
-        raise ValueError(f"operands of rank 2 or more are required, got {left} and {right}")
-    m, k = left[-2:][::-1] if transposes[0] else left[-2:]
-    inner, n = right[-2:][::-1] if transposes[1] else right[-2:]
-    if k != inner:
-        raise ValueError(f"equal inner extents are required, got {left} x {right} (after the transposes)")
-    if bias is not None and prod(bias) != n:
-        raise ValueError(f"a bias of {n} elements is required, got {bias}")
-    return (*broadcast_shape([left[:-2], right[:-2]]), m, n)
-
-
 @irdl_op_definition
-class TpuMatMul(TpuOp):
+class TpuMatMul(Product, TpuOp):
     """`tpu.MatMul`: integers sat(RSR(relu(acc + bias)*m, r) + z), or f32; weights stay (K, N) in global memory.
 
     quant_mode QDM (CV18xx): the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
@@ -69,15 +58,10 @@ class TpuMatMul(TpuOp):
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multipliers", "rshifts"), ("fuse_rq", "rshifts"))
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
-    input = operand_def(TensorType)
+    input = operand_def(TensorType)  # again, since xDSL puts the operands of the subclass first
     right = operand_def(TensorType)
     bias = operand_def(TensorType | NoneType)
     multi = var_operand_def(TensorType)
-    output = result_def(TensorType)
-    left_transpose = opt_attr_def(BoolAttr)
-    right_transpose = opt_attr_def(BoolAttr)
-    do_relu = opt_attr_def(BoolAttr)
-    relu_limit = opt_attr_def(FloatAttr)
     multipliers = opt_attr_def(ArrayAttr)
     rshifts = opt_attr_def(ArrayAttr)
     quant_mode = opt_attr_def(RequantModeAttr)
@@ -96,11 +80,6 @@ class TpuMatMul(TpuOp):
         return shape_of(self.right)[:-2] if several else ()
 
     @property
-    def transposes(self) -> tuple[bool, bool]:
-        """(left, right)."""
-        return is_set(self.left_transpose), is_set(self.right_transpose)
-
-    @property
     def scaling(self) -> tuple[int, int] | None:
         """(multiplier, right shift), None in float; a multiplier of 1 where the columns have their own."""
         if self.rshifts is None:
@@ -111,15 +90,17 @@ class TpuMatMul(TpuOp):
 
     def infer(self) -> tuple[Shape, ...]:
         """(..., M, N); one operand has all of the result's matrices."""
-        self._require_one_batch()
-        bias = None if is_none(self.bias) else shape_of(self.bias)
+        bias = self.bias_shape()
         if bias is not None and self._matrices:
             if bias[:-1] != (prod(self._matrices),):
                 raise ValueError(
                     f"a bias row for each of {prod(self._matrices)} right matrices is required, got {bias}"
                 )
             bias = bias[-1:]
-        return (product_shape(shape_of(self.input), shape_of(self.right), self.transposes, bias),)
+        shape = self.shape_of_product(bias)
+        if not is_set(self.hdim_is_batch):
+            self._require_one_batch()
+        return (shape,)
 
     def _require_one_batch(self) -> None:
         """Raises ValueError if each operand broadcasts where the other does not (lowering repeats one of them)."""
@@ -129,12 +110,12 @@ class TpuMatMul(TpuOp):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: exact product, bias, relu, one requant (numerics.md 9.2)."""
-        x, w, b, *multi = operands
+        b, multi, (x, w) = operands[2], operands[3:], self.factors(operands)
         bias, relu = None if b is None else b.reshape(-1), relu_of(self)
         left, right = self.transposes
         if self.scaling is None:
             y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu)
-            return (limited(y, self),)
+            return (limited(self.stored(y), self),)
         m: Array
         m, r = self.scaling
         if is_set(self.fuse_rq):
@@ -149,11 +130,11 @@ class TpuMatMul(TpuOp):
             x, w, bias, m, r, zero_point(self.output), left_transpose=left, right_transpose=right,
             do_relu=relu, out_dtype=value_dtype(self.output), requant="qdm" if self.qdm else "multiply_shift",
         )  # fmt: skip
-        return (y,)
+        return (self.stored(y),)
 
     def macs(self) -> int:
         """Out * K."""
-        return prod(shape_of(self.output)) * shape_of(self.input)[-2 if self.transposes[0] else -1]
+        return prod(shape_of(self.output)) * self.inner
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
@@ -177,6 +158,8 @@ class TpuMatMul(TpuOp):
             return f"a matrix product has no local form on {chip.name}"
         if value_dtype(self.input) == "float32":
             return "matrix product in float"
+        if any(self.exchanged):
+            return f"matrix product {left} x {right} with heads beside rows"
         ranks = len(left), len(right)
         few_channels = ranks in ((4, 2), (5, 2)) and left[1] < left[len(left) - 2]
         if ranks != (3, 3) and not few_channels:
@@ -243,8 +226,10 @@ class TpuMatMul(TpuOp):
     # ---------------------------------------------------------------------------------------------------------- codegen
 
     def emit(self, ctx: EmitContext) -> None:
-        """One MM2 with bias, relu and requant."""
+        """One MM2 with bias, relu and requant; tensors with heads beside rows are read and written by strides."""
         left, right = self.transposes
+        views = [ctx.input(0), ctx.input(1), ctx.output()]
+        x, w, y = (turned(v, HEADS) if there else v for v, there in zip(views, self.exchanged, strict=True))
         requant, several = None, tuple[isa.Requant, ...]()
         multipliers = ctx.input(3) if self.multi else None
         if is_set(self.fuse_rq) and self.scaling is not None:
@@ -255,8 +240,8 @@ class TpuMatMul(TpuOp):
             several = tuple(isa.Requant(m, r, zero, mode=mode) for m, r in pairs)
             requant, several = (several[0], ()) if len(several) == 1 else (None, several)
         ctx.emit(
-            isa.MatMul, left=ctx.input(0), right=ctx.input(1), bias=None if is_none(self.bias) else ctx.input(2),
-            output=ctx.output(), left_transpose=left, right_transpose=right, requant=requant, requants=several,
-            relu=relu_of(self), multipliers=multipliers,
+            isa.MatMul, left=x, right=w, bias=None if is_none(self.bias) else ctx.input(2), output=y,
+            left_transpose=left, right_transpose=right, requant=requant, requants=several, relu=relu_of(self),
+            multipliers=multipliers,
         )  # fmt: skip
         emit_limit(ctx, self)

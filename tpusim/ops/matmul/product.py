@@ -1,0 +1,108 @@
+"""What a matrix product is in either dialect: operands, transposes, shapes (numerics.md 9.2)."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
+from xdsl.irdl import operand_def, opt_attr_def, result_def
+
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import Array, Shape, ShapedOp, is_none
+from tpusim.ops.families import broadcast_shape, is_set
+from tpusim.ops.permute import permuted
+
+HEADS = (0, 2, 1, 3)
+"""The order of axes that exchanges the rows of a 4-D tensor's matrices with the batch axis in front of them."""
+
+
+def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias: Shape | None) -> Shape:
+    """(..., M, N) of (..., M, K) x (..., K, N), each transposed on request. Raises ValueError if they do not fit."""
+    if len(left) < 2 or len(right) < 2:
+        raise ValueError(f"operands of rank 2 or more are required, got {left} and {right}")
+    m, k = left[-2:][::-1] if transposes[0] else left[-2:]
+    inner, n = right[-2:][::-1] if transposes[1] else right[-2:]
+    if k != inner:
+        raise ValueError(f"equal inner extents are required, got {left} x {right} (after the transposes)")
+    if bias is not None and prod(bias) != n:
+        raise ValueError(f"a bias of {n} elements is required, got {bias}")
+    return (*broadcast_shape([left[:-2], right[:-2]]), m, n)
+
+
+class Exchanged(NamedTuple):
+    """Which of the three tensors are stored with the axes of `HEADS`."""
+
+    left: bool
+    right: bool
+    output: bool
+
+
+class Product(ShapedOp):
+    """(..., M, K) x (..., K, N) + bias (N,), an operand transposed on request.
+
+    hdim_is_batch: tensors of four axes, and what is called transposed, the result too, has rows and inner batch axis
+    exchanged instead: (B, M, H, K) for (B, H, M, K), (B, K, H, N) for (B, H, K, N), (B, M, H, N) for (B, H, M, N).
+    """
+
+    input = operand_def(TensorType)
+    right = operand_def(TensorType)
+    bias = operand_def(TensorType | NoneType)
+    output = result_def(TensorType)
+    left_transpose = opt_attr_def(BoolAttr)
+    right_transpose = opt_attr_def(BoolAttr)
+    output_transpose = opt_attr_def(BoolAttr)
+    hdim_is_batch = opt_attr_def(BoolAttr)
+    do_relu = opt_attr_def(BoolAttr)
+    relu_limit = opt_attr_def(FloatAttr)
+
+    @property
+    def transposes(self) -> tuple[bool, bool]:
+        """Whether (left, right) have their last two axes exchanged."""
+        plain = not is_set(self.hdim_is_batch)
+        return plain and is_set(self.left_transpose), plain and is_set(self.right_transpose)
+
+    @property
+    def exchanged(self) -> Exchanged:
+        """Which tensors have rows and inner batch axis exchanged."""
+        heads = is_set(self.hdim_is_batch)
+        stated = (self.left_transpose, self.right_transpose, self.output_transpose)
+        return Exchanged(*(heads and is_set(attribute) for attribute in stated))
+
+    @property
+    def inner(self) -> int:
+        """K."""
+        return shape_of(self.input)[-2 if self.transposes[0] else -1]
+
+    def shape_of_product(self, bias: Shape | None) -> Shape:
+        """The result's shape as it is stored. Raises ValueError if the operands do not fit."""
+        left, right = shape_of(self.input), shape_of(self.right)
+        if is_set(self.output_transpose) and not is_set(self.hdim_is_batch):
+            raise ValueError("output_transpose requires hdim_is_batch, got none; put a Permute behind")
+        if is_set(self.hdim_is_batch):
+            left, right = self._heads(left, right)
+        shape = product_shape(left, right, self.transposes, bias)
+        return permuted(shape, HEADS) if self.exchanged.output else shape
+
+    def _heads(self, left: Shape, right: Shape) -> tuple[Shape, Shape]:
+        """Both operands as (B, H, rows, columns). Raises ValueError unless they have four axes and one batch."""
+        if (len(left), len(right)) != (4, 4):
+            raise ValueError(f"hdim_is_batch requires operands of four axes, got {left} and {right}")
+        left = permuted(left, HEADS) if self.exchanged.left else left
+        right = permuted(right, HEADS) if self.exchanged.right else right
+        if left[:2] != right[:2]:
+            raise ValueError(f"hdim_is_batch requires the same matrices on both sides, got {left[:2]} and {right[:2]}")
+        return left, right
+
+    def factors(self, operands: Sequence[Array]) -> tuple[Array, Array]:
+        """Both operands' matrices in their places."""
+        x, w, *_ = operands
+        exchanged = self.exchanged
+        return x.transpose(HEADS) if exchanged.left else x, w.transpose(HEADS) if exchanged.right else w
+
+    def stored(self, y: Array) -> Array:
+        """The product as the result has it."""
+        return y.transpose(HEADS) if self.exchanged.output else y
+
+    def bias_shape(self) -> Shape | None:
+        """Of the bias, None if there is none."""
+        return None if is_none(self.bias) else shape_of(self.bias)
