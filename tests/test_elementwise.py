@@ -516,7 +516,7 @@ def test_canonical_form_computes_the_same(case: OpCase) -> None:
     np.testing.assert_allclose(after["y"], before["y"], rtol=1e-6, atol=1e-6 * scale)
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1690", "bm1684", "cv183x"])
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1690", "bm1684"])
 def test_where_an_upsampled_result_is_cut(chip: str) -> None:
     """layer_group.md 7.2: at multiples of the factors only but on the 1684X family."""
     tpu, _ = row_lowered("upsample-2x3", chip, "int8")

@@ -29,7 +29,6 @@ class Explained:
         )
 
 
-CV18XX_SIZES = ("resize/cv18*", "detector/cv18*", "segformer/cv18*")
 TABLE: tuple[Explained, ...] = (
     # upstream's interpreter disagrees with the closed simulator of its own compiler, or with its own types
     Explained("the interpreter keeps results of F16 LayerNorm and Interp in f32, they are stored as f16 here",
@@ -42,7 +41,6 @@ TABLE: tuple[Explained, ...] = (
     # forms of ops that tpusim does not have
     Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
               ("attention/bm1684x/int8*", "vit/bm1684x/int8*", "bert/bm1684x/int8*")),
-    Explained("an enlargement is a Deconv, a linear one a Conv, others run on the CPU on CV18xx there", CV18XX_SIZES),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
     Explained("every step of an InstanceNorm is rounded to BF16 there", ("norms/*/bf16",), ("instance*",)),

@@ -36,6 +36,13 @@ def _padded_nhwc(x: Array, value: Array, pads: Pads) -> Array:
     return lax.pad(x, value, ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
 
 
+@kernel(static=("inserts",))
+def spread(x: Array, value: ArrayLike, *, inserts: tuple[int, ...]) -> Array:
+    """`x` (n, c, h, w) with inserts[0] rows of `value` between its rows and inserts[1] columns between its columns."""
+    between = [(0, 0, 0), (0, 0, 0), *((0, 0, more) for more in inserts)]
+    return lax.pad(x, lax.convert_element_type(value, x.dtype), between)
+
+
 def _taps(x: Array, kernel: Pair, strides: Pair, dilations: Pair) -> list[Array]:
     """The kh*kw shifted views of padded NHWC `x`, each (n, oh, ow, c), row by row."""
     n, h, w, c = x.shape

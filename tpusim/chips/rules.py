@@ -96,6 +96,9 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heads_in_products: bool = False
     """Batched matrix products read and write (b, rows, heads, columns) too: the Permutes between it and
     (b, heads, rows, columns) that nobody else reads are part of them (`hdim_is_batch`)."""
+    resize: bool = True
+    """tpu.Upsample and tpu.Interp; else transposed convolutions, and convolutions over an image with inserted zeros,
+    where factors are whole."""
     on_host: tuple[str, ...] = ()
     """Top ops, as in "top.Interp", that the host computes, in f32."""
     without_relu: tuple[str, ...] = ()

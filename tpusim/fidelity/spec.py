@@ -61,7 +61,7 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-19": "table entries beyond 64 bits, infinite or no number are the smallest byte",
     "DN-20": "a Softmax axis of more elements than half a bank's bytes runs in F32",
     "DN-21": "F16 LayerNorm is rounded once, at the output",
-    "DN-22": "CV18xx: Interp of INT8 runs in BF16",
+    "DN-22": "CV18xx: Interp that is no convolution is computed by the host, in f32",
     "DN-24": "weight-only MatMul: scale in the compute type, one rounding",
     "DN-28": "an INT4 op with other users hands them INT8",
     "DN-29": "an unsigned or asymmetric product before an op in float stays 8 bits wide, not int16 (numerics.md 3.4)",

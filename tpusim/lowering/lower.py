@@ -16,7 +16,7 @@ from xdsl.irdl import IRDLOperation
 
 from tpusim.chips import ChipSpec, available, define, load
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
-from tpusim.ir.attrs import op_name, set_op_name, value_name
+from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import FORMATS, NumberFormat, number_format
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
@@ -279,8 +279,14 @@ class Lowering:
             return value
         if (value, element) not in self._casts:
             name = _cast_name(value, element, user)
-            self._casts[value, element] = self.build(TpuCast, [value], {}, element, shape_of(value), name)
+            more = {"truncated": flag(True)} if self._truncates(value, element) else {}
+            self._casts[value, element] = self.build(TpuCast, [value], more, element, shape_of(value), name)
         return self._casts[value, element]
+
+    def _truncates(self, value: SSAValue, element: Attribute) -> bool:
+        """Whether f32 is quantised by a BF16 unit: all but the network's inputs, which the host quantises."""
+        quantises = element_of(value) == f32 and isinstance(element, UniformType)
+        return quantises and self.chip.bf16_unit and not isinstance(value.owner, TopInput)
 
     def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
         """A new top.Weight."""

@@ -8,15 +8,15 @@ import numpy as np
 from tpusim_kernels import cast as kernels
 from tpusim_kernels.cv18xx import quantize_bf16
 from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx, truncate_bf16
-from xdsl.dialects.builtin import IntegerType
+from xdsl.dialects.builtin import BoolAttr, IntegerType
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition
+from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.ops.base import Array, EmitContext
-from tpusim.ops.families import UnaryTpu, value_dtype
+from tpusim.ops.families import UnaryTpu, is_set, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 
@@ -28,10 +28,12 @@ class TpuCast(UnaryTpu):
     and product, scale, integer and product (numerics.md 8.1). Float to float rounds once.
 
     On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float BF16(BF16(s) * q) and f32 -> bf16 a
-    truncation. The network's input is quantised on the CPU there ("quant"): in f32, with f32(1)/f32(s) for 1/s.
+    truncation; `truncated`: f32 -> int8 as through bf16. The network's input is quantised on the CPU there ("quant"):
+    in f32, with f32(1)/f32(s) for 1/s.
     """
 
     name = "tpu.Cast"
+    truncated = opt_attr_def(BoolAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
@@ -39,7 +41,8 @@ class TpuCast(UnaryTpu):
         source, target = uniform_of(self.input), uniform_of(self.output)
         if target is not None and source is None and self._in_bf16(chip):
             scale = bf16_reciprocal(target)
-            return (quantize_bf16(operands[0], scale, out_dtype=value_dtype(self.output)),)
+            x = truncate_bf16(operands[0]) if is_set(self.truncated) else operands[0]
+            return (quantize_bf16(x, scale, out_dtype=value_dtype(self.output)),)
         if target is not None and source is None:
             scale, zero = self._reciprocal(target, chip), target.zero_point.value.data
             through = storage_dtype(element_of(self.input)).name
@@ -53,8 +56,8 @@ class TpuCast(UnaryTpu):
         return (truncate_bf16(operands[0]),) if self._truncates(chip) else (operands[0],)
 
     def _in_bf16(self, chip: ChipSpec) -> bool:
-        """Whether a bf16 operand is quantised on a chip whose float unit is BF16."""
-        return storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16 and chip.bf16_unit
+        """Whether a chip whose float unit is BF16 quantises by it: a bf16 operand, or one that it truncates first."""
+        return is_set(self.truncated) or storage_dtype(element_of(self.input)) == ml_dtypes.bfloat16 and chip.bf16_unit
 
     def _truncates(self, chip: ChipSpec) -> bool:
         """Whether an f32 becomes the bf16 of a chip whose float unit is BF16."""

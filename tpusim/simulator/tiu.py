@@ -194,9 +194,12 @@ def channel_rescale(command: ChannelRescale, memory: Machine) -> None:
 def quantize(command: Quantize, memory: Machine) -> None:
     """RQ rq0: one f32 product, of 16-bit floats rounded to their type, then round half away, zero point, saturate.
 
-    In BF16 (CV18xx) both roundings are half to even.
+    In BF16 (CV18xx) both roundings are half to even, and of an f32 the upper 16 bits are taken.
     """
-    product = memory.load(command.input) * np.float32(command.scale)
+    values = memory.load(command.input)
+    if command.bf16 and command.input.dtype == "f32":
+        values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+    product = values * np.float32(command.scale)
     if command.bf16:
         rounded = np.rint(finite_bf16(product).astype(np.float64))
         memory.store(command.output, float_to_integer(rounded, command.zero_point, command.output.dtype))

@@ -7,7 +7,7 @@ from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
 from tpusim.ir.attrs import ints, ints_attr, value_name
 from tpusim.ir.modes import requant_mode
-from tpusim.ops.base import LoweringContext, TopOp, is_none
+from tpusim.ops.base import LoweringContext, Shape, TopOp, is_none
 
 
 class ConvTop(TopOp):
@@ -54,6 +54,16 @@ class ConvTop(TopOp):
         operands = [ctx.operand(self.input, mode, self), ctx.operand(self.filter, mode, self)]
         operands.append(ctx.none() if is_none(self.bias) else ctx.operand(self.bias, bias_mode, self))
         return operands, element
+
+
+def spread_shape(shape: Shape, inserts: "ArrayAttr[Attribute] | None") -> Shape:
+    """(n, c, h, w) with elements inserted between the rows and between the columns. Raises ValueError for others."""
+    if inserts is None:
+        return shape
+    between = ints(inserts)
+    if len(shape) != 4 or len(between) != 2 or min(between) < 0:
+        raise ValueError(f"an input (n, c, h, w) and two inserts of 0 or more are required, got {shape}, {between}")
+    return *shape[:2], *((size - 1) * (more + 1) + 1 for size, more in zip(shape[2:], between, strict=True))
 
 
 def shift_attributes(r: int) -> dict[str, Attribute]:

@@ -30,7 +30,7 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.conv.base import ConvTop, shift_attributes
+from tpusim.ops.conv.base import ConvTop, shift_attributes, spread_shape
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
 from tpusim.ops.conv.quantize import (
@@ -56,6 +56,7 @@ class TopConv(ConvTop):
     """`top.Conv`: 2-D convolution, input (n, ic, h, w), filter (oc, ic/group, kh, kw), bias (oc,) or none.
 
     3-D with one axis more: input (n, ic, d, h, w), filter (oc, ic/group, kd, kh, kw), pads befores then afters.
+    inserts: zeros between the rows and between the columns of a 2-D input, inside the pads.
     """
 
     name = "top.Conv"
@@ -64,6 +65,7 @@ class TopConv(ConvTop):
 
     dilations = opt_attr_def(ArrayAttr)
     group = opt_attr_def(IntegerAttr)
+    inserts = opt_attr_def(ArrayAttr)
 
     @classmethod
     @names_op
@@ -100,11 +102,14 @@ class TopConv(ConvTop):
         kernel, spatial = ints(self.kernel_shape), shape_of(self.filter)[2:]
         if kernel != spatial:
             raise ValueError(f"a filter of kernel_shape {kernel} is required, got {spatial}")
-        return (conv_shape(shape_of(self.input), shape_of(self.filter), self.geometry),)
+        x = spread_shape(shape_of(self.input), self.inserts)
+        return (conv_shape(x, shape_of(self.filter), self.geometry),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 convolution, bias, relu."""
         x, w, b = operands
+        if self.inserts is not None:
+            x = kernels.spread(x, 0, inserts=ints(self.inserts))
         relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
         convolution = conv3d_float if self.volume else kernels.conv2d_float
         return (convolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
@@ -156,7 +161,7 @@ class TopConv(ConvTop):
     ) -> SSAValue:
         """A tpu.Conv2D or tpu.Conv3D with this op's geometry and the given operands, type and further attributes."""
         keep = ("kernel_shape", "strides", "pads")
-        attributes = {k: self.attributes[k] for k in keep}
+        attributes = {k: self.attributes[k] for k in (*keep, "inserts") if k in self.attributes}
         attributes["dilations"] = ints_attr(self.geometry["dilations"])  # type: ignore[arg-type]
         attributes["group"] = int_attr(self.geometry["groups"])  # type: ignore[arg-type]
         attributes["do_relu"] = flag(relu_of(self))

@@ -26,6 +26,7 @@ from tpusim.ops.base import (
     Window,
     is_none,
 )
+from tpusim.ops.conv.base import spread_shape
 from tpusim.ops.conv.coeff import (
     MergedLayout,
     foldable_shape,
@@ -51,6 +52,7 @@ class TpuConv2D(PackedConvTpu):
     `filter_packed`: filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: filter is one row per lane with
     requant parameters and bias inside, `with_bias` says whether there is one (hardware.md 2.3). `channel_packed`
     (CV18xx): bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
+    `inserts`: zero points between the rows and between the columns of the input, inside the pads.
     """
 
     name = "tpu.Conv2D"
@@ -59,6 +61,7 @@ class TpuConv2D(PackedConvTpu):
     )  # fmt: skip
 
     coeff_merged = opt_attr_def(BoolAttr)
+    inserts = opt_attr_def(ArrayAttr)
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """It requantises its accumulators itself."""
@@ -72,7 +75,7 @@ class TpuConv2D(PackedConvTpu):
     def infer(self) -> tuple[Shape, ...]:
         """(n, oc, oh, ow), from the output channels of whichever filter layout is present."""
         oc = self.logical_filter_shape()[0]
-        x, (kh, kw), g = shape_of(self.input), self.kernel, self.geometry
+        x, (kh, kw), g = spread_shape(shape_of(self.input), self.inserts), self.kernel, self.geometry
         (top, left, bottom, right), (sh, sw), (dh, dw) = g["pads"], g["strides"], g["dilations"]
         return ((x[0], oc, conv_extent(x[2], kh, sh, top, bottom, dh), conv_extent(x[3], kw, sw, left, right, dw)),)
 
@@ -81,6 +84,8 @@ class TpuConv2D(PackedConvTpu):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: accumulate, bias, requant, relu at the zero point, saturate (numerics.md 9.1)."""
         x, w, b, requant = self.unpacked(operands)
+        if self.inserts is not None:
+            x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
         if requant is None:
             return (kernels.conv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
         y = kernels.conv2d_int(
@@ -158,6 +163,8 @@ class TpuConv2D(PackedConvTpu):
             return f"{max(ic, oc)} channels, above {chip.max_conv_channels}"
         if max(self.geometry["pads"]) > MAX_PAD:
             return f"pads above {MAX_PAD}"
+        if self.inserts is not None:
+            return "an image with inserted zeros cannot be cut"
         if chip.local.one_row_groups and self.groups > 1 and not self.depthwise:
             each = oc // self.groups
             if each > chip.lanes or each % 2:
@@ -206,22 +213,27 @@ class TpuConv2D(PackedConvTpu):
 
     def emit(self, ctx: EmitContext) -> None:
         """One CONV or depthwise command with bias, requant and relu (codegen.md DC-04)."""
-        out, x = ctx.output_slice(), TensorSlice.whole(shape_of(self.input))
-        g = self.geometry
-        rows, (top, bottom) = padded_window(out.h, x.h[1], self.reach[0], g["strides"][0], g["pads"][0])
-        columns, (left, right) = padded_window(out.w, x.w[1], self.reach[1], g["strides"][1], g["pads"][1])
-        coefficients = self.coefficient_fields(ctx)
+        g, coefficients = self.geometry, self.coefficient_fields(ctx)
         fields: dict[str, object] = {
-            **coefficients, "input": ctx.input(0, h=rows, w=columns), "output": ctx.output(),
+            **coefficients, **self._input_fields(ctx), "output": ctx.output(),
             "kernel": self.kernel, "strides": g["strides"], "dilations": g["dilations"],
-            "pads": (top, left, bottom, right), "pad_value": zero_point(self.input),
-            "requant": self._constant_requant(coefficients.get("requant_table")), "relu": relu_of(self),
-            "relu_limit": relu_limit_of(self),
+            "pad_value": zero_point(self.input), "requant": self._constant_requant(coefficients.get("requant_table")),
+            "relu": relu_of(self), "relu_limit": relu_limit_of(self),
         }  # fmt: skip
         if self.depthwise:
             ctx.emit(isa.Depthwise, **fields)
         else:
             ctx.emit(isa.Conv, groups=self.groups, **fields)
+
+    def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
+        """The input's window and the pads around it; of a spread image, which is never cut, all."""
+        g = self.geometry
+        if self.inserts is not None:
+            return {"input": ctx.input(0), "pads": g["pads"], "inserts": ints(self.inserts)}
+        out, x = ctx.output_slice(), TensorSlice.whole(shape_of(self.input))
+        rows, (top, bottom) = padded_window(out.h, x.h[1], self.reach[0], g["strides"][0], g["pads"][0])
+        columns, (left, right) = padded_window(out.w, x.w[1], self.reach[1], g["strides"][1], g["pads"][1])
+        return {"input": ctx.input(0, h=rows, w=columns), "pads": (top, left, bottom, right)}
 
     def _constant_requant(self, table: View | None) -> isa.Requant | None:
         if table is not None or not self.integer:

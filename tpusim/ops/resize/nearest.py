@@ -1,0 +1,42 @@
+"""Mode nearest: which elements it copies, and the ops that do."""
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import Builder
+from tpusim.ops.resize.upsample import TopUpsample
+from tpusim.ops.slice import TopGather
+
+
+def nearest_source(size_in: int, size_out: int, scale: float, coordinates: str, rounding: str) -> np.ndarray:
+    """The input index that each output index copies in a resize of mode nearest."""
+    places = np.arange(size_out, dtype=np.float64)
+    match coordinates:
+        case "align_corners":
+            source = places * ((size_in - 1) / (size_out - 1)) if size_out > 1 else places * 0
+        case "asymmetric":
+            source = places / scale
+        case "pytorch_half_pixel" if size_out == 1:
+            source = places * 0
+        case _:
+            source = (places + 0.5) / scale - 0.5
+    rounded = {
+        "round_prefer_floor": np.ceil(source - 0.5), "round_prefer_ceil": np.floor(source + 0.5),
+        "floor": np.floor(source), "ceil": np.ceil(source),
+    }[rounding]  # fmt: skip
+    return np.clip(rounded, 0, size_in - 1).astype(np.int32)
+
+
+def make_nearest(builder: Builder, x: SSAValue, sources: list[np.ndarray], name: str) -> SSAValue:
+    """Upsample where every index is repeated a whole number of times along h and w, else a Gather per axis."""
+    shape = shape_of(x)
+    changed = [axis for axis, s in enumerate(sources) if not np.array_equal(s, np.arange(shape[axis]))]
+    factors = [len(s) // shape[axis] for axis, s in enumerate(sources)]
+    whole = all(np.array_equal(s, np.repeat(np.arange(shape[a]), factors[a])) for a, s in enumerate(sources))
+    if len(shape) == 4 and whole and factors[:2] == [1, 1]:
+        return x if not changed else TopUpsample.make(builder, x, scale_h=factors[2], scale_w=factors[3], name=name)
+    for axis in changed:
+        place = name if axis == changed[-1] else f"{name}_axis{axis}"
+        x = TopGather.make(builder, x, sources[axis], axis=axis, name=place)
+    return x

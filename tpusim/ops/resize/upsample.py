@@ -1,0 +1,180 @@
+"""`top.Upsample`, `tpu.Upsample`: every element repeated, by whole factors."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+from xdsl.dialects.builtin import IntegerAttr, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints_attr, op_name
+from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
+from tpusim.isa import commands as isa
+from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
+from tpusim.ops.base import (
+    Array,
+    Axis,
+    Builder,
+    EmitContext,
+    LoweringContext,
+    RangeRule,
+    Shape,
+    ShapedOp,
+    TopOp,
+    TpuOp,
+    Window,
+)
+from tpusim.ops.building import names_op
+from tpusim.ops.deconv import TopDeconv
+from tpusim.ops.families import relu_attributes, shorter_axes
+from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.structure import make_none, make_weight
+
+
+def upsampled_shape(shape: Shape, factors: tuple[int, int]) -> Shape:
+    """(n, c, h*fh, w*fw). Raises ValueError for another rank or factors below 1."""
+    if len(shape) != 4 or min(factors) < 1:
+        raise ValueError(f"an input (n, c, h, w) and factors of 1 or more are required, got {shape} and {factors}")
+    return shape[0], shape[1], shape[2] * factors[0], shape[3] * factors[1]
+
+
+def upsampled(x: Array, factors: tuple[int, int]) -> Array:
+    """Every element repeated along h and w."""
+    return jnp.repeat(jnp.repeat(x, factors[0], axis=2), factors[1], axis=3)
+
+
+class Upsampling(ShapedOp):
+    """Every element repeated scale_h x scale_w times, in either dialect."""
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    scale_h = attr_def(IntegerAttr)
+    scale_w = attr_def(IntegerAttr)
+
+    @property
+    def factors(self) -> tuple[int, int]:
+        """(h, w)."""
+        return self.scale_h.value.data, self.scale_w.value.data
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Extents times factors."""
+        return (upsampled_shape(shape_of(self.input), self.factors),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The repeated elements."""
+        return (upsampled(operands[0], self.factors),)
+
+
+@irdl_op_definition
+class TopUpsample(Upsampling, TopOp):
+    """`top.Upsample`: nearest neighbour by the whole factors scale_h and scale_w, input (n, c, h, w)."""
+
+    name = "top.Upsample"
+    SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True)
+
+    @classmethod
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, scale_h: int, scale_w: int, name: str) -> SSAValue:
+        """scale_h, scale_w: whole factors."""
+        return builder.build(cls, [x], {"scale_h": int_attr(scale_h), "scale_w": int_attr(scale_w)}, name)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """A transposed convolution where the chip has no op of its own."""
+        return () if chip.forms.resize else (UpsampleToDeconv(weights, chip),)
+
+    def lower(self, ctx: LoweringContext) -> SSAValue:
+        """tpu.Upsample with the operand's stored type."""
+        return lower_same_scale(self, ctx, TpuUpsample, dict(self.attributes))
+
+
+@irdl_op_definition
+class TpuUpsample(Upsampling, TpuOp):
+    """`tpu.Upsample`: a byte move, the same stored type."""
+
+    name = "tpu.Upsample"
+
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Local (layer_group.md 2)."""
+        del chip
+
+    def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
+        """h, w: from o div k to (o + s - 1) div k (7.2)."""
+        del operand
+        if axis not in ("h", "w"):
+            return window
+        factor = self.factors["hw".index(axis)]
+        first = window[0] // factor
+        return first, (window[0] + window[1] - 1) // factor - first + 1
+
+    def backward_slice_on(self, chip: ChipSpec, axis: Axis, window: Window, operand: int) -> Window | None:
+        """Whole multiples of k only but on the 1684X family (7.2)."""
+        factor = self.factors["hw".index(axis)] if axis in ("h", "w") else 1
+        if chip.whole_upsample and (window[0] % factor or window[1] % factor):
+            return None
+        return super().backward_slice_on(chip, axis, window, operand)
+
+    def emit(self, ctx: EmitContext) -> None:
+        """A copy of the operand for each place in a factor_h x factor_w cell: AR copies locally, else GDMA copies."""
+        (fh, fw), part, target = self.factors, ctx.output_slice(), ctx.output()
+        strides = lmem_strides(target, ctx.chip) if target.laned else gmem_strides(target)
+        unit = element_bytes(target)
+        for (top, rows), (left, columns) in product(_places(part.h, fh), _places(part.w, fw)):
+            source = ctx.input(0, h=rows, w=columns)
+            place = msgspec.structs.replace(
+                target, address=target.address + (top * strides[2] + left * strides[3]) * unit,
+                shape=source.shape, layout="strided",
+                strides=(*strides[:2], strides[2] * fh, strides[3] * fw),
+            )  # fmt: skip
+            if ctx.local:
+                ctx.emit(isa.Arith, kind="copy", a=source, output=place)
+            else:
+                ctx.move(*shorter_axes(source, place))
+
+
+def _places(out: Window, factor: int) -> Iterator[tuple[int, Window]]:
+    """(first place in an output window, operand window that goes there and to every factor-th place after it)."""
+    for cell in range(factor):
+        first = (cell - out[0]) % factor
+        count = -(-(out[1] - first) // factor)
+        if count > 0:
+            yield first, ((out[0] + first) // factor, count)
+
+
+@dataclass
+class UpsampleToDeconv(RewritePattern):
+    """Upsample by factors that a stride may have -> depthwise Deconv whose filter is ones, a step as long as it."""
+
+    weights: WeightStore
+    chip: ChipSpec
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Name and range of the result stay."""
+        if not isinstance(op, TopUpsample) or max(op.factors) > self.chip.max_stride:
+            return
+        channels, none = shape_of(op.input)[1], make_none()
+        ones = np.ones((channels, 1, *op.factors), np.float32)
+        weight = make_weight(self.weights, f"{op_name(op)}_filter", ones)
+        attributes = {
+            "kernel_shape": ints_attr(op.factors), "strides": ints_attr(op.factors), "pads": ints_attr((0, 0, 0, 0)),
+            "output_padding": ints_attr((0, 0)), "dilations": ints_attr((1, 1)), "group": int_attr(channels),
+            **relu_attributes(),
+        }  # fmt: skip
+        new = TopDeconv.create(
+            operands=[op.input, weight.output, none.output], result_types=[op.output.type], attributes=attributes
+        )
+        copy_name(new, op)
+        rewriter.insert([weight, none], InsertPoint.before(op))
+        rewriter.replace(op, new)
