@@ -44,8 +44,6 @@ TABLE: tuple[Explained, ...] = (
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
     Explained("every step of an InstanceNorm is rounded to BF16 there", ("norms/*/bf16",), ("instance*",)),
-    Explained("BM1684 takes a ReduceL2 apart into Square, ReduceSum and Sqrt in f32 there", ("reduce/bm1684/*",),
-              ("l2_*",)),
 )  # fmt: skip
 """Only what was traced to its cause with the real tool belongs here: a decision, a quirk of upstream, a known gap."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 
 from benchmarks.conformance.text import Op
@@ -37,8 +37,9 @@ def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
     Of several ops with a name that of the same kind is taken, and a view only for a view: 1-D convolutions here are 2-D
     ones between views. A name of theirs is ours, or ours with `_` and the type of the ONNX op behind it.
     """
-    by_name = {name: op for op in reversed(theirs) for name in _candidates(op)}
-    by_kind = {(name, kind(op)): op for op in reversed(theirs) for name in _candidates(op)}
+    called = {op.name for op in ours}
+    by_name = {name: op for op in reversed(theirs) for name in _candidates(op, called)}
+    by_kind = {(name, kind(op)): op for op in reversed(theirs) for name in _candidates(op, called)}
     named = [(op, by_kind.get((op.name, kind(op))) or by_name.get(op.name)) for op in ours]
     found = {id(op): their for op, their in named if their is not None and _is_view(op) == _is_view(their)}
     our_views, their_views = _sources(ours), _sources(theirs)
@@ -56,9 +57,9 @@ def pair(ours: Sequence[Op], theirs: Sequence[Op]) -> list[tuple[Op, Op]]:
     return [(op, found[id(op)]) for op in ours if id(op) in found]
 
 
-def _candidates(op: Op) -> tuple[str, ...]:
-    """What an op of theirs may be called by us."""
-    return op.name, op.name.rpartition("_")[0] or op.name
+def _candidates(op: Op, called: Collection[str]) -> tuple[str, ...]:
+    """What an op of theirs may be called by us; its own name alone if an op of ours has that."""
+    return (op.name,) if op.name in called else (op.name, op.name.rpartition("_")[0] or op.name)
 
 
 def _is_view(op: Op) -> bool:

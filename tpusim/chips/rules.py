@@ -96,6 +96,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heads_in_products: bool = False
     """Batched matrix products read and write (b, rows, heads, columns) too: the Permutes between it and
     (b, heads, rows, columns) that nobody else reads are part of them (`hdim_is_batch`)."""
+    reduce_l2: bool = True
+    """tpu.Reduce of mode ReduceL2 in float; else a sum of squares and its root, which are tpu.Active."""
     resize: bool = True
     """tpu.Upsample and tpu.Interp; else transposed convolutions, and convolutions over an image with inserted zeros,
     where factors are whole."""

@@ -20,6 +20,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import ceil_div
+from tpusim.ops.activation.tpu import TpuActive
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -132,10 +133,16 @@ class TopReduce(TopOp):
         return self._lower_multiplied(ctx) if why is None else why
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Reduce in float."""
-        operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
+        """tpu.Reduce in float, of squares with the root behind it where the chip has no L2."""
+        x = ctx.operand(self.input, ctx.float_mode(self), self)
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
-        return ctx.build(TpuReduce, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
+        element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)
+        if self.mode.data != "ReduceL2" or ctx.chip.forms.reduce_l2:
+            return ctx.build(TpuReduce, [x], attributes, element, shape, name)
+        squares = ctx.build(TpuActive, [x], {"mode": text("SQUARE")}, element, shape_of(self.input), f"{name}_Square")
+        attributes["mode"] = text("ReduceSum")
+        total = ctx.build(TpuReduce, [squares], attributes, element, shape, f"{name}_ReduceSum")
+        return ctx.build(TpuActive, [total], {"mode": text("SQRT")}, element, shape, name)
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         mode, count = self.mode.data, _count(self)
