@@ -108,6 +108,21 @@ def test_integer_averages_without_padding_run_in_float_with_the_quirk_off() -> N
     assert [uniform_of(v) is not None for v in pools] == [True, False]
 
 
+@pytest.mark.parametrize(("low", "high", "corner"), [(-1.0, 3.0, 4 / 9), (-1.28, 1.27, 1.0)])
+def test_padding_counts_in_an_average_with_a_zero_point(low: float, high: float, corner: float) -> None:
+    """A corner of ones sees four of nine places; a zero point that is 0 leaves the others out, as without one."""
+    nodes = [node("AveragePool", "x", kernel_shape=[3, 3], pads=[1, 1, 1, 1])]
+    top = canonicalize(import_onnx(network(nodes)({"x": (1, 2, 6, 6)})))[0]
+    ranged(top, {"x": (low, high), "y": (low, high)})
+    found = [
+        dequantised(tpu, run(tpu, {"x": np.ones((1, 2, 6, 6), np.float32)}))["y"]
+        for tpu in (lowered(top, off, asymmetric=True) for off in ((), ("avgpool_full_kernel",)))
+    ]
+    for y, wanted in zip(found, (corner, 1.0), strict=True):
+        assert abs(y[0, 0, 0, 0] - wanted) < 0.01
+        assert abs(y[0, 0, 2, 2] - 1) < 0.01
+
+
 def test_ties_of_the_constants_of_where(caplog: pytest.LogCaptureFixture) -> None:
     """-2.5 steps are -3 half away from zero, -2 half up."""
     nodes = [node("Greater", "z w", "m"), node("Where", "m x c")]

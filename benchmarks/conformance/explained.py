@@ -36,8 +36,6 @@ TABLE: tuple[Explained, ...] = (
               ("LayerNorm in f16", "Cast in i8", "Cast in f32")),
     Explained("D13: above 127 unsigned results of a BM1684 Deconv differ between the interpreter, which clamps them, "
               "and the closed simulator", ("deconv/bm1684/*",), ("relued*",)),
-    Explained("DN-30: an asymmetric AvgPool stays INT8 there, interpreter and closed simulator disagree in it",
-              ("average/*/int8-asym",)),
     # forms of ops that tpusim does not have
     Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
               ("attention/bm1684x/int8*", "vit/bm1684x/int8*", "bert/bm1684x/int8*")),

@@ -8,7 +8,7 @@ QUIRKS: dict[str, str] = {
     "uint8_filter_zp_zero": "the zero-point term of the bias is lost with an unsigned filter; off: it is subtracted",
     "matmul_transposed_zp_index": "the zero-point term sums a transposed weight as if it were K x N; off: its columns",
     "deconv_scale_recomputed": "the requant scale of Deconv ignores given weight scales; off: it uses them",
-    "avgpool_full_kernel": "integer averages that leave padding out are scaled by kh*kw; off: they run in float",
+    "avgpool_full_kernel": "integer averages that leave padding out are over the kernel, or count it; off: in float",
     "resize_steps_of_sizes": "linear Resize steps by input over output size; off: by the scales that the model gives",
     "mulshift_without_relu": "the relu behind a product with a number is lost; off: a MulConst has it",
     "extreme_without_zero_point": "max and min with a number leave the zero point out of it; off: it is added",

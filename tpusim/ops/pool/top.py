@@ -235,8 +235,10 @@ class TopAvgPool(PoolTop):
     def _lower_real(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """One real scale and offset: with zero points, and 3-D always (numerics.md 9.6).
 
-        With zero points an uneven window is averaged in float.
+        With zero points an uneven window is averaged in float. Padding that is left out is the zero point and counts,
+        as TPU-MLIR's interpreter has it; its closed simulator does not rescale the average.
         """
+        more: dict[str, Attribute] = {}
         if ctx.asymmetric:
             g, size = self.geometry, shape_of(self.input)[2:]
             found = pool_shape(shape_of(self.input), **g)[2:]
@@ -244,9 +246,13 @@ class TopAvgPool(PoolTop):
                 if (found[i] - 1) * g["strides"][i] + kernel < size[i] + g["pads"][i] + g["pads"][len(size) + i]:
                     return "an uneven window with zero points is averaged in float (numerics.md 9.6)"
             if any(g["pads"]) and not is_set(self.count_include_pad):
-                ctx.decision(self, "DN-30")
-                return "padding that is left out of the average cannot hold the zero point (numerics.md 9.6)"
+                if not ctx.reproduces(FULL_KERNEL):
+                    ctx.decision(self, "DN-30")
+                    return "padding that is left out of the average cannot hold the zero point (numerics.md 9.6)"
+                ctx.decision(self, "DN-02 avgpool_full_kernel")
+                more["count_include_pad"] = flag(x.zero_point != 0)
         attributes = self.tpu_attributes("Avg") | {
+            **more,
             "scale": float_attr(x.scale / (self.elements * y.scale)),
             "offset": float_attr(y.zero_point - x.scale / y.scale * x.zero_point),
         }
