@@ -667,6 +667,22 @@ def test_layer_norm_in_bf16_is_rounded_at_every_step() -> None:
     assert machine(tpu, x.reshape(1, 1, 24))["y"].astype(np.float32).ravel().tolist() == expected
 
 
+def test_instance_norm_in_bf16_keeps_its_root() -> None:
+    """As TPU-MLIR's interpreter, one channel, in Python: root and reciprocal are not rounded, nor are the products."""
+    rng = np.random.default_rng(4)
+    x, w, b = (rng.normal(1, 2, n).astype(ml_dtypes.bfloat16).astype(np.float32) for n in (24, 1, 1))
+    average = bf16(1 / 24)
+    mean = bf16(sum(float(v) * average for v in x))
+    d = [bf16(float(v) - mean) for v in x]
+    variance = bf16(bf16(sum(bf16(v * v) * average for v in d)) + bf16(1e-3))
+    rstd = np.float32(1) / np.sqrt(np.float32(variance))
+    expected = [bf16(bf16(bf16(np.float32(v) * rstd) * float(w[0])) + float(b[0])) for v in d]
+    image = x.reshape(1, 1, 4, 6)
+    tpu, _ = lowered(one("InstanceNormalization", image, 17, {"w": w, "b": b}, epsilon=1e-3), image, "bm1684x", "bf16")
+    for found in (run(tpu, {"x": image})["y"], machine(tpu, image)["y"]):
+        assert found.astype(np.float32).ravel().tolist() == expected
+
+
 def test_float_types_of_norms_and_reductions() -> None:
     """numerics.md 12.1 to 12.3, BM1684X: (INT8, F16, BF16)."""
     ones = {"w": np.ones(6, np.float32), "b": np.ones(6, np.float32)}

@@ -41,7 +41,6 @@ TABLE: tuple[Explained, ...] = (
               ("attention/bm1684x/int8*", "vit/bm1684x/int8*", "bert/bm1684x/int8*")),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
-    Explained("every step of an InstanceNorm is rounded to BF16 there", ("norms/*/bf16",), ("instance*",)),
 )  # fmt: skip
 """Only what was traced to its cause with the real tool belongs here: a decision, a quirk of upstream, a known gap."""
 

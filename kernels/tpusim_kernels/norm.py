@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 from jax import lax
 
@@ -89,6 +91,17 @@ def _leading(p: Array, ndim: int) -> Array:
     return p.reshape((1,) * (ndim - p.ndim) + p.shape)
 
 
+def _total_bf16(terms: Array, axes: tuple[int, ...]) -> Array:
+    """The sum in double, rounded to BF16."""
+    return to_bf16(jnp.sum(terms.astype(jnp.float64), axis=axes, keepdims=True).astype(jnp.float32))
+
+
+def _deviations_bf16(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """(BF16(1/N), BF16(x - mean)) over `axes`, the mean BF16(sum x*BF16(1/N))."""
+    average = to_bf16(jnp.float32(1.0 / math.prod(x.shape[axis] for axis in axes)))
+    return average, to_bf16(x - _total_bf16(x.astype(jnp.float64) * average.astype(jnp.float64), axes))
+
+
 @kernel(static=("axis", "epsilon"))
 def layernorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, axis: int, epsilon: float) -> Array:
     """Compute the layer norm of BM chips in BF16: every step rounded to BF16, sums in double (numerics 11.2).
@@ -99,17 +112,8 @@ def layernorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, axis: 
     double, so that their order cannot change the rounding.
     """
     x, axes = f32(x), tuple(range(axis, x.ndim))
-    count = 1
-    for size in x.shape[axis:]:
-        count *= size
-    average = to_bf16(jnp.float32(1.0 / count))
-
-    def total(terms: Array) -> Array:
-        return to_bf16(jnp.sum(terms.astype(jnp.float64), axis=axes, keepdims=True).astype(jnp.float32))
-
-    mean = total(x.astype(jnp.float64) * average.astype(jnp.float64))
-    d = to_bf16(x - mean)
-    variance = to_bf16(total(to_bf16(to_bf16(d * d) * average)) + to_bf16(jnp.float32(epsilon)))
+    average, d = _deviations_bf16(x, axes)
+    variance = to_bf16(_total_bf16(to_bf16(to_bf16(d * d) * average), axes) + to_bf16(jnp.float32(epsilon)))
     rstd = to_bf16(divide(jnp.ones_like(variance), to_bf16(jnp.sqrt(variance))))
     y = to_bf16(d * rstd)
     y = y if weight is None else to_bf16(y * _leading(f32(weight), x.ndim))
@@ -169,3 +173,20 @@ def groupnorm_float(x: Array, weight: Array | None, bias: Array | None, *, group
     y = _normalised(x.reshape(x.shape[0], groups, -1), (2,), epsilon).reshape(x.shape)
     y = y if weight is None else y * along_axis(f32(weight), x.ndim, 1)
     return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
+
+
+@kernel(static=("groups", "epsilon"))
+def groupnorm_bf16(x: Array, weight: Array | None, bias: Array | None, *, groups: int, epsilon: float) -> Array:
+    """Compute `groupnorm_float` in BF16, as the interpreter of TPU-MLIR does on BM chips.
+
+    avg = BF16(1/N); mean = BF16(sum x*avg); d = BF16(x - mean); v = BF16(BF16(sum BF16(d^2)*avg) + BF16(epsilon));
+    BF16(d/sqrt(v)), root and reciprocal in f32, then the weight's product and the bias's sum, each BF16. Operands hold
+    BF16 values as f32. Decision: the two sums are in double, so that their order cannot change the rounding.
+    """
+    x = f32(x)
+    average, d = _deviations_bf16(x.reshape(x.shape[0], groups, -1), (2,))
+    squares = to_bf16(d * d).astype(jnp.float64) * average.astype(jnp.float64)
+    variance = to_bf16(_total_bf16(squares, (2,)) + to_bf16(jnp.float32(epsilon)))
+    y = to_bf16(d * divide(jnp.ones_like(variance), jnp.sqrt(variance))).reshape(x.shape)
+    y = y if weight is None else to_bf16(y * along_axis(f32(weight), x.ndim, 1))
+    return y if bias is None else to_bf16(y + along_axis(f32(bias), x.ndim, 1))

@@ -282,7 +282,8 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
     """Normalise every sample's `groups` runs of channels (axis 1), times weight[c], plus bias[c]: x and those it has.
 
     depth: the batch axis is (depth, batch), and a sample has all of its depths (hardware.md 2.1). weight_as_factor:
-    mean and variance are divided by the first weight, and nothing is multiplied (CV18xx's host).
+    mean and variance are divided by the first weight, and nothing is multiplied (CV18xx's host). bf16_steps: every step
+    but root and reciprocal is rounded to BF16.
     """
 
     groups: int
@@ -291,6 +292,7 @@ class GroupNorm(Function, frozen=True, tag="groupnorm"):
     weight: bool = True
     bias: bool = True
     weight_as_factor: bool = False
+    bf16_steps: bool = False
 
     def made_of(self, operands: int) -> Steps:
         """As a layer norm."""

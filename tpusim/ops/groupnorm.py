@@ -12,7 +12,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name, value_name
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import (
@@ -67,17 +67,15 @@ class Grouped(ShapedOp):
         """The input's shape."""
         return (groupnorm_shape(self, self.groups),)
 
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
-        x, weight, bias = operands
-        weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
-        return (kernels.groupnorm_float(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
-
 
 class GroupedTop(Grouped, TopOp):
     """The float op, computed in float on every chip."""
 
     TPU: ClassVar[OpT]
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """f32."""
+        return (kernels.groupnorm_float(*operands, groups=self.groups, epsilon=self.eps.value.data),)
 
     def flops(self) -> int:
         """Nine steps per element, as LayerNorm (DN-27)."""
@@ -96,7 +94,7 @@ class GroupedTop(Grouped, TopOp):
 
 
 class GroupedTpu(Grouped, TpuOp):
-    """Computed in f32, one rounding at the output. Weight and bias are (1, C, 1, 1) after weight-reorder."""
+    """Computed in f32 with one rounding at the output, or in BF16. Weight and bias: (1, C, 1, 1) after reordering."""
 
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
 
@@ -106,6 +104,17 @@ class GroupedTpu(Grouped, TpuOp):
     def weight_as_factor(self) -> bool:
         """Whether the first weight divides the statistics, and nothing else is done with weights."""
         return False
+
+    @property
+    def _in_bf16(self) -> bool:
+        return storage_dtype(element_of(self.output)).name == "bfloat16"
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """By the output's type."""
+        x, weight, bias = operands
+        weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
+        compute = kernels.groupnorm_bf16 if self._in_bf16 else kernels.groupnorm_float
+        return (compute(x, weight, bias, groups=self.groups, epsilon=self.eps.value.data),)
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Constants along the channels, so that they lie in the lanes of theirs."""
@@ -149,7 +158,9 @@ class GroupedTpu(Grouped, TpuOp):
             ctx.output_slice().d[1] if ctx.local else 1,
         )
         epsilon, factor = self.eps.value.data, self.weight_as_factor
-        function = functions.GroupNorm(self.groups, epsilon, depth, 1 in given, 2 in given, factor)
+        function = functions.GroupNorm(
+            self.groups, epsilon, depth, 1 in given, 2 in given, factor, bf16_steps=self._in_bf16
+        )
         ctx.emit(isa.Fn, function=function, inputs=tuple(ctx.input(i) for i in given), output=ctx.output())
 
 

@@ -76,13 +76,17 @@ def _bf16(values: np.ndarray) -> np.ndarray:
     return narrowed(values, "bf16").astype(np.float32)
 
 
+def _deviations_bf16(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(1/N, x - mean) in BF16, the sum in float64."""
+    average = _bf16(np.full((), 1.0 / prod(x.shape[a] for a in axes), np.float32))
+    return average, _bf16(x - _bf16((x.astype(np.float64) * average).sum(axis=axes, keepdims=True)))
+
+
 def _layernorm_bf16(
     x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, axes: tuple[int, ...], epsilon: float
 ) -> np.ndarray:
     """Layer norm in BF16 (numerics.md 11.2): every step rounded, the two sums in float64."""
-    average = _bf16(np.full((), 1.0 / prod(x.shape[a] for a in axes), np.float32))
-    mean = _bf16((x.astype(np.float64) * average).sum(axis=axes, keepdims=True))
-    d = _bf16(x - mean)
+    average, d = _deviations_bf16(x, axes)
     squares = _bf16(_bf16(d * d) * average).astype(np.float64)
     variance = _bf16(_bf16(squares.sum(axis=axes, keepdims=True)) + _bf16(np.full((), epsilon, np.float32)))
     y = _bf16(d * _bf16(np.float32(1) / _bf16(np.sqrt(variance))))
@@ -97,11 +101,21 @@ def groupnorm(function: fn.GroupNorm, operands: Operands, output: View) -> np.nd
     n, c, *image = x.shape
     samples = np.moveaxis(x.reshape(depth, n // depth, c, *image), 0, 2)
     rows = samples.reshape(n // depth, groups, -1)
+    rounded = _bf16 if function.bf16_steps else np.asarray
     if function.weight_as_factor:
-        y = _normalised_by(rows, (2,), function.epsilon, scalars.pop(0).reshape(-1)[0]).reshape(samples.shape)
+        y = _normalised_by(rows, (2,), function.epsilon, scalars.pop(0).reshape(-1)[0])
     else:
-        y = _normalised(rows, (2,), function.epsilon).reshape(samples.shape)
-    y = np.moveaxis(y, 2, 0).reshape(x.shape)
+        y = (_normalised_bf16 if function.bf16_steps else _normalised)(rows, (2,), function.epsilon)
+    y = np.moveaxis(y.reshape(samples.shape), 2, 0).reshape(x.shape)
     per_channel = (1, -1, *(1,) * (x.ndim - 2))
-    y = y * scalars.pop(0).reshape(per_channel) if function.weight and not function.weight_as_factor else y
-    return y + scalars[0].reshape(per_channel) if function.bias else y
+    if function.weight and not function.weight_as_factor:
+        y = rounded(y * scalars.pop(0).reshape(per_channel))
+    return rounded(y + scalars[0].reshape(per_channel)) if function.bias else y
+
+
+def _normalised_bf16(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+    """`_normalised` of a group norm in BF16: root and reciprocal in f32, every other step rounded, sums in float64."""
+    average, d = _deviations_bf16(x, axes)
+    squares = _bf16(d * d).astype(np.float64) * average
+    variance = _bf16(_bf16(squares.sum(axis=axes, keepdims=True)) + _bf16(np.full((), epsilon, np.float32)))
+    return _bf16(d * (np.float32(1) / np.sqrt(variance)))
