@@ -24,7 +24,7 @@ from rotation import marks, turn
 from rows import canonical, compiled, imported
 from rows import lowered as row_lowered
 from tpusim_kernels import arith as kernels
-from tpusim_kernels.resize import interp_linear
+from tpusim_kernels.resize import interp_linear, interp_on_host
 
 from tpusim import chips
 from tpusim.calibration.stage import calibrated_limits
@@ -438,6 +438,11 @@ def test_interpolation(size: tuple[int, int], out: tuple[int, int], align: bool)
     np.testing.assert_allclose(found[0, 0], exact, rtol=0, atol=1e-6)
     wanted = functions.Interp(*scales, align)
     np.testing.assert_array_equal(macro(wanted, (image_,), "float32", (1, 1, *out)), found)
+    host = np.asarray(interp_on_host(image_, size=out, scales=scales, align_corners=align))
+    np.testing.assert_allclose(host[0, 0], exact, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(
+        macro(functions.Interp(*scales, align, host=True), (image_,), "float32", (1, 1, *out)), host
+    )
 
 
 @pytest.mark.parametrize("coordinates", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])

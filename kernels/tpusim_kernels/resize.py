@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -37,3 +39,65 @@ def interp_linear(x: Array, *, size: tuple[int, int], scales: tuple[float, float
     for axis, out, scale in zip((2, 3), size, scales, strict=True):
         x = _along(x, *linear_source(x.shape[axis], out, scale, align_corners=align_corners), axis)
     return x
+
+
+class Neighbours(NamedTuple):
+    """Of every output place along one axis: both neighbours, and the weight of each in f32."""
+
+    left: np.ndarray
+    right: np.ndarray
+    of_left: np.ndarray
+    of_right: np.ndarray
+
+
+def host_neighbours(size_in: int, size_out: int, scale: float, *, align_corners: bool) -> Neighbours:
+    """As the host of CV18xx takes them, every step in f32: o*(in-1)/(out-1), or (o + 0.5)/(out/in) - 0.5, clamped.
+
+    scale: input elements per output element; 1 with a single output place puts that at 0.
+    """
+    places, one, half = np.arange(size_out, dtype=np.float32), np.float32(1), np.float32(0.5)
+    growth, last = np.float32(size_out) / np.float32(size_in), size_in - 1
+    if align_corners:
+        source = places * (np.float32(last) / np.float32(max(size_out - 1, 1)))
+    else:
+        source = places if growth == 1 or (size_out, scale) == (1, 1.0) else (places + half) / growth - half
+    source = np.clip(source, np.float32(0), np.float32(last))
+    left = source.astype(np.int32)
+    right = np.minimum(left + 1, last)
+    of_right = source - left.astype(np.float32)
+    if align_corners:
+        return Neighbours(left, right, one - of_right, of_right)
+    of_left, alone = np.abs(source - right.astype(np.float32)), left == right
+    return Neighbours(left, right, np.where(alone, half, of_left), np.where(alone, half, of_right))
+
+
+@kernel(static=("size", "scales", "align_corners"))
+def interp_on_host(x: Array, *, size: tuple[int, int], scales: tuple[float, float], align_corners: bool) -> Array:
+    """Weigh the four neighbours of every place, in f32 as the host of CV18xx does, x (n, c, h, w).
+
+    With align_corners columns first, then rows; else the sum, from the first, of four products of two weights and an
+    element. Source: upstream's interpreter of "interp".
+    """
+    x = f32(x)
+    rows, columns = (
+        host_neighbours(x.shape[axis], out, scale, align_corners=align_corners)
+        for axis, out, scale in zip((2, 3), size, scales, strict=True)
+    )
+
+    def at(row: np.ndarray, column: np.ndarray) -> Array:
+        return x[:, :, jnp.asarray(row)[:, None], jnp.asarray(column)[None, :]]
+
+    def along_w(row: np.ndarray) -> Array:
+        before, behind = (jnp.asarray(w).reshape(1, 1, 1, -1) for w in (columns.of_left, columns.of_right))
+        return pin(at(row, columns.left) * before) + pin(at(row, columns.right) * behind)
+
+    top, bottom = (jnp.asarray(w).reshape(1, 1, -1, 1) for w in (rows.of_left, rows.of_right))
+    if align_corners:
+        return pin(top * along_w(rows.left)) + pin(bottom * along_w(rows.right))
+    total = None
+    for row, weight in ((rows.left, rows.of_left), (rows.right, rows.of_right)):
+        for column, other in ((columns.left, columns.of_left), (columns.right, columns.of_right)):
+            term = pin(jnp.asarray(np.outer(weight, other))[None, None] * at(row, column))
+            total = term if total is None else total + term
+    assert total is not None  # there are four terms
+    return total

@@ -334,12 +334,14 @@ class Reduce(Function, frozen=True, tag="reduce"):
 class Interp(Function, frozen=True, tag="interp"):
     """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
 
-    scale_h, scale_w: operand elements per result element.
+    scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32 as CV18xx's
+    host does, by steps of the extents.
     """
 
     scale_h: float
     scale_w: float
     align_corners: bool = False
+    host: bool = False
 
     def made_of(self, operands: int) -> Steps:
         """Difference, product, sum in two directions."""

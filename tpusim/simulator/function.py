@@ -162,6 +162,8 @@ def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
 def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
     """Rows, then columns; coordinates in f32; the last element has no right neighbour."""
     (image,), half = operands, np.float32(0.5)
+    if function.host:
+        return _interp_on_host(image, output.shape[2:], function)
     for axis, scale in ((2, np.float32(function.scale_h)), (3, np.float32(function.scale_w))):
         last, places = image.shape[axis] - 1, np.arange(output.shape[axis], dtype=np.float32)
         source = places * scale if function.align_corners else (places + half) * scale - half
@@ -171,6 +173,37 @@ def interp(function: fn.Interp, operands: Operands, output: View) -> np.ndarray:
         a, b = image.take(left, axis), image.take(np.minimum(left + 1, last), axis)
         image = a + d * (b - a)
     return image
+
+
+def _interp_on_host(image: np.ndarray, size: tuple[int, ...], function: fn.Interp) -> np.ndarray:
+    """Four neighbours by the product of their weights; to the corners, columns first."""
+    scales = (function.scale_h, function.scale_w)
+    (top, bottom, above, below), (left, right, before, behind) = (
+        _weights(image.shape[2 + i], size[i], function.align_corners, at_start=scales[i] == 1) for i in (0, 1)
+    )
+    a, b, c, d = (image[:, :, y][:, :, :, x] for y in (top, bottom) for x in (left, right))
+    above, below = above[:, None], below[:, None]
+    if function.align_corners:
+        return above * (before * a + behind * b) + below * (before * c + behind * d)
+    return above * before * a + above * behind * b + below * before * c + below * behind * d
+
+
+def _weights(before: int, after: int, corners: bool, *, at_start: bool) -> tuple[np.ndarray, ...]:
+    """(first neighbour, second, weight of the first, of the second) of every place; at_start: of a single one at 0."""
+    place, half, last = np.arange(after).astype(np.float32), np.float32(0.5), np.float32(before - 1)
+    if corners:
+        at = np.float32(last / np.float32(after - 1)) * place if after > 1 else place
+    elif before == after or (after == 1 and at_start):
+        at = place
+    else:
+        at = (place + half) / (np.float32(after) / np.float32(before)) - half
+    at = at.clip(np.float32(0), last)
+    first = np.floor(at)
+    second = np.minimum(first + 1, last)
+    weights = [np.float32(1) - (at - first) if corners else second - at, at - first]
+    if not corners:
+        weights = [np.where(first == second, half, w) for w in weights]
+    return first.astype(np.int64), second.astype(np.int64), *weights
 
 
 def concat(function: fn.Concat, operands: Operands, output: View) -> np.ndarray:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from tpusim_kernels.resize import interp_linear
+from tpusim_kernels.resize import interp_linear, interp_on_host
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -33,7 +33,7 @@ from tpusim.isa import functions
 from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape, TopOp, TpuOp
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
-from tpusim.ops.families import relu_attributes
+from tpusim.ops.families import is_set, relu_attributes
 from tpusim.ops.pad import TopPad
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
 from tpusim.ops.resize.upsample import TopUpsample
@@ -135,6 +135,8 @@ class TopInterp(TopOp):
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
+        if self.name in ctx.chip.forms.on_host:
+            attributes["on_host"] = flag(True)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
     def _steps(self, ctx: LoweringContext) -> list[float]:
@@ -152,7 +154,7 @@ def _geometry(op: "TopInterp | TpuInterp") -> tuple[tuple[int, int], tuple[float
 
 @irdl_op_definition
 class TpuInterp(TpuOp):
-    """`tpu.Interp`: linear interpolation in float."""
+    """`tpu.Interp`: linear interpolation in float; `on_host`: as the host of CV18xx computes it."""
 
     name = "tpu.Interp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -163,6 +165,7 @@ class TpuInterp(TpuOp):
     scale_h = attr_def(FloatAttr)
     scale_w = attr_def(FloatAttr)
     align_corners = opt_attr_def(BoolAttr)
+    on_host = opt_attr_def(BoolAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
     @property
@@ -177,7 +180,8 @@ class TpuInterp(TpuOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
         size, scales, align = self.geometry
-        return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
+        compute = interp_on_host if is_set(self.on_host) else interp_linear
+        return (compute(operands[0], size=size, scales=scales, align_corners=align),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Runs in global memory."""
@@ -187,7 +191,7 @@ class TpuInterp(TpuOp):
     def emit(self, ctx: EmitContext) -> None:
         """FN interp."""
         _, (scale_h, scale_w), align = self.geometry
-        function = functions.Interp(scale_h, scale_w, align)
+        function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
 
 
