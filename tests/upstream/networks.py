@@ -383,6 +383,24 @@ def _shuffle(b: Builder) -> None:
                     b.conv(mixed, 16, 16, 3, strides=[2, 2], group=4), axis=1))  # fmt: skip
 
 
+def _enlarge(b: Builder) -> None:
+    """Resizes between convolutions, each of a tensor of its own: on CV18xx most become convolutions themselves."""
+    x, z = b.input("x", 1, 8, 6, 6), b.input("z", 1, 8, 9, 9)
+    for name, source, where, size in (
+        ("broken", x, "half_pixel", (9, 9)), ("treble", x, "half_pixel", (18, 18)),
+        ("uneven", x, "pytorch_half_pixel", (12, 24)), ("wide", x, "half_pixel", (6, 12)),
+        ("corners", x, "align_corners", (11, 11)), ("every_second", z, "align_corners", (5, 5)),
+        ("third", z, "half_pixel", (3, 3)),
+    ):  # fmt: skip
+        y = b.node("Resize", b.conv(source, 8, 8), "", "", b.constant(np.array([1, 8, *size])), out=name,
+                   mode="linear", coordinate_transformation_mode=where)  # fmt: skip
+        b.output(b.conv(y, 8, 4))
+    pooled = b.node("GlobalAveragePool", b.conv(x, 8, 8))
+    spread = b.node("Resize", pooled, "", "", b.constant(np.array([1, 8, 34, 7])), out="spread", mode="linear",
+                    coordinate_transformation_mode="align_corners")  # fmt: skip
+    b.output(b.conv(spread, 8, 4))
+
+
 def _detector(b: Builder) -> None:
     def silu(x: str) -> str:
         return b.node("Mul", x, b.node("Sigmoid", x))
@@ -469,9 +487,9 @@ NETWORKS: dict[str, Callable[[Builder], None]] = {
     "conv": _conv, "conv1d": _conv1d, "deconv": _deconv, "pool": _pool, "average": _average, "add": _add,
     "multiply": _multiply, "constants": _constants, "tables": _tables, "silu": _silu, "rounding": _rounding,
     "rectifiers": _rectifiers, "matmul": _matmul, "softmax": _softmax, "norms": _norms, "lrn": _lrn,
-    "reduce": _reduce, "shapes": _shapes, "resize": _resize, "logic": _logic, "cast": _cast, "residual": _residual,
-    "relu6": _relu6, "squeeze": _squeeze, "shuffle": _shuffle, "detector": _detector, "unet": _unet,
-    "attention": _attention, "vit": _vit, "bert": _bert, "segformer": _segformer,
+    "reduce": _reduce, "shapes": _shapes, "resize": _resize, "enlarge": _enlarge, "logic": _logic, "cast": _cast,
+    "residual": _residual, "relu6": _relu6, "squeeze": _squeeze, "shuffle": _shuffle, "detector": _detector,
+    "unet": _unet, "attention": _attention, "vit": _vit, "bert": _bert, "segformer": _segformer,
 }  # fmt: skip
 """Networks by name; the first are families of ops, from `residual` on they are blocks of real networks."""
 
