@@ -102,7 +102,7 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """tpu.Upsample and tpu.Interp; else transposed convolutions, and convolutions over an image with inserted zeros,
     where factors are whole."""
     on_host: tuple[str, ...] = ()
-    """Top ops, as in "top.Interp", that the host computes, in f32."""
+    """Top ops without an integer form here, as in "top.Interp", that the host computes, in f32."""
     without_relu: tuple[str, ...] = ()
     """Top ops, as in "top.MaxPool", whose relu is an op of its own."""
 
