@@ -16,6 +16,7 @@ from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
 from tpusim.simulator.multiplications import multiplications
+from tpusim.simulator.placement import check_windows, silent_transfers
 
 _SCALE_BITS = 2.0**-7
 """How far a scale of the table may be from that of a command, which may have it in BF16, or its reciprocal in f32."""
@@ -34,6 +35,7 @@ def check_claims(program: Program, chip: ChipSpec) -> None:
     for said in _quantisations(program):
         _check_quantisation(*said)
     _check_macs(program)
+    check_windows(program, chip)
 
 
 def unconfirmed(program: Program) -> dict[str, int]:
@@ -45,6 +47,7 @@ def unconfirmed(program: Program) -> dict[str, int]:
     found = {
         "commands that do not say what they read": sum(_is_silent(c) for c in program.commands),
         "commands that store no tensor of the table": sum(bool(_unnamed(c)) for c in program.commands),
+        "transfers that do not say which window they move": len(silent_transfers(program)),
         "constants that no command names": sum(entry.name not in named for entry in program.constants),
         "scales": sum(entry.scale != 0 and entry.name not in confirmed for entry in program.tensors),
         "number of multiplications": multiplications(program)[1] is None,
