@@ -199,6 +199,11 @@ def _sizes(view: View, chip: ChipSpec) -> Index:
 # ------------------------------------------------------------------------------------------------------------- operands
 
 
+def _reshapes(command: AnyCommand) -> bool:
+    """Whether a command may take its operand for a tensor of another shape: a copy (reshape)."""
+    return isinstance(command, Arith) and command.kind == "copy"
+
+
 class _Operands:
     """Which windows commands read and write, and how the windows of an op stand to its results at every step."""
 
@@ -217,8 +222,8 @@ class _Operands:
                 continue
             known = self._slices[source]
             found = list(_found(view, known, self._chip))
-            if not found and len(known) == 1 and source != command.owner:  # of its own it may read its work buffer
-                raise _no_window(command, view, source, known[0])
+            if not found and len(known) == 1 and source != command.owner and not _reshapes(command):
+                raise _no_window(command, view, source, known[0])  # of its own it may read its work buffer
             for first, whole in found:
                 if not isinstance(command, _SLIDING):
                     self._check_alike(command, source, first, whole, results)
