@@ -17,6 +17,7 @@ from time import process_time
 import jax
 import numpy as np
 from networks import Network, program_of, random_network, random_tokens, randomly_grouped
+from tpusim_kernels import store
 
 from tpusim import chips
 from tpusim.agreement import compare_local
@@ -128,6 +129,15 @@ def wrong(right: Right, orders: int, *, flat: bool) -> str:
     return "; ".join(f"{t.name}: {t.note}" for t in result.tensors if not t.passed)
 
 
+def compile_quickly() -> None:
+    """Thousands of kernels run a few times each: most time is XLA's. They give the same bits however they are compiled.
+
+    None is kept on disk, where those of users are.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+    store.use(None)
+
+
 def main(arguments: list[str]) -> int:
     """Try `--count` programs from `--first` on; 1 if something is found."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -135,8 +145,7 @@ def main(arguments: list[str]) -> int:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--static", action="store_true", help="only ask whether the machine accepts them")
     given = parser.parse_args(arguments)
-    # most time is XLA's; kernels give the same bits however they are compiled
-    jax.config.update("jax_disable_most_optimizations", True)
+    compile_quickly()
     failed, seen = 0, Counter[str]()
     # neighbours share a network, so that kernels compiled for one serve the next
     seeds = sorted(range(given.first, given.first + given.count), key=lambda seed: seed % NETWORKS)

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from mutation.mutant import Mutant, Mutator, changed, chip_of, loads, pick, renumbered, sites
 from tpusim.isa.commands import (
+    Command,
     Conv,
     Depthwise,
     Fn,
@@ -141,7 +142,7 @@ def moved_tensor(program: Program, rng: np.random.Generator) -> Mutant | None:
             return structs.replace(value, address=value.address + by)
         if isinstance(value, tuple):
             return tuple(moved(item) for item in value)
-        if hasattr(value, "inputs_") and not isinstance(value, type):
+        if isinstance(value, Command):
             fields = (*value.inputs_, *value.outputs_, *(("body",) if isinstance(value, GlobalKernel) else ()))
             return structs.replace(value, **{name: moved(getattr(value, name)) for name in fields})
         return value
