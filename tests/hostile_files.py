@@ -17,9 +17,12 @@ import traceback
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from time import process_time
 from unittest import mock
 
+import jax
 import numpy as np
+from right_programs import compile_quickly
 
 from tpusim.cli import main as command_line
 
@@ -145,6 +148,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0)
     given = parser.parse_args(arguments)
+    compile_quickly()
     seen, failed = Counter[str](), 0
     with tempfile.TemporaryDirectory() as place:
         run, folder = artefacts(Path(place)), Path(place) / "files"
@@ -157,6 +161,9 @@ def main(arguments: list[str]) -> int:
             if finding:
                 failed += 1
                 sys.stdout.write(f"{seed}: {what}: {finding}\n")
+            if seed % 500 == 499:
+                sys.stderr.write(f"{seed}: {failed} with tracebacks, {process_time():.0f} s of CPU\n")
+                jax.clear_caches()
     sys.stdout.write(f"{given.count} files, {failed} with tracebacks; {dict(sorted(seen.items()))}\n")
     return 1 if failed else 0
 

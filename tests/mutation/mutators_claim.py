@@ -9,6 +9,7 @@ from msgspec import structs
 
 from mutation.mutant import Mutant, Mutator, changed, chip_of, loads, pick, renumbered, sites
 from tpusim.isa.commands import (
+    Command,
     Conv,
     Depthwise,
     Fn,
@@ -141,7 +142,7 @@ def moved_tensor(program: Program, rng: np.random.Generator) -> Mutant | None:
             return structs.replace(value, address=value.address + by)
         if isinstance(value, tuple):
             return tuple(moved(item) for item in value)
-        if hasattr(value, "inputs_") and not isinstance(value, type):
+        if isinstance(value, Command):
             fields = (*value.inputs_, *value.outputs_, *(("body",) if isinstance(value, GlobalKernel) else ()))
             return structs.replace(value, **{name: moved(getattr(value, name)) for name in fields})
         return value
@@ -240,6 +241,37 @@ def other_window(program: Program, rng: np.random.Generator) -> Mutant | None:
     step = int(rng.choice(gmem_strides(view)[1:])) * itemsize(view.dtype) * view.interleave
     address = view.address + step * int(rng.choice([-2, -1, 1, 2]))
     return changed(program, site, "other_window", input=structs.replace(view, address=address)) if address > 0 else None
+
+
+def no_window(program: Program, rng: np.random.Generator) -> Mutant | None:
+    """A transfer does not say which window of its tensor it moves."""
+    index = pick(rng, [i for i, c in enumerate(program.commands) if isinstance(c, Move) and c.start])
+    return None if index is None else _command(program, index, "no_window", start=None, whole=None)
+
+
+def wrong_window_said(program: Program, rng: np.random.Generator) -> Mutant | None:
+    """A transfer, or the table of slices, says another window of the same tensor."""
+    moves = [i for i, c in enumerate(program.commands) if isinstance(c, Move) and c.start]
+    if moves and rng.integers(2):
+        index = pick(rng, moves)
+        move: Any = program.commands[index]
+        return _command(program, index, "wrong_window_said", start=_beside(move.start, move.whole, rng))
+    at = pick(rng, list(range(len(program.locations))))
+    if at is None:
+        return None
+    old = program.locations[at]
+    new = structs.replace(old, start=_beside(old.start, old.whole, rng))
+    locations = (*program.locations[:at], new, *program.locations[at + 1 :])
+    return _table(
+        program, "wrong_window_said", f"slice of {old.tensor}: {old.start} is {new.start}", locations=locations
+    )
+
+
+def _beside(start: tuple[int, ...], whole: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
+    """The index with one more or less along an axis that is longer than 1."""
+    axis = pick(rng, [i for i, size in enumerate(whole) if size > 1] or [0])
+    by = int(rng.choice([-1, 1])) if start[axis] else 1
+    return (*start[:axis], start[axis] + by, *start[axis + 1 :])
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -369,6 +401,8 @@ CLAIM: tuple[Mutator, ...] = (
     both_dtypes,
     both_shapes,
     other_window,
+    no_window,
+    wrong_window_said,
     wrong_scale,
     wrong_shape,
     wrong_macs,

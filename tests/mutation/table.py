@@ -30,7 +30,7 @@ cores) are changed in one place, by a seeded random choice, and three checks are
 * **legality**: `tpusim.isa.check`, one command at a time, no other knowledge;
 * **sanitizer**: what `Simulator` refuses before it runs anything: bounds, tables, deadlock, races, uninitialised reads,
   bytes of another tensor (`Command.sources`), constants by another name, work areas, tables that the commands
-  contradict, and at run time elements stored twice with two values;
+  contradict, windows that do not fit their slices, and at run time elements stored twice with two values;
 * **value**: `tpusim simulate --check`: slices in local memory and stored tensors against those of the right program,
   bit for bit (floats within the bound of `tpusim.closeness`), on {inputs} inputs: one of the network's own, signs,
   channels, noise, and values beyond the range of calibration.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.check import ID_LIMIT, MESSAGES, check
-from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move, SendMessage, WaitMessage
+from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move, Place, SendMessage, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 
@@ -80,10 +80,31 @@ class Emitter:
             command = replace(command, sources=tuple(name_of(view) for view in command.reads()))
         self.commands.append(command)
 
-    def move(self, source: View, target: View, *, holds: str = "", op: str, step: str = "", tensor: str = "") -> None:
-        """Append a GDMA copy; holds: what `source` is meant to hold."""
+    def move(
+        self,
+        source: View,
+        target: View,
+        *,
+        holds: str = "",
+        op: str,
+        step: str = "",
+        tensor: str = "",
+        window: tuple[Place, Place] | tuple[None, None] = (None, None),
+    ) -> None:
+        """Append a GDMA copy; holds: what `source` is meant to hold; window: `Move.start` and `Move.whole`."""
+        start, whole = window
         sources = (holds,) if holds else ()
-        self.add(Move, input=source, output=target, op=op, step=step, tensor=tensor, sources=sources)
+        self.add(
+            Move,
+            input=source,
+            output=target,
+            op=op,
+            step=step,
+            tensor=tensor,
+            sources=sources,
+            start=start,
+            whole=whole,
+        )
 
     def claim(self, first: int, work: View) -> None:
         """Give the commands from `first` on a work area."""

@@ -136,8 +136,10 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     whole = gmem_view(load.input, _address(load.input), chip, constant=constant)
     address, aligned = group.allocation.address[value], value not in graph.compact
     local = lmem_view(value, address, part.shape, chip, constant=constant, aligned=aligned)
-    for source, target in transfers(whole, _extents(value, group, emitter), part, local, chip):
-        emitter.move(source, target, holds=source_name(load.input), op=op_name(load), step=step.text())
+    lengths = _extents(value, group, emitter)
+    for source, target, start in transfers(whole, lengths, part, local, chip):
+        window = (None, None) if constant else (start, lengths)
+        emitter.move(source, target, holds=source_name(load.input), op=op_name(load), step=step.text(), window=window)
 
 
 def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
@@ -153,8 +155,10 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
     local = lmem_window(local, have, part, chip)
     home = emitter.group if emitter.home < 0 else emitter.home
     holds = slice_owner(op_name(owner), step.text(), home)
-    for target, source in transfers(whole, _extents(value, group, emitter), part, local, chip):
-        emitter.move(source, target, holds=holds, op=op_name(store), step=step.text(), tensor=value_name(value))
+    lengths, name, tensor = _extents(value, group, emitter), op_name(store), value_name(value)
+    for target, source, start in transfers(whole, lengths, part, local, chip):
+        window = (start, lengths)
+        emitter.move(source, target, holds=holds, op=name, step=step.text(), tensor=tensor, window=window)
 
 
 def _stored(value: SSAValue) -> tuple[TpuStore, SSAValue]:

@@ -11,10 +11,12 @@ from typing import Any, ClassVar, Literal, cast
 import msgspec
 
 from tpusim.isa.functions import AnyFunction
-from tpusim.isa.region import View
+from tpusim.isa.region import Length, View
 
 Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
+Place = tuple[Length, Length, Length, Length, Length]
+"""(n, c, d, h, w) of an element, or of a whole tensor."""
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -493,13 +495,20 @@ TiuCommand = (
 
 
 class Move(Command, frozen=True, tag="move"):
-    """Tensor copy (GDMA tensor/general): output[i] = input[i], same shape and dtype, any layouts and memories."""
+    """Tensor copy (GDMA tensor/general): output[i] = input[i], same shape and dtype, any layouts and memories.
+
+    whole: of a slice that a layer group loads or stores, (n, c, d, h, w) of its tensor as the group sees it.
+    start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
+    Both are there, or none: it moves a constant, or is no transfer of a group.
+    """
 
     engine = "gdma"
     inputs_ = ("input",)
 
     input: View
     output: View
+    start: Place | None = None
+    whole: Place | None = None
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:

@@ -19,7 +19,7 @@ from tpusim.isa.commands import AnyCommand
 from tpusim.isa.region import Address, DType, Layout, Length, View
 from tpusim.isa.text import command_line, parse_command
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A size; checked when it is read from a file."""

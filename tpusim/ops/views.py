@@ -1,6 +1,7 @@
 """Views of tensors: slices in local memory and in global memory (spec/hardware.md 2.1, 2.5)."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from xdsl.ir import SSAValue
@@ -14,7 +15,16 @@ from tpusim.ops.base import Shape, TensorSlice, Window
 from tpusim.ops.families import command_dtype
 from tpusim.ops.logical import Extents
 
-Transfer = tuple[View, View]
+
+class Transfer(NamedTuple):
+    """What one DMA moves of a slice."""
+
+    outside: View
+    """In global memory."""
+    inside: View
+    """In local memory."""
+    start: Extents
+    """Its first element in the tensor."""
 
 
 def gmem_view(value: SSAValue, address: int, chip: ChipSpec, *, constant: bool) -> View:
@@ -59,7 +69,7 @@ def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec
 
 
 def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chip: ChipSpec) -> Iterator[Transfer]:
-    """(in global memory, in local memory) of a slice: one pair, or in a 3D group one per depth or batch.
+    """What moves a slice: one transfer, or in a 3D group one per depth or batch.
 
     With d_slice <= n_slice every depth moves with n as its batch, else every image with d as its batch (hardware.md
     2.1).
@@ -69,7 +79,7 @@ def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chi
     address = whole.address + distance_bytes(whole, sum(i * stride for i, stride in zip(words, strides, strict=True)))
     n_step, c_step, d_step, h_step, w_step = strides
     if lengths[2] == 1:
-        yield _part(whole, address, part.shape, lengths, (n_step, c_step, h_step, w_step)), local
+        yield Transfer(_part(whole, address, part.shape, lengths, (n_step, c_step, h_step, w_step)), local, start)
         return
     unit, image, (batches, depths) = element_bytes(whole), part.shape[1:], (part.n[1], part.d[1])
     pitch, row, h, w = lmem_strides(local, chip)
@@ -79,7 +89,8 @@ def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chi
                 whole, address=address + d * d_step * unit, shape=(batches, *image), layout="strided",
                 strides=(n_step, c_step, h_step, w_step),
             )  # fmt: skip
-            yield source, replace(local, address=local.address + d * batches * pitch * unit, shape=(batches, *image))
+            target = replace(local, address=local.address + d * batches * pitch * unit, shape=(batches, *image))
+            yield Transfer(source, target, (start[0], start[1], start[2] + d, *start[3:]))
         return
     for n in range(batches):
         source = replace(
@@ -90,7 +101,7 @@ def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chi
             local, address=local.address + n * pitch * unit, shape=(depths, *image), layout="strided",
             strides=(batches * pitch, row, h, w),
         )  # fmt: skip
-        yield source, target
+        yield Transfer(source, target, (start[0] + n, *start[1:]))
 
 
 def _reshaped(whole: View, lengths: Extents) -> View:

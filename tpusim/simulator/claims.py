@@ -16,6 +16,7 @@ from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
 from tpusim.simulator.multiplications import multiplications
+from tpusim.simulator.placement import check_windows, silent_transfers
 
 _SCALE_BITS = 2.0**-7
 """How far a scale of the table may be from that of a command, which may have it in BF16, or its reciprocal in f32."""
@@ -34,6 +35,7 @@ def check_claims(program: Program, chip: ChipSpec) -> None:
     for said in _quantisations(program):
         _check_quantisation(*said)
     _check_macs(program)
+    check_windows(program, chip)
 
 
 def unconfirmed(program: Program) -> dict[str, int]:
@@ -45,6 +47,7 @@ def unconfirmed(program: Program) -> dict[str, int]:
     found = {
         "commands that do not say what they read": sum(_is_silent(c) for c in program.commands),
         "commands that store no tensor of the table": sum(bool(_unnamed(c)) for c in program.commands),
+        "transfers that do not say which window they move": len(silent_transfers(program)),
         "constants that no command names": sum(entry.name not in named for entry in program.constants),
         "scales": sum(entry.scale != 0 and entry.name not in confirmed for entry in program.tensors),
         "number of multiplications": multiplications(program)[1] is None,
@@ -134,17 +137,26 @@ def check_constant(
 def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     """Activations move once, also those of which the window of a convolution meets a part, constants once per tile."""
     tensors = {entry.name: entry.view.nbytes for entry in program.tensors}
-    constant = sum(v.nbytes for v in kernel.reads() if constant_of(program, v.address))
     # that there is one source per operand is checked by `Ownership`
     names = kernel.sources or ("",) * len(kernel.reads())
     operands = [(v, n) for v, n in zip(kernel.reads(), names, strict=False) if not constant_of(program, v.address)]
     active = sum(tensors.get(name, view.nbytes) for view, name in operands)
     stored = sum(view.nbytes for view in kernel.writes())
-    wanted = (active + constant * kernel.tiles, stored)
-    if (kernel.load_bytes, kernel.store_bytes) != wanted or kernel.tiles < 1:
+    loads = [active + constant * kernel.tiles for constant in _constant_bytes(kernel, program)]
+    if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
-        required = f"{wanted[0]:,} bytes loaded and {wanted[1]:,} stored, in one tile or more,"
+        required = f"{loads[0]:,} bytes loaded and {stored:,} stored, in one tile or more,"
         raise _wrong(kernel.label, required, got, "correct tiles, load_bytes or store_bytes")
+
+
+def _constant_bytes(kernel: GlobalKernel, program: Program) -> tuple[int, int]:
+    """Bytes of the constants that a kernel reads: of its operands, and of whole constants, gaps between rows and all.
+
+    Filter, bias and requant of a convolution may be parts of one constant, which is loaded as it lies.
+    """
+    named = set(kernel.sources)
+    operands = sum(view.nbytes for view in kernel.reads() if constant_of(program, view.address))
+    return operands, sum(entry.size for entry in program.constants if entry.name in named)
 
 
 def _home(command: Command) -> int:

@@ -32,9 +32,9 @@ def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip:
     constant = value in graph.constants
     whole = gmem_view(value, 0, chip, constant=constant)
     local = lmem_view(value, 0, part.shape, chip, constant=constant, aligned=value not in graph.compact)
-    pairs = transfers(whole, extents(value, graph, chip), part, local, chip)
+    moved = transfers(whole, extents(value, graph, chip), part, local, chip)
     load = transfer.kind == "load"
-    return sum(_move_ns(*((g, m) if load else (m, g)), chip) for g, m in pairs)
+    return sum(_move_ns(*((t.outside, t.inside) if load else (t.inside, t.outside)), chip) for t in moved)
 
 
 def global_ns(op: TpuOp, chip: ChipSpec) -> float:

@@ -1,0 +1,273 @@
+"""Slices against the tensors they are part of: which window a transfer moves, and which one a command works on.
+
+A transfer of a layer group says which window of its tensor it moves (`Move.start`), the table of slices says which one
+an op computes. Here they are held against addresses and against each other: what is moved lies where the window is; a
+sliding window pads only beyond the border of its tensor, and stands alike to its result at every step; what is stored
+is the window that was computed. Nothing depends on a value.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import SimulationError
+from tpusim.isa.commands import (
+    AnyCommand,
+    Arith,
+    ChannelRescale,
+    ChannelScale,
+    Compare,
+    Conv,
+    Depthwise,
+    Dequantize,
+    FloatLut,
+    Lut,
+    Move,
+    Pool,
+    Quantize,
+    Rescale,
+    Select,
+    Where,
+)
+from tpusim.isa.layout import ceil_div, distance_bytes, gmem_sizes, gmem_strides, lmem_strides
+from tpusim.isa.region import View, is_packed, itemsize
+from tpusim.isa.stream import Program, TensorEntry
+
+Index = tuple[int, ...]
+_SLIDING = (Conv, Depthwise, Pool)
+_ELEMENTWISE = (
+    Arith, Compare, Where, Rescale, ChannelRescale, Quantize, Dequantize, ChannelScale, Select, Lut, FloatLut,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice in local memory: where it is, (n, c, d, h, w) of its first element, and of its tensor."""
+
+    view: View
+    start: Index
+    whole: Index
+
+
+def check_windows(program: Program, chip: ChipSpec) -> None:
+    """Raise SimulationError for a transfer or an operand of another window than the one that is said or needed."""
+    slices = _slices(program)
+    transfers, operands = _Transfers(program, slices, chip), _Operands(slices, chip)
+    for command in program.commands:
+        if isinstance(command, Move):
+            transfers.check(command)
+        else:
+            operands.check(command)
+
+
+def silent_transfers(program: Program) -> list[Move]:
+    """Transfers between a tensor of the table and local memory that do not say which window they move."""
+    names = {entry.name for entry in program.tensors}
+    moves = (c for c in program.commands if isinstance(c, Move) and c.direction in ("s2l", "l2s") and c.start is None)
+    return [move for move in moves if _tensor(move) in names]
+
+
+def _tensor(move: Move) -> str:
+    """Name of the tensor of global memory, empty if the transfer does not say."""
+    return move.tensor or next(iter(move.sources), "")
+
+
+def _slices(program: Program) -> dict[str, list[_Slice]]:
+    """Owner, as `sources` names it -> what it put into local memory."""
+    found: dict[str, list[_Slice]] = {}
+    for move in program.commands:
+        if isinstance(move, Move) and move.direction == "s2l" and move.start is not None and move.whole is not None:
+            found.setdefault(move.owner, []).append(_Slice(move.output, move.start, move.whole))
+    for location in program.locations:
+        owner = program.commands[location.command].slice_owner(location.tensor)
+        found.setdefault(owner, []).append(_Slice(location.view, location.start, location.whole))
+    return found
+
+
+def _wrong(command: AnyCommand, required: str, got: object, advice: str) -> SimulationError:
+    return SimulationError(f"{command.label}: {required} is required, got {got}; {advice}")
+
+
+# ----------------------------------------------------------------------------------------------------------- transfers
+
+
+class _Transfers:
+    """Where the windows that transfers say they move lie in global memory, and in what was computed."""
+
+    def __init__(self, program: Program, slices: dict[str, list[_Slice]], chip: ChipSpec) -> None:
+        self._entries = {entry.name: entry for entry in program.tensors}
+        self._silent = {id(move) for move in silent_transfers(program)}
+        self._spoken = any(isinstance(c, Move) and c.start is not None for c in program.commands)
+        self._slices = slices
+        self._chip = chip
+
+    def check(self, move: Move) -> None:
+        """Raise SimulationError for a transfer of other elements than it says."""
+        if self._spoken and id(move) in self._silent:
+            raise _wrong(move, "the window that it moves", "none", "give start and whole, as other transfers have")
+        if (move.start is None) != (move.whole is None):
+            raise _wrong(move, "both start and whole, or none,", "one", "give the other")
+        if move.start is None or move.whole is None or not _tensor(move):
+            return
+        entry = self._entries.get(_tensor(move))
+        if entry is None or move.direction not in ("s2l", "l2s"):
+            wanted = "a tensor of the table on one side and local memory on the other"
+            raise _wrong(move, wanted, f"'{_tensor(move)}'", "correct the names, or take start and whole away")
+        if move.direction == "s2l":
+            _check_global(move, move.input, entry, move.start, move.whole)
+        else:
+            _check_global(move, move.output, entry, move.start, move.whole)
+            self._check_stored(move, move.start, move.whole)
+
+    def _check_stored(self, move: Move, start: Index, whole: Index) -> None:
+        """What is stored as a window is that window of what was computed."""
+        known = [piece for source in move.sources for piece in self._slices.get(source, [])]
+        found = list(_found(move.input, known, self._chip))
+        if len(known) == 1 and not found and whole[2] == 1:
+            raise _no_window(move, move.input, move.sources[0], known[0])
+        for first, other in found:
+            axes = [axis for axis in range(5) if axis not in (0, 2) or whole[2] == 1]
+            if other != whole or any(first[axis] != start[axis] for axis in axes):
+                wanted, got = f"the window at {start} of {whole}, which it stores,", f"that at {first} of {other}"
+                raise _wrong(move, wanted, got, "correct the address in local memory, or start")
+
+
+def _no_window(command: AnyCommand, view: View, source: str, piece: _Slice) -> SimulationError:
+    got = f"{view.shape} at {view.address:#x}, the slice is {piece.view.shape} at {piece.view.address:#x}"
+    return _wrong(command, f"a window of '{source}'", got, "correct the operand's address, shape or strides")
+
+
+def _check_global(move: Move, view: View, entry: TensorEntry, start: Index, whole: Index) -> None:
+    """What is moved in global memory are the elements that the window has."""
+    base = View("gmem", entry.view.address, whole, entry.view.dtype, "dense", interleave=entry.view.interleave)
+    who = f"the window at {start} of {whole} of '{entry.name}'"
+    if base.nbytes != entry.view.nbytes or view.dtype != base.dtype:
+        got = f"{view.dtype}, the tensor is {entry.view.dtype} {entry.view.shape}"
+        raise _wrong(move, who, got, "correct the type, or start and whole")
+    n, c, d, h, w = strides = gmem_strides(base)
+    words = (start[0] // base.interleave, *start[1:])
+    address = base.address + distance_bytes(base, sum(i * step for i, step in zip(words, strides, strict=True)))
+    steps = [(first, c, h, w) for first in ((n, d) if whole[2] > 1 else (n,))]
+    if view.address != address or not any(_steps(view, each) for each in steps):
+        got = f"{view.address:#x} with strides {gmem_strides(view)}"
+        raise _wrong(move, f"{who}, {address:#x} with strides {steps[-1]},", got, "correct the address, or start")
+
+
+def _steps(view: View, strides: Index) -> bool:
+    """Whether a view has these strides, along axes longer than 1."""
+    axes = zip(gmem_sizes(view), gmem_strides(view), strides, strict=False)
+    return len(view.shape) == len(strides) and all(size == 1 or got == wanted for size, got, wanted in axes)
+
+
+# -------------------------------------------------------------------------------------------------------- local memory
+
+
+def _found(view: View, known: list[_Slice], chip: ChipSpec) -> Iterator[tuple[Index, Index]]:
+    """(first element, tensor's extents) of what a view has of a slice; nothing if it is no box of one."""
+    for piece in known:
+        inner = _offset(view, piece.view, chip)
+        if inner is not None:
+            n, c, d, h, w = piece.start
+            yield (n + inner[0], c + inner[1], d, h + inner[2], w + inner[3]), piece.whole
+            return
+
+
+def _offset(part: View, whole: View, chip: ChipSpec) -> Index | None:
+    """(n, c, h, w) of the first element of a view in another one, None if it is no box of it."""
+    if (part.interleave, itemsize(part.dtype)) != (whole.interleave, itemsize(whole.dtype)) or is_packed(whole.dtype):
+        return None
+    outer, sizes = lmem_strides(whole, chip), _sizes(whole, chip)
+    pairs = zip(lmem_strides(part, chip), outer, _sizes(part, chip), strict=True)
+    if any(a != b and size > 1 for a, b, size in pairs):
+        return None
+    left, rest = divmod(part.address - whole.address, itemsize(whole.dtype) * whole.interleave)
+    at = [0, 0, 0, 0]
+    for axis in sorted(range(4), key=lambda axis: -outer[axis]):
+        if sizes[axis] > 1 and outer[axis] > 0 and left > 0:
+            at[axis] = min(left // outer[axis], sizes[axis] - 1)
+            left -= at[axis] * outer[axis]
+    found = (at[0] * whole.interleave, at[1] * chip.lanes + part.lane - whole.lane, at[2], at[3])
+    fits = all(i >= 0 and i + size <= most for i, size, most in zip(found, part.shape, whole.shape, strict=True))
+    return found if fits and not left and not rest else None
+
+
+def _sizes(view: View, chip: ChipSpec) -> Index:
+    n, c, h, w = view.shape
+    return ceil_div(n, view.interleave), ceil_div(view.lane + c, chip.lanes), h, w
+
+
+# ------------------------------------------------------------------------------------------------------------- operands
+
+
+def _reshapes(command: AnyCommand) -> bool:
+    """Whether a command may take its operand for a tensor of another shape: a copy (reshape)."""
+    return isinstance(command, Arith) and command.kind == "copy"
+
+
+class _Operands:
+    """Which windows commands read and write, and how the windows of an op stand to its results at every step."""
+
+    def __init__(self, slices: dict[str, list[_Slice]], chip: ChipSpec) -> None:
+        self._slices = slices
+        self._chip = chip
+        self._seen: dict[tuple[object, ...], tuple[int, str]] = {}
+
+    def check(self, command: AnyCommand) -> None:
+        """Raise SimulationError for an operand that is no window, or another one than the result needs."""
+        if not isinstance(command, (*_SLIDING, *_ELEMENTWISE)) or len(command.sources) != len(command.reads()):
+            return
+        results = list(_found(command.writes()[0], self._slices.get(command.owner, []), self._chip))
+        for view, source in zip(command.reads(), command.sources, strict=True):
+            if view.memory != "lmem" or source not in self._slices:
+                continue
+            known = self._slices[source]
+            found = list(_found(view, known, self._chip))
+            if not found and len(known) == 1 and source != command.owner and not _reshapes(command):
+                raise _no_window(command, view, source, known[0])  # of its own it may read its work buffer
+            for first, whole in found:
+                if not isinstance(command, _SLIDING):
+                    self._check_alike(command, source, first, whole, results)
+                elif view is command.input:  # and not the sum that goes on
+                    self._check_sliding(command, first, whole, results)
+
+    def _check_alike(
+        self, command: AnyCommand, source: str, first: Index, whole: Index, results: list[tuple[Index, Index]]
+    ) -> None:
+        """What is computed element by element has one index on both sides, but for axes that are broadcast."""
+        for made, other in results:
+            for axis, name in enumerate("ncdhw"):
+                if name in "nd" and whole[2] > 1:  # either may be the outer one
+                    continue
+                if whole[axis] == other[axis] and first[axis] != made[axis]:
+                    wanted = f"'{source}' from {name} = {made[axis]} on, as its result,"
+                    raise _wrong(command, wanted, first[axis], "correct the operand's address, or the table of slices")
+
+    def _check_sliding(
+        self, command: Conv | Depthwise | Pool, first: Index, whole: Index, results: list[tuple[Index, Index]]
+    ) -> None:
+        inserts = () if isinstance(command, Pool) else command.inserts
+        if len(command.kernel) != 2 or any(inserts):
+            return
+        for at, axis in ((2, "h"), (3, "w")):
+            self._check_border(command, at, axis, first, whole)
+            for made, _ in results:
+                self._check_shift(command, at, axis, first, made)
+
+    @staticmethod
+    def _check_border(command: Conv | Depthwise | Pool, at: int, axis: str, first: Index, whole: Index) -> None:
+        """Padding stands only for what is beyond the border of the tensor."""
+        start, size, length = first[at + 1], command.input.shape[at], whole[at + 1]
+        before, after = command.pads[at - 2], command.pads[at]
+        if (before and start) or (after and start + size < length):
+            got = f"{before} before and {after} after {axis} [{start}, {start + size}) of {length}"
+            raise _wrong(command, "padding only beyond the border of the tensor", got, "read what is there instead")
+
+    def _check_shift(self, command: Conv | Depthwise | Pool, at: int, axis: str, first: Index, made: Index) -> None:
+        """All windows of an op begin equally far before their results."""
+        stride, pad = command.strides[at - 2], command.pads[at - 2]
+        shift = made[at + 1] * stride - first[at + 1] + pad
+        key = (type(command), command.op, axis, command.kernel, stride)
+        known, label = self._seen.setdefault(key, (shift, command.label))
+        if shift != known:
+            wanted = f"a window that begins {known} before its result along {axis}, as that of {label},"
+            raise _wrong(command, wanted, shift, "correct the operand's address, the pads or the table of slices")
