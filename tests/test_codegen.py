@@ -290,6 +290,16 @@ def test_a_flow_must_name_items_of_the_group() -> None:
         generate(model)
 
 
+def test_a_transfer_has_no_work_area() -> None:
+    model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
+    load = next(op for op in model.body.walk() if isinstance(op, TpuLoad))
+    info = group_info(load)
+    assert info is not None
+    load.attributes["group_info"] = LayerGroupAttr(replace(info, buffer_size=64))
+    with pytest.raises(ImportModelError, match="tpu.Load '.*': buffer_size 0 is required, .* got 64"):
+        generate(model)
+
+
 def test_slices_that_do_not_fit_together_are_refused() -> None:
     """Hand-edited windows: a load that brings too few rows is an error that names tensor and step, not wrong bits."""
     model = assign_addresses(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))

@@ -237,7 +237,11 @@ def _placed(infos: Mapping[Operation, LayerGroupInfo]) -> Allocation:
     for op, info in infos.items():
         address[op.results[0]], size[op.results[0]] = info.out_addr, info.out_size
         if info.buffer_size:
-            assert isinstance(op, TpuOp)
+            if not isinstance(op, TpuOp):
+                raise ImportModelError(
+                    f"{op.name} '{op_name(op)}': buffer_size 0 is required, a transfer has no work area, got "
+                    f"{info.buffer_size}; correct its #tpu.lg"
+                )
             address[op], size[op] = info.buffer_addr, info.buffer_size
     return Allocation(address, size, max((address[o] + size[o] for o in address), default=0))
 
