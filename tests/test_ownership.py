@@ -89,7 +89,8 @@ def constants(**load: Any) -> Builder:
 
 
 def test_a_constant_is_read_by_its_name() -> None:
-    assert Simulator(constants().program()).unconfirmed == {"shapes": 1}
+    silent = "transfers that do not say which window they move"
+    assert Simulator(constants().program()).unconfirmed == {silent: 1, "shapes": 1}
     view = constants().commands[0].input
     refused(
         constants(input=view), r"Move 2 .* bytes of 'bias', \[0x100000008, 0x100000010\), is required, got \[0x1000000"
