@@ -19,7 +19,7 @@ import pickle
 import platform
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -112,30 +112,30 @@ def text_of(folder: Path) -> str:
     return digest.hexdigest()
 
 
-@functools.cache
 def text_with_imports(module: str) -> str:
     """A digest of a module of this package and of all of the package that it imports, at any distance."""
-    found: dict[str, bytes] = {}
-    left = {module, __name__}
+    texts: dict[str, str] = {}
+    left = {module}
     while left:
         name = left.pop()
         path = _FOLDER.joinpath(*name.split(".")[1:]).with_suffix(".py")
-        if name in found or not path.is_file():
-            continue
-        found[name] = path.read_bytes()
-        left.update(_imports(found[name]))
-    return hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()
+        if name != __name__ and name not in texts and path.is_file():  # this module is no part of what is computed
+            texts[name], imported = _read(path)
+            left |= imported
+    return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
 
 
-def _imports(text: bytes) -> Iterator[str]:
-    """The modules that a text of this package may import, and names that may be modules."""
+@functools.cache
+def _read(path: Path) -> tuple[str, frozenset[str]]:
+    """(text of a module, modules that it may import and names that may be modules)."""
+    text = path.read_text(encoding="utf-8")
+    found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.Import):
-            yield from names
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield str(node.module)
-            yield from (f"{node.module}.{name}" for name in names)
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return text, frozenset(found)
 
 
 def _processor() -> str:
