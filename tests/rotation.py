@@ -27,6 +27,11 @@ def is_first(case: OpCase, number: int) -> bool:
     return number == 0 and _FIRST[case.result] == case.id
 
 
+def some_first(case: OpCase, number: int) -> bool:
+    """Whether this is that of an op that is one in three, by the hash of its first row."""
+    return is_first(case, number) and turn(case, 0, 3)
+
+
 def marks(usual: bool) -> Collection[pytest.MarkDecorator]:
     """Of an item that the default tests have, or leave to `make slow`."""
     return () if usual else (pytest.mark.slow, pytest.mark.rotated)

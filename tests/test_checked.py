@@ -48,7 +48,7 @@ def checked(program: Program, reference: dict[str, np.ndarray], feeds: Any, **op
     return checker
 
 
-@pytest.mark.parametrize(("seed", "chip"), one_in(3, NETWORKS))
+@pytest.mark.parametrize(("seed", "chip"), one_in(6, NETWORKS))
 def test_a_right_program_has_no_mismatch(seed: int, chip: str) -> None:
     program, flat, feeds = network(seed, chip)
     checker = checked(program, flat, feeds, collect=True)
@@ -56,7 +56,7 @@ def test_a_right_program_has_no_mismatch(seed: int, chip: str) -> None:
     assert checker.checked >= len(program.locations) + sum(bool(c.tensor) for c in program.commands)
 
 
-@pytest.mark.parametrize(("seed", "chip"), one_in(3, NETWORKS))
+@pytest.mark.parametrize(("seed", "chip"), one_in(6, NETWORKS))
 def test_a_changed_reference_is_found_where_it_was_changed(seed: int, chip: str) -> None:
     """One element of the reference is off by one: the message has its index, and the address holds its value."""
     program, flat, feeds = network(seed, chip)

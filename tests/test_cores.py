@@ -54,7 +54,7 @@ def grouped(key: Key, chip: str, trial: int) -> Model:
 # ---------------------------------------------------------------------------------------------------- values and races
 
 
-@pytest.mark.parametrize(("key", "chip", "cores"), one_in(4, [(key, *on) for key in NETWORKS for on in CORES]))
+@pytest.mark.parametrize(("key", "chip", "cores"), one_in(8, [(key, *on) for key in NETWORKS for on in CORES]))
 def test_random_sections_give_the_bits_of_the_whole(key: Key, chip: str, cores: int) -> None:
     """Random networks, random sections, every order; the machine finds no race, no poison, no deadlock."""
     _, flat = cached_lowered(key[0], chip, *key[1:])

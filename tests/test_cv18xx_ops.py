@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from op_cases import CASES, OpCase
 from op_oracles_cv18xx import CV18XX
-from rotation import is_first, marks, turn
+from rotation import is_first, marks, some_first, turn
 from rows import lowered, operands_of, tpu_ops, under_test
 from slicings import Forced, cuts
 
@@ -25,13 +25,11 @@ from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
-
-def usual(case: OpCase, share: int) -> bool:
-    """The first row of every op, and of the others one in `share`."""
-    return is_first(case, 0) or turn(case, 0, share)
+USUAL = [pytest.param(c, id=c.id, marks=marks(is_first(c, 0) or turn(c, 0, 8))) for c in CASES]
+"""The first row of every op, and of the others one in eight."""
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 8))) for c in CASES])
+@pytest.mark.parametrize("case", USUAL)
 def test_integers_are_the_oracle(case: OpCase) -> None:
     """On the row's own values, and on values over the whole range of the operands' types."""
     tpu, _ = lowered(case.id, "cv183x", "int8")
@@ -66,7 +64,9 @@ def placed(name: str, model: Model) -> tuple[int, int] | str:
     return found["n"], found["h"]
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(usual(c, 16))) for c in CASES if c.axes])
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 16))) for c in CASES if c.axes]
+)
 def test_slices_equal_the_whole(case: OpCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run of ops as one group cut along n, h and both: the machine gives the flat tensors."""
     tpu, _ = lowered(case.id, "cv183x", "int8")

@@ -42,13 +42,13 @@ USUAL_RUN = (
 
 
 def cells() -> list[object]:
-    """Every row in every configuration; of USUAL_RUN one in three belongs to the default tests."""
+    """Every row in every configuration; of USUAL_RUN one in six belongs to the default tests."""
     return [
         pytest.param(
             case,
             label,
             id=f"{case.id}-{label}",
-            marks=() if case.id in USUAL_RUN and turn(case, number, 3) else slow_marks(case, number),
+            marks=() if case.id in USUAL_RUN and turn(case, number, 6) else slow_marks(case, number),
         )
         for number, label in enumerate(CONFIGS)
         for case in CASES

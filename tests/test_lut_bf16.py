@@ -193,7 +193,7 @@ def test_chips_without_tables_do_not_use_them(chip: str) -> None:
 # ------------------------------------------------------------------------------------------------------- op to machine
 
 
-@pytest.mark.parametrize(("case_id", "mode"), one_in(3, product(ROWS, ("bf16", "int8"))))
+@pytest.mark.parametrize(("case_id", "mode"), one_in(6, product(ROWS, ("bf16", "int8"))))
 def test_machine_is_flat_bit_for_bit(case_id: str, mode: str) -> None:
     model, _ = lowered(case_id, mode)
     reordered = reorder_weights(model)
@@ -242,7 +242,7 @@ def test_stitched_slices_are_the_whole(case_id: str, monkeypatch: pytest.MonkeyP
         assert_machine_is_flat(model, grouped, BY_ID[case_id].feeds())
 
 
-@pytest.mark.parametrize(("case_id", "mode"), one_in(3, product(ROWS, ("bf16", "int8"))))
+@pytest.mark.parametrize(("case_id", "mode"), one_in(6, product(ROWS, ("bf16", "int8"))))
 def test_lowered_network_is_similar(case_id: str, mode: str) -> None:
     model, _ = lowered(case_id, mode)
     feeds = BY_ID[case_id].feeds()

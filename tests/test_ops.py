@@ -15,7 +15,7 @@ import pytest
 from builders.timings import in_every_order
 from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
-from rotation import is_first, marks, slow_marks, turn
+from rotation import marks, slow_marks, some_first, turn
 from rows import (
     calibrated,
     canonical,
@@ -110,7 +110,7 @@ def assert_round_trip(model: Model) -> None:
     assert parsed.is_structurally_equivalent(model.module)
 
 
-@configured(lambda case, number: is_first(case, number) or turn(case, number, 40), CONFIGS[: len(CHIPS)])
+@configured(lambda case, number: some_first(case, number) or turn(case, number, 40), CONFIGS[: len(CHIPS)])
 def test_text_of_modules(case: OpCase, chip: str, mode: str) -> None:
     """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
     for model in (imported(case.id), canonical(case.id), calibrated(case.id)):
@@ -248,7 +248,7 @@ OTHER_ON_BM1684 = ("conv-3x3", "conv-depthwise", "gemm-fc", "add", "relu", "bn-a
 """Rows with integer kernels that differ from BM1684X (shift only, 8-bit relu, 16-bit clamp); the other rows compile to
 the same code on both, so once is enough."""
 ONCE = [
-    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(is_first(case, number) or turn(case, number, 20)))
+    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(some_first(case, number) or turn(case, number, 20)))
     for number, chip in enumerate(CHIPS)
     for case in CASES
     if chip == "bm1684x" or case.id in OTHER_ON_BM1684
@@ -324,7 +324,7 @@ def assert_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
     assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig())))
 
 
-@configured(lambda case, number: is_first(case, number) or turn(case, number, 10), CONFIGS[: len(CHIPS)])
+@configured(lambda case, number: some_first(case, number) or turn(case, number, 10), CONFIGS[: len(CHIPS)])
 def test_machine_with_every_op_alone(case: OpCase, chip: str, mode: str) -> None:
     """INT8 without groups: every op goes through global memory."""
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
@@ -354,7 +354,7 @@ def cuts_a_cell(op: TpuUpsample, sections: Sections) -> bool:
     )
 
 
-@configured(lambda case, number: is_first(case, number) or turn(case, number, 40))
+@configured(lambda case, number: some_first(case, number) or turn(case, number, 40))
 def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the largest section count along every axis, and pairs: the machine's slices are the flat tensor."""
     assert_slices_equal_the_whole(case, chip, mode, monkeypatch, few_sections)

@@ -117,6 +117,7 @@ def test_page_is_the_table() -> None:
     assert PAGE.read_text(encoding="utf-8") == support_page(load()), "run `make support`"
 
 
+@pytest.mark.slow
 def test_tests_that_prove_exist() -> None:
     """Node ids of the lines, against what pytest collects for the default and the slow tests."""
     files = ["tests/test_ops.py", "tests/test_modes.py"]
