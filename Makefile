@@ -35,7 +35,7 @@ test: $(VENV)/.test ## the default tests
 slow: $(VENV)/.test ## the larger models, and what the default tests leave of rows and configurations
 	$(PYTEST) -m slow $(BALANCED)
 
-models: $(VENV)/.test ## the larger models, and one in eight of the slow rows, as CI runs them
+models: $(VENV)/.test ## the larger models, and one in 16 of the slow rows, as CI runs them
 	$(PYTEST) -m "slow and not rotated" $(BALANCED)
 
 zoo: $(VENV)/.test ## run the classic networks on every chip and its cores, with all checks of the machine on (long)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from deep_networks import DEEP
 from networks import Network, program_of, reordered
+from rotation import marks
 
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
@@ -22,7 +23,11 @@ QUICK = {("mobilenet_v3", "bm1684x"), ("regnet", "bm1690")}
 
 def rows() -> list[object]:
     pairs = [(name, chip) for name in DEEP for chip in ("bm1684x", "bm1688", "bm1690")]
-    return [pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow) for pair in pairs]
+    large = {("hrnet", chip) for chip in ("bm1688", "bm1690")}  # `make slow` has them
+    return [
+        pytest.param(*pair, marks=marks(usual=False) if pair in large else [] if pair in QUICK else pytest.mark.slow)
+        for pair in pairs
+    ]
 
 
 @cache
