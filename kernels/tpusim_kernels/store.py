@@ -2,8 +2,8 @@
 
 JAX's own cache keeps what XLA compiled, under a key that is known only after tracing and lowering; for kernels as small
 as these that costs more (20 to 40 ms) than anything else. Here the key is what a kernel depends on: its name and
-attributes, the shapes and dtypes of its arrays, the text of this package, the versions and flags of JAX and XLA, and
-the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
+attributes, the shapes and dtypes of its arrays, the text of its module and of what that imports, the versions and flags
+of JAX and XLA, and the processor. Loading takes a few milliseconds. Kernels inside another trace are not looked up.
 
 The files are trusted as Python trusts its compiled modules: whoever can write the folder can run code as its user.
 """
@@ -46,15 +46,17 @@ class KernelStore:
         self.folder, self._limit, self._pruned = folder, limit, False
 
     def get(self, key: str) -> jax.stages.Compiled | None:
-        """The executable in the file of this key; None if there is none, or a damaged one."""
+        """The executable in the file of this key; None if there is none, or one that is damaged or cannot be loaded."""
         path = self._path(key)
-        try:
+        with suppress(OSError, jax.errors.JaxRuntimeError):
             raw = path.read_bytes()
-            os.utime(path)  # the day of its last use, for `_prune`
-        except OSError:
-            return None
-        content = raw[DIGEST:]
-        return _loaded(pickle.loads(content)) if hashlib.sha256(content).digest() == raw[:DIGEST] else None
+            content = raw[DIGEST:]
+            if hashlib.sha256(content).digest() == raw[:DIGEST]:
+                found = _loaded(pickle.loads(content))
+                with suppress(OSError):  # a folder that is only read
+                    os.utime(path)  # its last use, for `_prune`
+                return found
+        return None
 
     def put(self, key: str, made: jax.stages.Compiled, arrays: Sequence[Any], named: Mapping[str, Any]) -> None:
         """Write an executable that runs on these arguments.
@@ -76,8 +78,13 @@ class KernelStore:
             self._prune()
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(content).digest() + content)
-        os.replace(file.name, path)
+            try:
+                file.write(hashlib.sha256(content).digest() + content)
+                file.flush()
+                os.replace(file.name, path)
+            except OSError:
+                os.unlink(file.name)  # the disk is full: nothing half written stays
+                raise
 
     def _prune(self) -> None:
         files = [(entry.stat(), entry) for entry in self.folder.glob("*/*")]

@@ -144,6 +144,28 @@ def test_a_folder_that_cannot_be_written_changes_nothing(counted: Counted, tmp_p
     assert [path.name for path in files(tmp_path)] == ["file"]
 
 
+def test_a_write_that_fails_leaves_nothing(counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(source: str, target: Path) -> None:
+        raise OSError(f"no space left for {target} from {source}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "replace", full)
+        assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    assert not files(tmp_path)
+
+
+def test_what_cannot_be_loaded_is_made_anew(counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(parts: object) -> None:
+        raise jax.errors.JaxRuntimeError(f"INTERNAL: {type(parts).__name__} of another machine")
+
+    counted.call(X, jnp.float32(3))
+    assert len(files(tmp_path)) == 1
+    counted.new()
+    monkeypatch.setattr(store, "_loaded", refuses)
+    assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    assert counted.traces == 2
+
+
 def test_the_least_used_leave_a_full_folder(counted: Counted, tmp_path: Path) -> None:
     for power in range(4):
         counted.call(X, jnp.float32(3), power=power)
