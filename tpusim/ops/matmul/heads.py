@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.ir.attrs import copy_name, flag, ints
@@ -58,12 +58,8 @@ def _permuted_factors(op: Product) -> Iterator[tuple[int, TopPermute]]:
     """The Permutes in front that only this product reads, by operand."""
     for index, value in enumerate((op.input, op.right)):
         permute = _heads_permute(value.owner)
-        if permute is not None and _used_once(value):
+        if permute is not None and only_user(value) is not None:
             yield index, permute
-
-
-def _used_once(value: SSAValue) -> bool:
-    return only_user(value) is not None
 
 
 def _heads_permute(op: object) -> TopPermute | None:

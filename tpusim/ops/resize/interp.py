@@ -30,7 +30,7 @@ from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape, TopOp, TpuOp
+from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, relu_attributes
@@ -54,12 +54,8 @@ def resized_shape(shape: Shape, size: tuple[int, ...]) -> Shape:
     return shape[0], shape[1], size[0], size[1]
 
 
-@irdl_op_definition
-class TopInterp(TopOp):
-    """`top.Interp`: linear interpolation to `target_shape` (h, w); scale_h, scale_w: input per output element."""
-
-    name = "top.Interp"
-    SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
+class Interpolation(ShapedOp):
+    """Linear interpolation to `target_shape` (h, w), in either dialect; scale_h, scale_w: input per output element."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
@@ -67,6 +63,24 @@ class TopInterp(TopOp):
     scale_h = attr_def(FloatAttr)
     scale_w = attr_def(FloatAttr)
     align_corners = opt_attr_def(BoolAttr)
+
+    @property
+    def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
+        """(size, scales, align_corners)."""
+        h, w = ints(self.target_shape)
+        return (h, w), (self.scale_h.value.data, self.scale_w.value.data), is_set(self.align_corners)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """(n, c, h, w) of the result."""
+        return (resized_shape(shape_of(self.input), ints(self.target_shape)),)
+
+
+@irdl_op_definition
+class TopInterp(Interpolation, TopOp):
+    """`top.Interp`."""
+
+    name = "top.Interp"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
 
     @classmethod
     @names_op
@@ -99,20 +113,11 @@ class TopInterp(TopOp):
         }  # fmt: skip
         return builder.build(cls, [x], attributes, name)
 
-    @property
-    def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
-        """(size, scales, align_corners)."""
-        return _geometry(self)
-
     def whole_factors(self) -> tuple[int, int] | None:
         """Output per input element along h and w; None if one is not a whole number."""
         (fh, fw), (h, w) = (round(1 / s) if s else 0 for s in self.geometry[1]), shape_of(self.input)[2:]
         exact = all(abs(f * s - 1) < WHOLE_WITHIN for f, s in zip((fh, fw), self.geometry[1], strict=True))
         return (fh, fw) if exact and (h * fh, w * fw) == self.geometry[0] else None
-
-    def infer(self) -> tuple[Shape, ...]:
-        """(n, c, h, w) of the result."""
-        return (resized_shape(shape_of(self.input), ints(self.target_shape)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
@@ -146,36 +151,15 @@ class TopInterp(TopOp):
         return ctx.quirked(self, "resize_steps_of_sizes", theirs, np.array(self.geometry[1], np.float32)).tolist()
 
 
-def _geometry(op: "TopInterp | TpuInterp") -> tuple[tuple[int, int], tuple[float, float], bool]:
-    h, w = ints(op.target_shape)
-    align = op.align_corners is not None and bool(op.align_corners.value.data)
-    return (h, w), (op.scale_h.value.data, op.scale_w.value.data), align
-
-
 @irdl_op_definition
-class TpuInterp(TpuOp):
+class TpuInterp(Interpolation, TpuOp):
     """`tpu.Interp`: linear interpolation in float; `on_host`: as the host of CV18xx computes it."""
 
     name = "tpu.Interp"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
-    target_shape = attr_def(ArrayAttr)
-    scale_h = attr_def(FloatAttr)
-    scale_w = attr_def(FloatAttr)
-    align_corners = opt_attr_def(BoolAttr)
     on_host = opt_attr_def(BoolAttr)
     group_info = opt_attr_def(LayerGroupAttr)
-
-    @property
-    def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
-        """(size, scales, align_corners)."""
-        return _geometry(self)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """(n, c, h, w) of the result."""
-        return (resized_shape(shape_of(self.input), ints(self.target_shape)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32."""
