@@ -17,7 +17,7 @@ from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_
 from tpusim.calibration.thresholds import kl_threshold, thresholds
 from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, TpusimError
-from tpusim.inference import Graph
+from tpusim.inference import Gradual
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
@@ -519,7 +519,7 @@ def test_tuning_takes_the_threshold_that_loses_least():
         weights = np.array([large, 1.0], np.float32).reshape(1, 2, 1, 1)
         build = network([node("Mul", "x w")], {"w": weights})
         model = import_onnx(build({"x": x.shape}))
-        found = tuned_thresholds(Graph(model, "all"), [{"x": x}], {"x": 4.0, "y": 9.0}, {"x": 30.0, "y": 300.0})
+        found = tuned_thresholds(Gradual(model, "all"), [{"x": x}], {"x": 4.0, "y": 9.0}, {"x": 30.0, "y": 300.0})
         assert found["x"] == pytest.approx(tuned_by_hand(x, weights, 4.0), rel=1e-12)
         assert (found["x"] < 10) == clipped and found["y"] == 9.0
 
@@ -533,8 +533,8 @@ def test_a_threshold_near_the_maximum_stays_and_a_second_reader_only_raises():
     model = import_onnx(build({"x": x.shape}))
     absmax = {"x": 6.0, "a": 54.0, "b": 0.6, "y": 54.6}
     near = tuned_thresholds(
-        Graph(model, "all"), [{"x": x}], {name: top - 0.009 for name, top in absmax.items()}, absmax
+        Gradual(model, "all"), [{"x": x}], {name: top - 0.009 for name, top in absmax.items()}, absmax
     )
     assert near == {name: top - 0.009 for name, top in absmax.items()}
-    far = tuned_thresholds(Graph(model, "all"), [{"x": x}], {"x": 1.0, "a": 54.0, "b": 0.6, "y": 54.6}, absmax)
+    far = tuned_thresholds(Gradual(model, "all"), [{"x": x}], {"x": 1.0, "a": 54.0, "b": 0.6, "y": 54.6}, absmax)
     assert far["x"] == pytest.approx(max(tuned_by_hand(x, w, 1.0) for w in np.float32([9.0, 0.1])), rel=1e-12)

@@ -15,7 +15,7 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
-from tpusim.inference import Flat, Graph
+from tpusim.inference import Flat, Gradual, Graph
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 
@@ -72,3 +72,12 @@ def test_what_does_not_fit_is_named() -> None:
     first = next(iter(feeds))
     with pytest.raises(ConfigError, match="one number of samples is required"):
         two({**feeds, first: np.concatenate([feeds[first]] * 2)})
+
+
+def test_the_same_bits_before_and_after_a_graph_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpusim.inference.gradual.FEW", 2)
+    network = Gradual(digits(1))
+    found = [network({"image": image[None]}) for image in IMAGES[:4]]
+    (expected,) = Flat(digits(1))(IMAGES[:4]).values()
+    np.testing.assert_array_equal(np.concatenate([next(iter(one.values())) for one in found]), expected)
+    assert network.compiled

@@ -27,7 +27,7 @@ from tpusim.codegen import generate
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
-from tpusim.inference import Graph, dequantised, float_upstream, input_specs
+from tpusim.inference import Gradual, dequantised, float_upstream, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
@@ -279,7 +279,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     wanted = _labels(labels, classes=prod(shape_of(top.results[0])[1:]))
     stored = [t.name for t in program.tensors if t.role != "input" and not t.parts]
     exact = [n for n in stored if n not in float_upstream(tpu)]
-    float_graph, flat_graph = Graph(top), Graph(tpu, list(dict.fromkeys([*stored, *_result_names(tpu)])))
+    float_graph, flat_graph = Gradual(top), Gradual(tpu, list(dict.fromkeys([*stored, *_result_names(tpu)])))
     hits = {"float": 0, "int8": 0, "local": 0}
     count = local = identical = 0
     for sample in load_samples(a.config.test_data or a.config.data, input_specs(top)):

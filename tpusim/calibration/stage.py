@@ -13,7 +13,7 @@ from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_
 from tpusim.calibration.thresholds import thresholds
 from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, TableWarning
-from tpusim.inference import Graph
+from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.names import names_in
@@ -56,7 +56,7 @@ def calibrate(
     not finite for finite inputs (a mask of -inf, a division by zero) is a warning that names tensor and sample.
     """
     model.require_state("TOP_F32", stage="calibrate")
-    graph = Graph(model, "all")
+    graph = Gradual(model, "all")
     statistics = ActivationStatistics(config.bins)
     count, first = 0, list[Mapping[str, np.ndarray]]()
     for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.inference import Graph
+from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput, TopWeight
@@ -27,7 +27,7 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def tuned_thresholds(
-    graph: Graph, samples: Sequence[Tensors], measured: Mapping[str, float], absmax: Mapping[str, float]
+    graph: Gradual, samples: Sequence[Tensors], measured: Mapping[str, float], absmax: Mapping[str, float]
 ) -> dict[str, float]:
     """The thresholds by tensor name after tuning.
 
@@ -52,7 +52,7 @@ def tuned_thresholds(
 class _Tuner:
     """The float tensors of the samples, and the weights."""
 
-    def __init__(self, graph: Graph, samples: Sequence[Tensors]) -> None:
+    def __init__(self, graph: Gradual, samples: Sequence[Tensors]) -> None:
         model = graph.model
         self._floats = [graph(sample) for sample in samples]
         self._weights: dict[SSAValue, np.ndarray] = {

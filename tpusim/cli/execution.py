@@ -161,12 +161,12 @@ class Infer:
             return tensors, about  # no module has names for them
 
     def _module(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
-        from tpusim.inference import Graph, quantisation, run
+        from tpusim.inference import Gradual, quantisation, run
 
         model = load(self.model)
         level = "tpu" if model.state.startswith("TPU") else "top"
         about = About(level, model.attribute("module.mode"), quantised=quantisation(model))
-        return run(model, inputs) if self.all_tensors else Graph(model)(inputs), about
+        return run(model, inputs) if self.all_tensors else Gradual(model)(inputs), about
 
 
 @dataclass

@@ -2,13 +2,17 @@
 
 Input: a `Model` at any stage (layer groups are executed op by op, loads and stores change nothing) and arrays by input
 name. Output: arrays by tensor name, quantised tensors as their stored integers. Three ways with the same INT8 bits:
-`run` goes op by op and keeps every tensor; `Graph` compiles the whole network once and runs sample after sample; `Flat`
-takes any number of samples in one call.
+`run` goes op by op and keeps every tensor; `Graph` compiles the whole network once and runs sample after sample
+(`Gradual` does so when there are enough of them); `Flat` takes any number of samples in one call.
 It decides nothing: every op's `inference` is the meaning of the op. It must not know commands, slices or memories.
 """
 
 from tpusim.inference.batched import Flat, Inputs
 from tpusim.inference.executor import Graph, dequantised, input_specs, quantisation, run
+from tpusim.inference.gradual import Gradual
 from tpusim.inference.replay import float_upstream, replay
 
-__all__ = ["Flat", "Graph", "Inputs", "dequantised", "float_upstream", "input_specs", "quantisation", "replay", "run"]
+__all__ = [
+    "Flat", "Gradual", "Graph", "Inputs", "dequantised", "float_upstream", "input_specs", "quantisation", "replay",
+    "run",
+]  # fmt: skip

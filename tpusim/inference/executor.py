@@ -140,6 +140,13 @@ def tensor_ops(model: Model) -> Iterator[Operation]:
         yield from (o for o in inner if isinstance(o, TopOp | TpuOp))
 
 
+def kept_names(model: Model, keep: Sequence[str] | str | None) -> list[str]:
+    """Tensor names: those given; for None the network's results, by the ops that make them; for "all" every one."""
+    if keep is None:
+        return [value_name(_made(v)) for v in model.results if isinstance(v.owner, Operation)]
+    return [value_name(v) for op in tensor_ops(model) for v in op.results] if keep == "all" else list(keep)
+
+
 class Graph:
     """The whole network as one compiled function; weights are arguments, so nothing is baked in twice.
 
@@ -148,10 +155,7 @@ class Graph:
     """
 
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None) -> None:
-        self.model = model
-        if keep is None:
-            keep = [value_name(_made(v)) for v in model.results if isinstance(v.owner, Operation)]
-        self.keep = [value_name(v) for op in tensor_ops(model) for v in op.results] if keep == "all" else list(keep)
+        self.model, self.keep = model, kept_names(model, keep)
         used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
         self._chip = chip_of(model)
