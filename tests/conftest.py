@@ -10,6 +10,7 @@ import jax
 import pytest
 from hypothesis import settings
 from op_row import OpCase
+from rotation import thin
 from tpusim_kernels import store
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
@@ -41,13 +42,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     One process meets all items of a row, so that it is imported, lowered and compiled once, and all of a file, whose
     networks and runs are made once per process. Rows are small: coming last, they let both processes end together.
+    Items of long functions are thinned out before (rotation.py).
     """
+    thin(item for item in items if row_of(item) is None and not is_slow(item))
     items.sort(key=lambda item: row_of(item) is not None)
     for item in items:
         row = row_of(item)
         if row is not None:
             item.add_marker(pytest.mark.xdist_group(row))
-        elif not (item.get_closest_marker("slow") or item.get_closest_marker("zoo")):
+        elif not is_slow(item):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
@@ -56,6 +59,11 @@ def row_of(item: pytest.Item) -> str | None:
     call = getattr(item, "callspec", None)
     case = call.params.get("case") if call is not None else None
     return case.id if isinstance(case, OpCase) else None
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether the default tests leave it out."""
+    return bool(item.get_closest_marker("slow") or item.get_closest_marker("zoo"))
 
 
 def pytest_collection_finish() -> None:

@@ -1,12 +1,17 @@
 """Which configurations of a row belong to the default tests, which to CI, and which to `make slow` alone.
 
-Every row meets its first configurations in every run. Secondary ones take turns by a hash of the row's name, the same
-everywhere: every configuration is met by its share of the rows, and every row by its share of the configurations.
+Every op meets its first configuration in every run, with its first row and half of the others. Secondary configurations
+take turns by a hash of the row's name, the same everywhere: every one is met by its share of the rows, and every row by
+its share of them.
 Of what is slow in every configuration, CI (`make models`) has one in 16 by the same hash. `make slow` has all.
+
+What is not about a row takes turns by the hash of the item's name (`thin`): a function of several items has its
+first and of the others every second or third in the default tests, unless it is marked `every`.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from zlib import crc32
 
@@ -25,6 +30,11 @@ def turn(case: OpCase, number: int, share: int) -> bool:
 def is_first(case: OpCase, number: int) -> bool:
     """Whether this is the first configuration of the first row of an op, so that no op is without."""
     return number == 0 and _FIRST[case.result] == case.id
+
+
+def is_usual(case: OpCase, number: int) -> bool:
+    """Whether this is the first configuration of a row that always meets it: the first of an op, every other second."""
+    return is_first(case, number) or (number == 0 and turn(case, number, 2))
 
 
 def some_first(case: OpCase, number: int) -> bool:
@@ -58,3 +68,25 @@ def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
         pytest.param(*line, id="-".join(str(value) for value in line), marks=marks(number % share == 0))
         for number, line in enumerate(lines)
     ]
+
+
+LONG = 9
+"""A function with as many items or more has one in three in the default tests; a shorter one has one in two."""
+
+
+def thin(items: Iterable[pytest.Item]) -> None:
+    """Mark what the default tests leave to others, of these items of all functions: `slow`, 15 in 16 `rotated` too."""
+    functions = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        functions[item.nodeid.partition("[")[0]].append(item)
+    for found in functions.values():
+        if not found[0].get_closest_marker("every"):
+            for item in found[1:]:
+                _take_turns(item, 3 if len(found) >= LONG else 2)
+
+
+def _take_turns(item: pytest.Item, share: int) -> None:
+    value = crc32(item.nodeid.encode())
+    if value % share:
+        for mark in (pytest.mark.slow,) if value // share % IN_CI == 0 else marks(usual=False):
+            item.add_marker(mark)

@@ -483,12 +483,13 @@ def test_damaged_modules(refusal: Refusals, folder: Path, command: str, name: st
         assert hashes(folder) == before
 
 
-def test_random_bit_flips_in_a_module(folder: Path, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_bit_flips_in_a_module(folder: Path, capsys: pytest.CaptureFixture[str], count: int):
     """One flipped bit anywhere: the stage works or says what is wrong."""
     path = folder / "6_final.mlir"
     content = path.read_bytes()
     generator = np.random.default_rng(3)
-    for _ in range(60):
+    for _ in range(count):
         place = int(generator.integers(len(content)))
         changed = content[place] ^ (1 << int(generator.integers(8)))
         path.write_bytes(content[:place] + bytes([changed]) + content[place + 1 :])

@@ -204,6 +204,8 @@ def test_a_dropped_barrier_is_a_race_if_cores_hand_over_data(chip: str, cores: i
                         Simulator(broken, options=options)
                 else:
                     Simulator(broken, options=options)
+        if len(set(verdicts)) == 2:
+            break
     assert any(verdicts)
 
 

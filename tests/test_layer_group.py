@@ -310,10 +310,12 @@ def test_an_operand_of_the_last_op_gets_a_row_of_its_own() -> None:
     assert user.arguments
 
 
+@pytest.mark.every
+@pytest.mark.parametrize("count", [500, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weights", [False, True], ids=["activations", "weights"])
-def test_random_schedules_read_nothing_stale_and_store_once(weights: bool) -> None:
+def test_random_schedules_read_nothing_stale_and_store_once(weights: bool, count: int) -> None:
     rng = np.random.default_rng(83)
-    for number in range(2000):
+    for number in range(count):
         dag = random_dag(rng, weights=weights)
         rows = schedule(dag.graph)
         steps = (1, 2, 3, 5)[number % 4]

@@ -14,6 +14,7 @@ from mutation.table import PAGE
 from rotation import one_in
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("number", one_in(2, [(n,) for n in range(len(SMALL))]))
 def test_mutants_are_caught_or_proven_equivalent(number: int, tmp_path: Path) -> None:
     subject = SMALL[number](tmp_path)

@@ -15,7 +15,7 @@ import pytest
 from builders.timings import in_every_order
 from op_cases import BY_ID, CASES, CHIPS, MODES, NOT_REACHED, STEPS, OpCase
 from op_oracles import ORACLES, has_integer_form
-from rotation import marks, slow_marks, some_first, turn
+from rotation import is_usual, marks, slow_marks, some_first, turn
 from rows import (
     calibrated,
     canonical,
@@ -56,7 +56,7 @@ from tpusim.verify.compare import Tolerance, compare
 
 Array = np.ndarray
 
-EVERY = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+EVERY = pytest.mark.parametrize("case", [pytest.param(c, id=c.id, marks=marks(is_usual(c, 0))) for c in CASES])
 CONFIGS = tuple((chip, mode) for mode in MODES for chip in CHIPS)
 
 
@@ -110,7 +110,7 @@ def assert_round_trip(model: Model) -> None:
     assert parsed.is_structurally_equivalent(model.module)
 
 
-@configured(lambda case, number: some_first(case, number) or turn(case, number, 40), CONFIGS[: len(CHIPS)])
+@configured(lambda case, number: some_first(case, number) or turn(case, number, 80), CONFIGS[: len(CHIPS)])
 def test_text_of_modules(case: OpCase, chip: str, mode: str) -> None:
     """INT8: the module of every stage; f32: the last, which has all that the ones before it have."""
     for model in (imported(case.id), canonical(case.id), calibrated(case.id)):
@@ -168,7 +168,9 @@ def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
 # ------------------------------------------------------------------------------------------------------------- lowering
 
 
-@configured(lambda case, number: number == 0 or turn(case, number, 5 if CONFIGS[number][1] == "int8" else 10))
+@configured(
+    lambda case, number: is_usual(case, number) or turn(case, number, 10 if CONFIGS[number][1] == "int8" else 20)
+)
 def test_lowering_kernels_and_machine(case: OpCase, chip: str, mode: str) -> None:
     """The lowered row against the float one, its integers against the oracle, its commands against its kernels."""
     if mode == "int8":
@@ -324,7 +326,7 @@ def assert_machine_equals_flat(case: OpCase, chip: str, mode: str) -> None:
     assert_machine_is_flat(case, chip, mode, compiled(group_layers(reordered, LayerGroupConfig())))
 
 
-@configured(lambda case, number: some_first(case, number) or turn(case, number, 10), CONFIGS[: len(CHIPS)])
+@configured(lambda case, number: some_first(case, number) or turn(case, number, 20), CONFIGS[: len(CHIPS)])
 def test_machine_with_every_op_alone(case: OpCase, chip: str, mode: str) -> None:
     """INT8 without groups: every op goes through global memory."""
     reordered = reorder_weights(lowered(case.id, chip, mode)[0])
@@ -354,7 +356,7 @@ def cuts_a_cell(op: TpuUpsample, sections: Sections) -> bool:
     )
 
 
-@configured(lambda case, number: some_first(case, number) or turn(case, number, 40))
+@configured(lambda case, number: some_first(case, number) or turn(case, number, 80))
 def test_stitched_slices_equal_the_whole(case: OpCase, chip: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the largest section count along every axis, and pairs: the machine's slices are the flat tensor."""
     assert_slices_equal_the_whole(case, chip, mode, monkeypatch, few_sections)

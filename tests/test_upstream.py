@@ -75,12 +75,14 @@ def check(part: Part) -> None:
     assert not part.differing, "\n".join(map(str, part.differences))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cell", params(lowered(), "lowering"))
 def test_constants_of_lowering(cell):
     name, _, where = cell.partition("/")
     check(replay(name).constants(where, replay(name).lowered(where)))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("cell", params(executed(), "tensors"))
 def test_every_tensor(cell):
     name, _, where = cell.partition("/")

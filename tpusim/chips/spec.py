@@ -51,7 +51,7 @@ class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bf16: FloatType | None = None
 
 
-class ChipSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fields=True):
     """One chip. Sizes are bytes, clocks are MHz, addresses are absolute GMEM byte addresses."""
 
     name: str

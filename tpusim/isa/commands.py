@@ -73,25 +73,27 @@ class Command(
         place = f"{self.engine} of core {self.core}" if self.core else self.engine
         return f"{type(self).__name__} {self.id} ({place}) of op '{self.op}'{step}"
 
-    def _named(self, names: tuple[str, ...]) -> tuple[tuple[str, View], ...]:
-        found: list[tuple[str, View]] = []
+    def _views(self, names: tuple[str, ...]) -> list[View]:
+        found: list[View] = []
         for name in names:
             value: Any = getattr(self, name)
-            items = cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
-            found.extend((name, item) for item in items if isinstance(item, View))
-        return tuple(found)
+            if type(value) is View:
+                found.append(value)
+            elif type(value) is tuple:
+                found += [item for item in cast("tuple[Any, ...]", value) if type(item) is View]
+        return found
 
     def operands(self) -> tuple[tuple[str, View], ...]:
         """Every view of this command with its field name, inputs first."""
-        return self._named((*self.inputs_, *self.outputs_))
+        return tuple((name, view) for name in (*self.inputs_, *self.outputs_) for view in self._views((name,)))
 
     def reads(self) -> tuple[View, ...]:
         """Every view this command reads."""
-        return tuple(view for _, view in self._named(self.inputs_))
+        return tuple(self._views(self.inputs_))
 
     def writes(self) -> tuple[View, ...]:
         """Every view this command writes."""
-        return tuple(view for _, view in self._named(self.outputs_))
+        return tuple(self._views(self.outputs_))
 
     def scratch(self) -> tuple[View, ...]:
         """Every view whose bytes this command leaves as nobody's: (1, lanes, 1, bytes) u8, compact."""

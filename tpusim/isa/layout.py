@@ -6,6 +6,7 @@ a start address plus independent terms of n, c, h and w.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from tpusim.chips import ChipSpec
@@ -142,8 +143,9 @@ def _span(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
 
 
+@lru_cache(1 << 16)
 def extent(view: View, chip: ChipSpec) -> Extent:
-    """The byte extent of a view; an empty view has start == stop."""
+    """The byte extent of a view; an empty view has start == stop. Kept: checks ask for one view many times."""
     view = byte_view(view)
     unit = element_bytes(view)
     if 0 in view.shape:

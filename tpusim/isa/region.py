@@ -66,7 +66,7 @@ def is_packed(dtype: DType) -> bool:
     return dtype in _BITS
 
 
-class View(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class View(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True, forbid_unknown_fields=True):
     """A tensor in a memory, as one command sees it.
 
     memory: "lmem" (address = byte offset inside every lane) or "gmem" (address = absolute byte address).
