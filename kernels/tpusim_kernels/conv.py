@@ -1,17 +1,20 @@
 """Two-dimensional convolution, float and integer (numerics 9.1).
 
-Layout: tensors are NCHW; inside, NHWC. The integer convolution gathers its windows by slicing and concatenating along
-the channels and multiplies them as one byte matrix product (`prim.bytedot`), because XLA's own integer convolution is
-about 70 times slower on a CPU. Depthwise convolutions are shifted multiply-adds.
+Layout: tensors are NCHW; inside, NHWC. Integer convolutions are int8 x int8 -> int32 with NHWC images and HWIO filters,
+or one matrix product for a 1x1 kernel: the forms that XLA hands to a library on a CPU, 100 times as fast as what it
+compiles for others, and in no time. Depthwise convolutions are shifted multiply-adds.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
-from tpusim_kernels.prim.bytedot import byte_dot
+from tpusim_kernels.prim.bytedot import signed
 from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
@@ -19,6 +22,32 @@ from tpusim_kernels.prim.rounding import saturate
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
 GEOMETRY = ("strides", "pads", "dilations", "groups")
+
+
+class Filter(NamedTuple):
+    """An int8 filter as the library takes it, made once on the host (`filter_of`).
+
+    values: int8 (kh, kw, ic/groups, oc), the input channels of one group filled up to fours; or (oc, ic) of a 1x1
+    filter of one group. sums: of every output channel's weights, int32 (oc,).
+    """
+
+    values: Array | np.ndarray
+    sums: Array | np.ndarray
+
+
+def filter_of(w: np.ndarray, groups: int) -> Filter | np.ndarray:
+    """An int8 filter (oc, ic/groups, kh, kw) in the form its convolution reads; others as they are."""
+    if w.dtype != np.int8 or _is_depthwise(w, groups):
+        return w
+    sums = w.sum(axis=(1, 2, 3), dtype=np.int32)
+    if w.shape[2:] == (1, 1) and groups == 1:
+        return Filter(w.reshape(w.shape[:2]), sums)
+    filled = np.pad(w, ((0, 0), (0, -w.shape[1] % 4 if groups == 1 else 0), (0, 0), (0, 0)))
+    return Filter(np.ascontiguousarray(filled.transpose(2, 3, 1, 0)), sums)
+
+
+def _is_depthwise(w: Array | np.ndarray, groups: int) -> bool:
+    return groups > 1 and w.shape[:2] == (groups, 1)
 
 
 def relu_with_limit(x: Array, do_relu: bool, relu_limit: float) -> Array:
@@ -30,17 +59,31 @@ def relu_with_limit(x: Array, do_relu: bool, relu_limit: float) -> Array:
     return x
 
 
-def _padded_nhwc(x: Array, value: Array, pads: Pads) -> Array:
-    top, left, bottom, right = pads
-    x = jnp.transpose(x, (0, 2, 3, 1))
-    return lax.pad(x, value, ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
-
-
 @kernel(static=("inserts",))
 def spread(x: Array, value: ArrayLike, *, inserts: tuple[int, ...]) -> Array:
     """`x` (n, c, h, w) with inserts[0] rows of `value` between its rows and inserts[1] columns between its columns."""
     between = [(0, 0, 0), (0, 0, 0), *((0, 0, more) for more in inserts)]
     return lax.pad(x, lax.convert_element_type(value, x.dtype), between)
+
+
+def _nhwc(x: Array) -> Array:
+    """From NCHW, by a transposition of rank 3: one of rank 4 XLA folds into a convolution, which the library then is
+    not asked for.
+    """
+    n, c, h, w = x.shape
+    return jnp.transpose(x.reshape(n, c, h * w), (0, 2, 1)).reshape(n, h, w, c)
+
+
+def _hwio(w: Array) -> Array:
+    """From OIHW, as `_nhwc`."""
+    oc, ic, kh, kw = w.shape
+    return jnp.transpose(w.reshape(oc, ic, kh * kw), (2, 1, 0)).reshape(kh, kw, ic, oc)
+
+
+def _require_room(x: Array, kernel: Pair, dilations: Pair) -> None:
+    (_, h, w, _), (kh, kw), (dh, dw) = x.shape, kernel, dilations
+    if dh * (kh - 1) >= h or dw * (kw - 1) >= w:
+        raise ValueError(f"a {kh}x{kw} window dilated by {dilations} does not fit the padded input of {h}x{w}")
 
 
 def _taps(x: Array, kernel: Pair, strides: Pair, dilations: Pair) -> list[Array]:
@@ -49,44 +92,12 @@ def _taps(x: Array, kernel: Pair, strides: Pair, dilations: Pair) -> list[Array]
     (kh, kw), (sh, sw), (dh, dw) = kernel, strides, dilations
     last_h = (h - dh * (kh - 1) - 1) // sh * sh
     last_w = (w - dw * (kw - 1) - 1) // sw * sw
-    if last_h < 0 or last_w < 0:
-        raise ValueError(f"a {kh}x{kw} window dilated by {dilations} does not fit the padded input of {h}x{w}")
+    _require_room(x, kernel, dilations)
     return [
         lax.slice(x, (0, y, z, 0), (n, y + last_h + 1, z + last_w + 1, c), (1, sh, sw, 1))
         for y in range(0, dh * kh, dh)
         for z in range(0, dw * kw, dw)
     ]
-
-
-def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair) -> Array:
-    """Gather the windows (im2col): (n, oh, ow, kh*kw*c), channels fastest.
-
-    With few channels rows are gathered first (fewer, longer copies).
-    """
-    if kernel == (1, 1):
-        return _taps(x, kernel, strides, dilations)[0]
-    if x.shape[3] <= 8:
-        x = jnp.concatenate(_taps(x, (1, kernel[1]), (1, strides[1]), (1, dilations[1])), axis=3)
-        return jnp.concatenate(_taps(x, (kernel[0], 1), (strides[0], 1), (dilations[0], 1)), axis=3)
-    return jnp.concatenate(_taps(x, kernel, strides, dilations), axis=3)
-
-
-def _grouped(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> tuple[Array, Array, tuple[int, ...]]:
-    """Window matrix (g, n*oh*ow, K), weight matrix (g, K, oc/g) and the (n, oh, ow) of a grouped convolution."""
-    oc, icg, kh, kw = w.shape
-    cols = _windows(x, (kh, kw), strides, dilations)
-    cols = cols.reshape(-1, kh * kw, groups, icg) if groups > 1 else cols
-    places = tuple(_taps(x[:, :, :, :1], (kh, kw), strides, dilations)[0].shape[:3])
-    left = jnp.transpose(cols, (2, 0, 1, 3)).reshape(groups, -1, kh * kw * icg)
-    right = jnp.transpose(w.reshape(groups, oc // groups, icg, kh, kw), (0, 3, 4, 2, 1)).reshape(
-        groups, -1, oc // groups
-    )
-    return left, right, places
-
-
-def _ungrouped(acc: Array, places: tuple[int, ...]) -> Array:
-    """(g, n*oh*ow, oc/g) back to (n, oh, ow, oc)."""
-    return jnp.transpose(acc, (1, 0, 2)).reshape(*places, -1)
 
 
 def _depthwise(x: Array, w: Array, strides: Pair, dilations: Pair) -> Array:
@@ -110,22 +121,65 @@ def check_operands(x: Array, w: Array, groups: int, rank: int = 4) -> None:
         )
 
 
-def _accumulate(x: Array, w: Array, z_in: ArrayLike, strides: Pair, pads: Pads, dilations: Pair, groups: int) -> Array:
+def _accumulate(
+    x: Array, w: Array | Filter, z_in: ArrayLike, strides: Pair, pads: Pads, dilations: Pair, groups: int
+) -> Array:
     """int32 accumulators in NHWC, padding value z_in."""
-    check_operands(x, w, groups)
-    x = _padded_nhwc(x, lax.convert_element_type(z_in, x.dtype), pads)
-    return accumulate_nhwc(x, w, strides, dilations, groups)
+    if not isinstance(w, Filter):
+        check_operands(x, w, groups)
+    top, left, bottom, right = pads
+    moved, offset = signed(_nhwc(x))
+    value, _ = signed(lax.convert_element_type(z_in, x.dtype))
+    padded = lax.pad(moved, value, ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
+    return _sum_of_products(padded, offset, w, strides, dilations, groups)
 
 
 def accumulate_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
     """int32 accumulators in NHWC of an NHWC byte image that is padded already; w (oc, ic/groups, kh, kw)."""
-    if groups == 1:
-        oc, ic, kh, kw = w.shape
-        return byte_dot(_windows(x, (kh, kw), strides, dilations), jnp.transpose(w, (2, 3, 1, 0)).reshape(-1, oc))
-    if w.shape[:2] == (groups, 1):
-        return _depthwise(x.astype(jnp.int32), w.astype(jnp.int32), strides, dilations)
-    left, right, places = _grouped(x, w, strides, dilations, groups)
-    return _ungrouped(byte_dot(left, right), places)
+    return _sum_of_products(*signed(x), w, strides, dilations, groups)
+
+
+def _sum_of_products(x: Array, a: int, w: Array | Filter, strides: Pair, dilations: Pair, groups: int) -> Array:
+    """Accumulators of the image x + a; x int8, w int8|uint8. As `prim.bytedot.byte_dot`, modulo 2^32."""
+    if isinstance(w, Filter):
+        return _with_offset(_convolved(x, w.values, strides, dilations, groups), a, w.sums)
+    ws, b = signed(w)
+    if _is_depthwise(w, groups):
+        return _depthwise(x.astype(jnp.int32) + a, w.astype(jnp.int32), strides, dilations)
+    acc = _with_offset(_convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
+    if b:  # of every group the sum of its windows
+        ones = _form(jnp.ones((groups, *w.shape[1:]), jnp.int8), groups)
+        acc = acc + b * jnp.repeat(_convolved(x, ones, strides, dilations, groups), len(w) // groups, axis=3)
+    return acc
+
+
+def _sums(w: Array) -> Array:
+    return jnp.sum(w, axis=(1, 2, 3), dtype=jnp.int32)
+
+
+def _with_offset(acc: Array, a: int, sums: Array | np.ndarray) -> Array:
+    return acc + a * jnp.asarray(sums).reshape(1, 1, 1, -1) if a else acc
+
+
+def _form(w: Array, groups: int) -> Array:
+    """`Filter.values` inside a trace."""
+    if w.shape[2:] == (1, 1) and groups == 1:
+        return w.reshape(w.shape[:2])
+    return _hwio(jnp.pad(w, ((0, 0), (0, -w.shape[1] % 4 if groups == 1 else 0), (0, 0), (0, 0))))
+
+
+def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, groups: int) -> Array:
+    """int32 sums of products in NHWC of a padded NHWC int8 image and the values of a `Filter`."""
+    if w.ndim == 2:
+        (tap,) = _taps(x, (1, 1), strides, dilations)
+        return lax.dot_general(tap, w, (((3,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+    _require_room(x, (w.shape[0], w.shape[1]), dilations)
+    if groups == 1:  # channels by four, as the library's products take them
+        x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
+    return lax.conv_general_dilated(
+        x, w, strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups, preferred_element_type=jnp.int32,
+    )  # fmt: skip
 
 
 @kernel(static=GEOMETRY)
@@ -143,7 +197,7 @@ def conv2d_accumulate(
 @kernel(static=(*GEOMETRY, "do_relu", "out_dtype", "requant"))
 def conv2d_int(
     x: Array,
-    w: Array,
+    w: Array | Filter,
     b: Array | None,
     m: ArrayLike,
     r: ArrayLike,
@@ -160,9 +214,10 @@ def conv2d_int(
 ) -> Array:
     """Compute y = sat(relu(requant(acc + b, m, r) + z_out)), relu meaning max(v, z_out) (numerics 9.1).
 
-    x int8|uint8 NCHW padded with z_in; w int8|uint8 (oc, ic/groups, kh, kw); b int32 (oc,) or None, the zero point of x
-    already folded in; m, r integer (oc,) or (1,). acc is int32, the rest int64. Requant: `prim.requant.requantize`
-    (multiply_shift and only_shift round HALF_UP; qdm HALF_AWAY). Relu comes after the requant.
+    x int8|uint8 NCHW padded with z_in; w int8|uint8 (oc, ic/groups, kh, kw), or a `Filter` of it; b int32 (oc,) or
+    None, the zero point of x already folded in; m, r integer (oc,) or (1,). acc is int32, the rest int64. Requant:
+    `prim.requant.requantize` (multiply_shift and only_shift round HALF_UP; qdm HALF_AWAY). Relu comes after the
+    requant.
     """
     acc = _accumulate(x, w, z_in, strides, pads, dilations, groups)
     return finished_int(acc, b, m, r, z_out, do_relu, out_dtype, requant)
@@ -234,11 +289,22 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
     (n, c, h, width), (oc, icg, kh, kw) = x.shape, w.shape
     (sh, sw), (dh, dw) = strides, dilations
     oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
-    rows = jnp.stack([x[:, :, i : i + (oh - 1) * sh + 1 : sh] for i in range(0, dh * kh, dh)], axis=2)
-    taps = jnp.stack([rows[..., j : j + (ow - 1) * sw + 1 : sw] for j in range(0, dw * kw, dw)], axis=3)
-    windows = taps.reshape(n, groups, c // groups * kh * kw, oh * ow)
+    if (kh, kw, sh, sw) == (1, 1, 1, 1):
+        windows = x
+    else:  # one gather: a slice per tap would be a loop to compile per tap
+        rows = _places(kh, dh, oh, sh).reshape(kh, 1, oh, 1)
+        columns = _places(kw, dw, ow, sw).reshape(1, kw, 1, ow)
+        places = (rows * width + columns).reshape(-1)
+        windows = x.reshape(n, c, h * width).at[:, :, places].get(mode="promise_in_bounds")
+    windows = windows.reshape(n, groups, c // groups * kh * kw, oh * ow)
     filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
     return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
+
+
+def _places(kernel: int, dilation: int, count: int, stride: int) -> Array:
+    """Along one axis the place that a tap of a window reads: int32 (kernel, count)."""
+    tap, window = (lax.broadcasted_iota(jnp.int32, (kernel, count), axis) for axis in (0, 1))
+    return tap * jnp.int32(dilation) + window * jnp.int32(stride)
 
 
 def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) -> Array:
@@ -250,17 +316,9 @@ def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) 
 
 def sum_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
     """f32 sums in NHWC of an NHWC f32 image that is padded already; w (oc, ic/groups, kh, kw)."""
-    if groups == 1:
-        return lax.conv_general_dilated(
-            x,
-            jnp.transpose(w, (2, 3, 1, 0)),
-            strides,
-            "VALID",
-            rhs_dilation=dilations,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            precision=lax.Precision.HIGHEST,
-        )
-    if w.shape[:2] == (groups, 1):
+    if groups > 1 and w.shape[:2] == (groups, 1):
         return _depthwise(x, w, strides, dilations)
-    left, right, places = _grouped(x, w, strides, dilations, groups)
-    return _ungrouped(jnp.matmul(left, right, precision=lax.Precision.HIGHEST), places)
+    return lax.conv_general_dilated(
+        x, _hwio(w), strides, "VALID", rhs_dilation=dilations,
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups, precision=lax.Precision.HIGHEST,
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +24,8 @@ from tpusim.ops.structure import TopInput, TopNone, TopWeight, TpuGroup, TpuYiel
 
 Environment = dict[SSAValue, Array]
 Recorder = Callable[[Operation, Sequence[Array]], None]
+Place = tuple[Operation, int]
+"""An operand: the op and its number."""
 
 
 def inputs_of(model: Model) -> list[TopInput]:
@@ -83,12 +85,14 @@ def chip_of(model: Model) -> ChipSpec | None:
 class Steps:
     """The ops of one module, executed on an environment to which their results are added.
 
-    chip: None for a top module; record: is told the results of every op that computes.
+    chip: None for a top module; record: is told the results of every op that computes; forms: constant operands in the
+    form that their op's kernel reads.
     """
 
     weights: Mapping[str, Array]
     chip: ChipSpec | None
     record: Recorder | None = None
+    forms: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
@@ -103,7 +107,7 @@ class Steps:
     def step(self, op: Operation, environment: Environment) -> None:
         """One op. Raises ConfigError for a tpu op in a module of no chip."""
         if isinstance(op, TopWeight):
-            environment[op.output] = self.weights[op_name(op)]
+            environment[op.output] = self.weights.get(op_name(op))  # None: only their forms are here
         elif isinstance(op, TopNone):
             environment[op.output] = None
         elif isinstance(op, TpuGroup):
@@ -113,7 +117,8 @@ class Steps:
             for result, value in zip(op.results, last.operands, strict=True):
                 environment[result] = environment[value]
         elif isinstance(op, ShapedOp):
-            results = self._results(op, [environment[v] for v in op.operands])
+            operands = [self.forms.get((op, i), environment[v]) for i, v in enumerate(op.operands)]
+            results = self._results(op, operands)
             environment.update(zip(op.results, results, strict=True))
             if self.record is not None and not isinstance(op, Transfer):
                 self.record(op, results)
@@ -156,11 +161,19 @@ class Graph:
 
     def __init__(self, model: Model, keep: Sequence[str] | str | None = None) -> None:
         self.model, self.keep = model, kept_names(model, keep)
-        used = {op_name(op) for op in model.body.walk() if isinstance(op, TopWeight)}
         concrete = _concrete_weights(model)
         self._chip = chip_of(model)
-        self._fixed = {name: model.weights[name] for name in used & concrete}
-        self.weights: dict[str, Array] = {name: _on_device(model.weights[name]) for name in used - concrete}
+        self._fixed = {name: model.weights[name] for name in concrete}
+        self._forms: dict[Place, str] = {}
+        self.weights: dict[str, Any] = {}
+        for op, index, name in _constants(model):
+            raw = model.weights[name]
+            form = op.for_kernel(index, raw) if isinstance(op, TpuOp) and name not in concrete else raw
+            key = name if form is raw else f"{name} for {op_name(op)}"
+            if form is not raw:
+                self._forms[op, index] = key
+            if name not in concrete and key not in self.weights:
+                self.weights[key] = _on_device(form)
         self._compiled = Stored(self.trace, self.identity)
 
     def identity(self) -> str | None:
@@ -174,7 +187,7 @@ class Graph:
             digest.update(self._fixed[name].tobytes())
         return digest.hexdigest()
 
-    def trace(self, weights: dict[str, Array], arguments: list[Array]) -> list[Array]:
+    def trace(self, weights: dict[str, Any], arguments: list[Array]) -> list[Array]:
         """The kept tensors, for JAX to trace; weights: by name, arguments: the inputs in order."""
         found: dict[str, Array] = {}
 
@@ -182,7 +195,8 @@ class Graph:
             found.update((value_name(v), y) for v, y in zip(op.results, results, strict=True))
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
-        Steps({**weights, **self._fixed}, self._chip, record).block(self.model.body, environment)
+        forms = {place: weights[key] for place, key in self._forms.items()}
+        Steps({**weights, **self._fixed}, self._chip, record, forms).block(self.model.body, environment)
         return [found[name] for name in self.keep]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -204,21 +218,21 @@ def _made(value: SSAValue) -> SSAValue:
     return _made(owner.input) if isinstance(owner, Transfer) else value
 
 
-def _on_device(array: np.ndarray) -> Array:
+def _on_device(array: Any) -> Any:
     return cast("Any", jax).device_put(array)
+
+
+def _constants(model: Model) -> Iterator[tuple[ShapedOp, int, str]]:
+    """(op, number of the operand, name) of every weight that an op reads, through loads."""
+    for op in model.body.walk():
+        if isinstance(op, ShapedOp) and not isinstance(op, Transfer):
+            owners = [_weight_owner(value) for value in op.operands]
+            yield from ((op, i, op_name(owner)) for i, owner in enumerate(owners) if owner is not None)
 
 
 def _concrete_weights(model: Model) -> set[str]:
     """Weights that an op must see as data while tracing (packed coefficients)."""
-    return {
-        op_name(value.owner)
-        for op in model.body.walk()
-        if isinstance(op, TpuOp) and op.needs_concrete_weights()
-        for value in op.operands
-        for owner in [_weight_owner(value)]
-        if owner is not None
-        for value in [owner.output]
-    }
+    return {name for op, _, name in _constants(model) if isinstance(op, TpuOp) and op.needs_concrete_weights()}
 
 
 def _weight_owner(value: SSAValue) -> TopWeight | None:

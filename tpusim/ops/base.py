@@ -7,7 +7,7 @@ in turn are the contexts of `tpusim.ops.contexts`; op modules find them here too
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import BoolAttr, NoneType
@@ -240,7 +240,7 @@ class TpuOp(ShapedOp):
 
     def compute(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
         """`inference_on` with 16-bit float operands widened to f32 and results narrowed once (numerics.md 8.2)."""
-        results = self.inference_on([None if x is None else widened(x) for x in operands], chip)
+        results = self.inference_on([x if x is None or isinstance(x, tuple) else widened(x) for x in operands], chip)
         types = [storage_dtype(element_of(r)) for r in self.results]
         finite = chip.bf16_unit and any(t.itemsize == 2 and t.kind != "u" for t in types)
         return tuple(narrowed(y, t, finite=finite) for y, t in zip(results, types, strict=True))
@@ -253,6 +253,14 @@ class TpuOp(ShapedOp):
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""
         return False
+
+    def for_kernel(self, index: int, constant: Array) -> Any:
+        """A constant operand in the form that the op's kernel reads fastest: made on the host, once for many runs.
+
+        `inference` takes either form; a packed constant stays packed.
+        """
+        del index
+        return constant
 
     def macs(self) -> int:
         """Multiply-accumulates of one run."""

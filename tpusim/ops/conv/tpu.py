@@ -89,11 +89,17 @@ class TpuConv2D(PackedConvTpu):
         if requant is None:
             return (kernels.conv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
         y = kernels.conv2d_int(
-            x, w, b, *requant, zero_point(self.input), zero_point(self.output),
+            x, self.for_kernel(1, w), b, *requant, zero_point(self.input), zero_point(self.output),
             out_dtype=value_dtype(self.output), requant=_REQUANTS[self.quant_mode.data if self.quant_mode else ""],
             **self.geometry,
         )  # fmt: skip
         return (y,)
+
+    def for_kernel(self, index: int, constant: Array) -> Any:
+        """The filter of an integer convolution as its library takes it."""
+        if index == 1 and self.integer and isinstance(constant, np.ndarray):
+            return kernels.filter_of(constant, self.groups)
+        return constant
 
     def unpacked(self, operands: Sequence[Array]) -> tuple[Array, Array, Array, tuple[Array, Array] | None]:
         """As without merging, or out of the merged rows."""
