@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.base import (
@@ -139,8 +139,15 @@ class TpuMatMul(Product, TpuOp):
     # ----------------------------------------------------------------------------------------------------- local memory
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """The bias of a product that may be local gets the left operand's rank: its elements lie along the columns."""
+        """A constant matrix (K, N) behind three axes becomes (1, K, N), so that the product can be local.
+
+        The bias of a product that may be local gets the left operand's rank: its elements lie along the columns.
+        """
         rank = len(shape_of(self.input))
+        matrix = ctx.array(self.right) if rank == 3 and len(shape_of(self.right)) == 2 else None
+        if matrix is not None and not ctx.chip.is_global(self.name):
+            element = element_of(self.right)
+            self.operands[1] = ctx.weight(f"{value_name(self.right)}_rank3", matrix[np.newaxis], element)
         if is_set(self.fuse_rq) and self.multipliers is not None:
             m = np.array(ints(self.multipliers), np.int32)
             row = (1,) * (rank - 1) + (m.size,)
