@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import onnx
 import pytest
-from upstream.networks import build
+from upstream.networks import Builder, build
 
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
@@ -15,8 +16,8 @@ from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.structure import TpuGroup
 
 
-def lowered(name: str, chip: str, mode: str = "f16") -> Model:
-    top, _ = canonicalize(import_onnx(build(name), name=name))
+def lowered(name: str, chip: str, mode: str = "f16", proto: onnx.ModelProto | None = None) -> Model:
+    top, _ = canonicalize(import_onnx(proto or build(name), name=name))
     return lower(top, LoweringConfig(chip, mode))[0]  # type: ignore[arg-type]
 
 
@@ -50,3 +51,25 @@ def test_others_keep_their_permutes(chip: str, mode: str) -> None:
     """Products in f32, and chips whose products have no such form."""
     model = lowered("attention", chip, mode)
     assert optimize_for_chip(model) is model
+
+
+def patches(size: int, **attributes: object) -> onnx.ModelProto:
+    """The first layer of a ViT: 2 x 1 patches to rows of 8."""
+    b = Builder("patches")
+    image = b.input("image", 1, 3, 2 * size, size)
+    conv = b.conv(image, 3, 8, size, strides=[size, size], pads=[0] * 4, **attributes)
+    b.output(b.node("Transpose", b.reshape(conv, 1, 8, 2), perm=[0, 2, 1]))
+    return b.model()
+
+
+def test_a_patch_is_a_row_of_a_product() -> None:
+    """One Permute moves the elements of patches side by side; the product's rows are the network's."""
+    model = optimize_for_chip(lowered("patches", "bm1684x", proto=patches(14)))
+    computing = [kind for kind in kinds(model) if kind in ("tpu.Conv2D", "tpu.MatMul", "tpu.Permute")]
+    assert computing == ["tpu.Permute", "tpu.MatMul"]
+
+
+@pytest.mark.parametrize(("size", "chip"), [(13, "bm1684x"), (29, "bm1688"), (14, "bm1684")])
+def test_small_and_large_patches_stay_convolutions(size: int, chip: str) -> None:
+    """As upstream: below 14, and on BM1688 from 29 on."""
+    assert "tpu.Conv2D" in kinds(lowered("patches", chip, "f32", patches(size)))
