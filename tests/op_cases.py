@@ -7,6 +7,7 @@ float, along which axes the op's result may be cut. A new op is a row here (arch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,8 @@ def conv_cases() -> list[OpCase]:
         conv("conv-one-image", SMALL, 12, 3, batch=1, axes="hw", **same),
         conv("conv-auto-pad", ODD, 6, 3, strides=[2, 2], auto_pad="SAME_LOWER"),
         conv("conv-padding-alone", SMALL, 12, 1, strides=[2, 3], pads=[1, 1, 0, 1]),
+        replace(conv("conv-patches", (3, 14, 28), 6, 14, strides=[14, 14], axes="n"),
+                result="tpu.Reshape|tpu.Conv2D", global_on=frozenset(CHIPS) - {"bm1684"}),
         conv("conv-relu", SMALL, 12, 3, then=relu, **same),
         conv("conv-relu6", SMALL, 12, 3, then=[node("Clip", "a lo hi")],
              constants={"lo": np.float32(0)[()], "hi": np.array(6, np.float32)}, **same),
@@ -149,13 +152,14 @@ def matmul_cases() -> list[OpCase]:
         case("gemm-relu", [node("Gemm", "x w b", "a"), node("Relu", "a")], {"x": (BATCH, 48)}, weights),
         case("gemm-trans-a", [node("Gemm", "x w b", transA=1)], {"x": (48, 3)}, weights, fallback=no_bm1684,
              batched=False),
-        case("matmul-3d", [node("MatMul", "x w")], {"x": (BATCH, 5, 48)}, {"w": matrix}, fallback=no_bm1684),
+        case("matmul-3d", [node("MatMul", "x w")], {"x": (BATCH, 5, 48)}, {"w": matrix}, fallback=no_bm1684,
+             axes="n", **in_integers),
         case("matmul-batched-weight", [node("MatMul", "x w")], {"x": (BATCH, 3, 5, 6)}, {"w": values((3, 6, 7))},
              fallback=no_bm1684),
         case("matmul-activations", [node("MatMul", "x z")], {"x": (BATCH, 3, 5, 6), "z": (BATCH, 3, 6, 7)}, {},
              fallback=no_bm1684),
         OpCase("matmul-heads", network(beside, {}), {"x": (BATCH, 5, 3, 6), "z": (BATCH, 6, 3, 7)},
-               "tpu.Permute|tpu.MatMul", axes=""),
+               "tpu.Permute|tpu.MatMul", axes="nh", **in_integers),
         case("matmul-both-broadcast", [node("MatMul", "x z")], {"x": (BATCH, 1, 5, 6), "z": (3, 6, 7)}, {},
              fallback=no_bm1684, fixed=frozenset({"z"})),
         case("matmul-constant-left", [node("MatMul", "w x")], {"x": (BATCH, 20, 7)}, {"w": matrix},

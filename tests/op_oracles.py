@@ -78,11 +78,14 @@ def conv(op: Any, operands: Sequence[Any]) -> Array:
 def matmul(op: Any, operands: Sequence[Any]) -> Array:
     """9.2: sat(RSR(relu(acc + bias)*m, r) + z_out)."""
     x, w, b = operands
+    inside = flagged(op, "heads_inside")
+    x, w = (a.swapaxes(1, 2) if inside else a for a in (x, w))
     x = x.swapaxes(-1, -2) if flagged(op, "left_transpose") else x
     w = w.swapaxes(-1, -2) if flagged(op, "right_transpose") else w
     acc = np.matmul(x.astype(np.int64), w.astype(np.int64)) + (0 if b is None else b.astype(np.int64))
     acc = np.maximum(acc, 0) if flagged(op) else acc
-    return saturated(half_up(acc * ints(op.multipliers)[0], ints(op.rshifts)[0]) + zero(op.output), op)
+    y = saturated(half_up(acc * ints(op.multipliers)[0], ints(op.rshifts)[0]) + zero(op.output), op)
+    return y.swapaxes(1, 2) if inside else y
 
 
 def add(op: Any, operands: Sequence[Array]) -> Array:

@@ -19,7 +19,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa.stream import Program
-from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
@@ -73,10 +73,10 @@ def top_for(case_id: str, config: LoweringConfig, batch: int | None = None) -> M
 
 @cache
 def lowered(case_id: str, chip: str, mode: str, batch: int | None = None) -> tuple[Model, tuple[str, ...]]:
-    """(tpu module, reasons of the float fallbacks)."""
+    """(tpu module as the layer groups get it, reasons of the float fallbacks)."""
     top = calibrated(case_id, batch) if mode == "int8" else canonical(case_id, batch)
     model, fallbacks = lower(top, LoweringConfig(chip=chip, mode=mode))  # type: ignore[arg-type]
-    return model, tuple(f.why for f in fallbacks)
+    return optimize_for_chip(model), tuple(f.why for f in fallbacks)
 
 
 @cache

@@ -35,7 +35,7 @@ from tpusim.ir.types import shape_of
 from tpusim.isa.cycles import traffic
 from tpusim.isa.stream import Program
 from tpusim.layer_group import group_layers, lower_bounds
-from tpusim.lowering import config_for_chip, lower, reorder_weights
+from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
@@ -86,8 +86,9 @@ def _keeping_first(a: Artefacts, samples: Iterator[Tensors]) -> Iterator[Tensors
 
 
 def stage_lower(a: Artefacts) -> None:
-    """Top -> tpu for a chip and mode."""
-    a.tpu, a.fallbacks = lower(need(a.calibrated, "the calibrated module"), a.config.lowering)
+    """Top -> tpu for a chip and mode, as the chip's compiler hands it to the layer groups."""
+    lowered, a.fallbacks = lower(need(a.calibrated, "the calibrated module"), a.config.lowering)
+    a.tpu = optimize_for_chip(lowered)
 
 
 def stage_group(a: Artefacts) -> None:

@@ -96,6 +96,13 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heads_in_products: bool = False
     """Batched matrix products read and write (b, rows, heads, columns) too: the Permutes between it and
     (b, heads, rows, columns) that nobody else reads are part of them (`hdim_is_batch`)."""
+    heads_inside_products: bool = False
+    """Batched matrix products in 16 or 8 bits work on (b, rows, heads, columns), and so do casts, constants, masks and
+    softmax between two of them: Permutes from and to (b, heads, rows, columns) are no ops of their own
+    (`heads_inside`)."""
+    patch_products: int = 0
+    """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
+    products of a row for each patch."""
     reduce_l2: bool = True
     """tpu.Reduce of mode ReduceL2 in float; else a sum of squares and its root, which are tpu.Active."""
     resize: bool = True

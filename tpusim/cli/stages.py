@@ -128,10 +128,10 @@ class Lower:
         """Lower one module."""
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
-        from tpusim.lowering import lower
+        from tpusim.lowering import lower, optimize_for_chip
 
         config = self.lowering.config()
-        model, _ = lower(load(self.module), config)
+        model = optimize_for_chip(lower(load(self.module), config)[0])
         console.print(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
 

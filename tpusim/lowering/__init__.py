@@ -3,11 +3,13 @@
 Input: state TOP_CALIBRATED (int8) or TOP_F32 (f32). Output: state TPU_LOWERED, a new module with its own weights; every
 value has a storage type, casts stand where an op asks for another type, network inputs and results stay f32.
 Order (numerics.md 3.5): automatic float marks (`marks`), threshold propagation (`propagate`), then each op once in
-program order through its own `lower` (`lower`). `reorder` puts weights into the chip's layout afterwards.
+program order through its own `lower` (`lower`). Afterwards `chip_optimize` rewrites the module as the chip's compiler
+does in front of the layer groups, and `reorder` puts weights into the chip's layout.
 The stage names no op: what an op does to ranges is its RangeRule, what it becomes is its `lower`.
 """
 
+from tpusim.lowering.chip_optimize import optimize_for_chip
 from tpusim.lowering.lower import LoweringConfig, config_for_chip, lower
 from tpusim.lowering.reorder import reorder_weights
 
-__all__ = ["LoweringConfig", "config_for_chip", "lower", "reorder_weights"]
+__all__ = ["LoweringConfig", "config_for_chip", "lower", "optimize_for_chip", "reorder_weights"]

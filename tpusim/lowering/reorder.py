@@ -11,6 +11,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering.chip_optimize import optimize_for_chip
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopNone, TopWeight, make_none, make_weight
 
@@ -43,9 +44,12 @@ class Reorder:
 
 
 def reorder_weights(model: Model) -> Model:
-    """A copy of a lowered module with chip-layout weights, in state TPU_REORDERED; unused weights are dropped."""
+    """A copy of a lowered module with chip-layout weights, in state TPU_REORDERED; unused weights are dropped.
+
+    What `optimize_for_chip` has not done yet is done first.
+    """
     model.require_state("TPU_LOWERED", stage="weight-reorder")
-    work = model.clone()
+    work = optimize_for_chip(model).clone()
     chip = chips.of(work)
     for op in list(work.ops):
         if isinstance(op, TpuOp):

@@ -269,6 +269,12 @@ class TpuOp(ShapedOp):
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Replace weight operands by their layout on the chip (weight-reorder pass); nothing by default."""
 
+    @classmethod
+    def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """The op's rewrites of a lowered module, applied before weights are reordered (processor-tpu-optimize)."""
+        del chip
+        return ()
+
     # LocalGenInterface
 
     def why_global(self, chip: ChipSpec) -> str | None:

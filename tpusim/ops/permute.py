@@ -10,7 +10,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, ints, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
@@ -26,6 +26,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.view import TpuReshape
 from tpusim.ops.views import turned
 
 
@@ -105,6 +106,11 @@ class TpuPermute(TpuOp):
     order = attr_def(ArrayAttr)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    @classmethod
+    def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Of what the chip's products leave: a Permute that undoes another."""
+        return (PermuteUndone(),) if chip.forms.patch_products else ()
+
     def infer(self) -> tuple[Shape, ...]:
         """The operand's extents in the new order."""
         return (permuted(shape_of(self.input), ints(self.order)),)
@@ -121,3 +127,34 @@ class TpuPermute(TpuOp):
     def emit(self, ctx: EmitContext) -> None:
         """One strided copy: the operand read in the order of the result."""
         ctx.move(*shorter_axes(turned(ctx.input(0), ints(self.order)), ctx.output()))
+
+
+class PermuteUndone(RewritePattern):
+    """tpu.Permute -> views -> tpu.Permute that gives back the order of the elements: none of them."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the second; what the first was given takes its name if nobody else reads it."""
+        if not isinstance(op, TpuPermute):
+            return
+        between, first = _behind_views(op.input)
+        if not isinstance(first, TpuPermute) or shape_of(first.output) != shape_of(op.input):
+            return
+        before = ints(first.order)
+        if tuple(before[axis] for axis in ints(op.order)) != tuple(range(len(before))):
+            return
+        source = first.input.owner
+        if isinstance(source, Operation) and first.input.has_one_use():
+            copy_name(source, op)
+        rewriter.replace(op, [], [first.input])
+        for dead in (*between, first):
+            rewriter.erase(dead)
+
+
+def _behind_views(value: SSAValue) -> tuple[list[Operation], object]:
+    """(views in front of a value that nothing else reads, the nearest first; the op in front of them)."""
+    views, owner = list[Operation](), value.owner
+    while isinstance(owner, TpuReshape) and value.has_one_use():
+        views.append(owner)
+        value = owner.input
+        owner = value.owner
+    return views, owner if value.has_one_use() else None

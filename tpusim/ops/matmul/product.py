@@ -69,6 +69,11 @@ class Product(ShapedOp):
         return Exchanged(*(heads and is_set(attribute) for attribute in stated))
 
     @property
+    def has_heads(self) -> bool:
+        """Whether a tensor has rows and inner batch axis exchanged."""
+        return is_set(self.hdim_is_batch)
+
+    @property
     def inner(self) -> int:
         """K."""
         return shape_of(self.input)[-2 if self.transposes[0] else -1]
@@ -78,7 +83,7 @@ class Product(ShapedOp):
         left, right = shape_of(self.input), shape_of(self.right)
         if is_set(self.output_transpose) and not is_set(self.hdim_is_batch):
             raise ValueError("output_transpose requires hdim_is_batch, got none; put a Permute behind")
-        if is_set(self.hdim_is_batch):
+        if self.has_heads:
             left, right = self._heads(left, right)
         shape = product_shape(left, right, self.transposes, bias)
         return permuted(shape, HEADS) if self.exchanged.output else shape
@@ -86,11 +91,11 @@ class Product(ShapedOp):
     def _heads(self, left: Shape, right: Shape) -> tuple[Shape, Shape]:
         """Both operands as (B, H, rows, columns). Raises ValueError unless they have four axes and one batch."""
         if (len(left), len(right)) != (4, 4):
-            raise ValueError(f"hdim_is_batch requires operands of four axes, got {left} and {right}")
+            raise ValueError(f"heads beside rows require operands of four axes, got {left} and {right}")
         left = permuted(left, HEADS) if self.exchanged.left else left
         right = permuted(right, HEADS) if self.exchanged.right else right
         if left[:2] != right[:2]:
-            raise ValueError(f"hdim_is_batch requires the same matrices on both sides, got {left[:2]} and {right[:2]}")
+            raise ValueError(f"heads beside rows: the same matrices on both sides, got {left[:2]} and {right[:2]}")
         return left, right
 
     def factors(self, operands: Sequence[Array]) -> tuple[Array, Array]:

@@ -48,6 +48,7 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.matmul.fusion import MatMulWithBias
 from tpusim.ops.matmul.heads import PermuteIntoMatMul
+from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.small_multiplier import threshold
@@ -105,9 +106,9 @@ class TopMatMul(Product, TopOp):
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where products read and write heads beside rows: Permutes that exchange them."""
-        del weights
-        return (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
+        """Where products read and write heads beside rows: Permutes that exchange them. Convolutions of patches."""
+        heads = (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
+        return (*heads, PatchesAsProduct(weights, cls, chip.forms.patch_products))
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
@@ -253,7 +254,7 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
     bias = _bias(op, ctx, shape_of(op.output)[-1])
     int_bias = None
     if bias is not None or x.zero_point:
-        offset = x.zero_point * _column_sums(op, ctx, stored)
+        offset = x.zero_point * _column_sums(op, ctx, stored) if x.zero_point else np.zeros(shape_of(op.output)[-1])
         real = np.zeros(offset.shape) if bias is None else bias / (scale * x.scale)
         int_bias = saturate_np(round_half_away(real - offset), "int32")
     operands = [

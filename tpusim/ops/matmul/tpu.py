@@ -8,13 +8,15 @@ import numpy as np
 from tpusim_kernels import matmul as kernels
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import element_of, shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -32,12 +34,14 @@ from tpusim.ops.families import (
     emit_limit,
     is_set,
     limited,
+    part_of,
     relu_of,
     value_dtype,
     zero_point,
 )
 from tpusim.ops.logical import EVERY_TYPE, WHOLE
-from tpusim.ops.matmul.product import HEADS, Product
+from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows
+from tpusim.ops.matmul.product import HEADS, Exchanged, Product
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.views import turned
 
@@ -51,7 +55,8 @@ class TpuMatMul(Product, TpuOp):
 
     quant_mode QDM (CV18xx): the requant of numerics.md 5.2; with batched constants one multiplier, shift and row of
     biases per right matrix. fuse_rq: a multiplier per column, one shift; after weight-reorder the multipliers are the
-    operand `multi`, N int32 (numerics.md 5.1).
+    operand `multi`, N int32 (numerics.md 5.1). heads_inside: all three tensors have the heads between rows and columns,
+    (B, M, H, K) x (B, K, H, N) -> (B, M, H, N), a transposed right one is (B, N, H, K).
     """
 
     name = "tpu.MatMul"
@@ -66,7 +71,18 @@ class TpuMatMul(Product, TpuOp):
     rshifts = opt_attr_def(ArrayAttr)
     quant_mode = opt_attr_def(RequantModeAttr)
     fuse_rq = opt_attr_def(BoolAttr)
+    heads_inside = opt_attr_def(BoolAttr)
     group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether rows and inner batch axis are exchanged, of some tensors (CV18xx) or of all."""
+        return is_set(self.heads_inside) or super().has_heads
+
+    @property
+    def exchanged(self) -> Exchanged:
+        """Which tensors have rows and inner batch axis exchanged."""
+        return Exchanged(True, True, True) if is_set(self.heads_inside) else super().exchanged
 
     @property
     def qdm(self) -> bool:
@@ -98,7 +114,7 @@ class TpuMatMul(Product, TpuOp):
                 )
             bias = bias[-1:]
         shape = self.shape_of_product(bias)
-        if not is_set(self.hdim_is_batch):
+        if not self.has_heads:
             self._require_one_batch()
         return (shape,)
 
@@ -136,11 +152,23 @@ class TpuMatMul(Product, TpuOp):
         """Out * K."""
         return prod(shape_of(self.output)) * self.inner
 
+    @classmethod
+    def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where products have the heads inside: Permutes in front and behind."""
+        return (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
+
     # ----------------------------------------------------------------------------------------------------- local memory
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
-        """The bias of a product that may be local gets the left operand's rank: its elements lie along the columns."""
+        """A constant matrix (K, N) behind three axes becomes (1, K, N), so that the product can be local.
+
+        The bias of a product that may be local gets the left operand's rank: its elements lie along the columns.
+        """
         rank = len(shape_of(self.input))
+        matrix = ctx.array(self.right) if rank == 3 and len(shape_of(self.right)) == 2 else None
+        if matrix is not None and not ctx.chip.is_global(self.name):
+            element = element_of(self.right)
+            self.operands[1] = ctx.weight(f"{value_name(self.right)}_rank3", matrix[np.newaxis], element)
         if is_set(self.fuse_rq) and self.multipliers is not None:
             m = np.array(ints(self.multipliers), np.int32)
             row = (1,) * (rank - 1) + (m.size,)
@@ -152,17 +180,20 @@ class TpuMatMul(Product, TpuOp):
             self.operands[2] = ctx.weight(f"{value_name(self.bias)}_rank{rank}", data.reshape(shape))
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local: 3-D x 3-D; 4-D with dim1 < dim2, or 5-D with dim1 < dim3, x 2-D; f32 is refused (layer_group.md 2)."""
+        """Local: 3-D x 3-D; 4-D x 4-D with heads inside; 4-D with dim1 < dim2, or 5-D with dim1 < dim3, x 2-D.
+
+        Products in f32 are refused (layer_group.md 2).
+        """
         left, right = shape_of(self.input), shape_of(self.right)
         if chip.is_global(self.name):
             return f"a matrix product has no local form on {chip.name}"
         if value_dtype(self.input) == "float32":
             return "matrix product in float"
-        if any(self.exchanged):
+        if is_set(self.hdim_is_batch):
             return f"matrix product {left} x {right} with heads beside rows"
         ranks = len(left), len(right)
         few_channels = ranks in ((4, 2), (5, 2)) and left[1] < left[len(left) - 2]
-        if ranks != (3, 3) and not few_channels:
+        if ranks != (3, 3) and not few_channels and not self.has_heads:
             kind = "2-D" if ranks == (2, 2) else "batched"
             return f"{kind} matrix product {left} x {right}; local are 3-D x 3-D, and 4-D or 5-D of few channels x 2-D"
         if isinstance(self.input.owner, TopWeight):
@@ -172,36 +203,36 @@ class TpuMatMul(Product, TpuOp):
         return None
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """NORMAL, 3D: 3-D x 3-D. MM: not both transposed. SMALL_C: a right matrix without batch, left not transposed.
+        """NORMAL, 3D: 3-D x 3-D, heads inside. MM: not both transposed. SMALL_C: one right matrix, left not transposed.
 
         Decision: SMALL_C joins batch and rows of the left operand, which only one right matrix for all rows permits.
         """
         left, right = self.transposes
         if kind is GroupType.SMALL_C:
-            if left or prod(shape_of(self.right)[:-2]) > 1:
+            if left or self.has_heads or prod(shape_of(self.right)[:-2]) > 1:
                 return f"SMALL_C groups multiply rows by one matrix, got {shape_of(self.right)}"
-        elif len(shape_of(self.input)) > 3:
+        elif len(shape_of(self.input)) > 3 and not self.has_heads:
             return f"a product of rank {len(shape_of(self.input))} runs in SMALL_C groups only"
         if kind is GroupType.MM and left and right:
             return "both operands are transposed"
         return super().why_not_in(kind, chip)
 
     def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
-        """Batches; rows in MM and SMALL_C groups (layer_group.md 4).
+        """Batches; rows in MM and SMALL_C groups; heads inside (layer_group.md 4).
 
         Decision: not the rows of a transposed left operand, which are its columns.
         """
         if axis == "c":
             return kind in (GroupType.MM, GroupType.SMALL_C) and not self.transposes[0]
-        return axis == "n"
+        return axis == "n" or (axis == "h" and self.has_heads)
 
     def can_slice(self, axis: Axis) -> bool:
         """As in a NORMAL group."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
-        """Batches as the result; rows of the left operand too; all else is needed whole (layer_group.md 7.1)."""
-        if axis == "n" or (axis == "c" and operand == 0 and not self.transposes[0]):
+        """Batches, heads as the result; rows of the left operand too; all else is needed whole (7.1)."""
+        if axis == "n" or (axis == "h" and self.has_heads) or (axis == "c" and operand == 0 and not self.transposes[0]):
             return window
         return WHOLE
 
@@ -218,7 +249,8 @@ class TpuMatMul(Product, TpuOp):
         del inputs
         if self.scaling is None:
             return 0
-        _, rows, columns, _ = output.shape
+        _, rows, *extents = output.shape
+        columns = extents[self.has_heads]  # of one head
         if ceil_div(rows, chip.eu_elements(1)) * ceil_div(columns, 4) > MANY_TILES:
             rows = min(rows, chip.lanes)
         return 4 * ceil_div(rows, chip.lanes) * align(columns, chip.eu_elements(4))
@@ -226,10 +258,22 @@ class TpuMatMul(Product, TpuOp):
     # ---------------------------------------------------------------------------------------------------------- codegen
 
     def emit(self, ctx: EmitContext) -> None:
-        """One MM2 with bias, relu and requant; tensors with heads beside rows are read and written by strides."""
+        """One MM2 with bias, relu and requant; tensors with heads beside rows are read and written by strides.
+
+        In local memory there is one for each head.
+        """
+        if ctx.local and self.has_heads:
+            start, heads = ctx.output_slice().h
+            for head in range(heads):
+                window = (start + head, 1)
+                self._emit_product(ctx, ctx.input(0, h=window), ctx.input(1, h=window), _head(ctx, head))
+        else:
+            views = zip((ctx.input(0), ctx.input(1), ctx.output()), self.exchanged, strict=True)
+            self._emit_product(ctx, *(turned(view, HEADS) if there else view for view, there in views))
+        emit_limit(ctx, self)
+
+    def _emit_product(self, ctx: EmitContext, x: View, w: View, y: View) -> None:
         left, right = self.transposes
-        views = [ctx.input(0), ctx.input(1), ctx.output()]
-        x, w, y = (turned(v, HEADS) if there else v for v, there in zip(views, self.exchanged, strict=True))
         requant, several = None, tuple[isa.Requant, ...]()
         multipliers = ctx.input(3) if self.multi else None
         if is_set(self.fuse_rq) and self.scaling is not None:
@@ -244,4 +288,10 @@ class TpuMatMul(Product, TpuOp):
             left_transpose=left, right_transpose=right, requant=requant, requants=several, relu=relu_of(self),
             multipliers=multipliers,
         )  # fmt: skip
-        emit_limit(ctx, self)
+
+
+def _head(ctx: EmitContext, head: int) -> View:
+    """The rows of one head of the result slice."""
+    whole = ctx.output()
+    n, c, _, w = whole.shape
+    return part_of(whole, 2, head, (n, c, 1, w), ctx.chip)

@@ -1,0 +1,27 @@
+"""processor-tpu-optimize: a lowered module as the chip's compiler rewrites it in front of the layer groups."""
+
+from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriteWalker
+
+from tpusim import chips
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.ops import Tpu
+from tpusim.ops.base import TpuOp
+
+
+def optimize_for_chip(model: Model) -> Model:
+    """A copy of a lowered module, rewritten by each op's `lowered_patterns`; the same module where none fits.
+
+    What a pattern makes computes the same values. Tensors that are stored otherwise have other names.
+    """
+    model.require_state("TPU_LOWERED", stage="processor-tpu-optimize")
+    chip = chips.of(model)
+    patterns = [p for cls in Tpu.operations if issubclass(cls, TpuOp) for p in cls.lowered_patterns(chip)]
+    if not patterns:
+        return model
+    work = model.clone()
+    walker = PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False))
+    if not walker.rewrite_module(work.module):
+        return model
+    verify(work.module, "after processor-tpu-optimize")
+    return work
