@@ -166,7 +166,7 @@ def test_batch_packing_sizes() -> None:
 
 
 def test_an_empty_view_has_no_bytes() -> None:
-    assert blocks(lmem(0, (1, 0, 2, 2)), CHIPS[0]) == []
+    assert blocks(lmem(0, (1, 0, 2, 2)), CHIPS[0]) == ()
 
 
 def test_contiguous_runs_are_ddr_bursts() -> None:

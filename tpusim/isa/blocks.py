@@ -6,6 +6,7 @@ longer one: a box covers bytes of the view and no others.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from types import EllipsisType
 
 import numpy as np
@@ -100,16 +101,19 @@ def _unlaned(view: View) -> list[Block]:
     ]
 
 
-def blocks(view: View, chip: ChipSpec, lane_bytes: int | None = None) -> list[Block]:
+@lru_cache(1 << 16)
+def blocks(view: View, chip: ChipSpec, lane_bytes: int | None = None) -> tuple[Block, ...]:
     """The boxes of `view`; offsets are absolute in GMEM, and lane * lane bytes + address in LMEM. Empty: no box.
 
     Of 4-bit elements they are boxes of the bytes. lane_bytes: of a memory that keeps only the first bytes of every
-    lane; the chip's by default.
+    lane; the chip's by default. Kept: every check and the memory itself ask for one view.
     """
     if 0 in view.shape:
-        return []
+        return ()
     view = byte_view(view)
-    return _laned(view, chip, chip.lmem_bytes if lane_bytes is None else lane_bytes) if view.laned else _unlaned(view)
+    if not view.laned:
+        return tuple(_unlaned(view))
+    return tuple(_laned(view, chip, chip.lmem_bytes if lane_bytes is None else lane_bytes))
 
 
 def offsets(view: View, chip: ChipSpec) -> np.ndarray:
