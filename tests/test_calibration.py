@@ -324,7 +324,7 @@ def test_all_zero_tensors(values, minimum):
 
 
 def test_errors_of_thresholds():
-    with pytest.raises(ConfigError, match="method 'median' is unknown; the methods are kl, max"):
+    with pytest.raises(ConfigError, match="method 'median' is unknown; the methods of histograms are kl, max"):
         thresholds(collected([1]), "median")
     with pytest.raises(CalibrationError, match="tensor 'x' needs at least one number, got 2 NaN"):
         thresholds(collected([math.nan] * 2), "max", name="x")

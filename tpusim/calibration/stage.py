@@ -1,18 +1,19 @@
 """The stage: run samples through the float network, find thresholds, and write them into the module's types."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from warnings import warn
 
 import numpy as np
 
+from tpusim.calibration import estimates
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.statistics import ActivationStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_table
-from tpusim.calibration.thresholds import thresholds
+from tpusim.calibration.thresholds import HISTOGRAM_METHODS, thresholds
 from tpusim.calibration.tuning import tuned_thresholds
-from tpusim.errors import CalibrationError, TableWarning
+from tpusim.errors import CalibrationError, ConfigError, TableWarning
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
@@ -21,6 +22,8 @@ from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
 
+METHODS = (*HISTOGRAM_METHODS, *estimates.METHODS)
+TUNED = ("kl", "aciq_gauss", "aciq_laplace")
 Progress = Callable[[int], None]
 """Called with the number of samples done."""
 
@@ -29,8 +32,8 @@ Progress = Callable[[int], None]
 class CalibrationConfig:
     """Options of the calibration stage.
 
-    method: "kl" or "max" (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
-    tune_samples: how many of them, from the first on, tune the thresholds of "kl" (15.3), 0: they stay as measured.
+    method: one of `METHODS` (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
+    tune_samples: how many of them, from the first on, tune the thresholds (15.3), 0: they stay as measured.
     """
 
     method: str = "kl"
@@ -40,8 +43,8 @@ class CalibrationConfig:
 
     @property
     def tunes(self) -> bool:
-        """Whether thresholds are tuned: only those of "kl" are, as upstream's."""
-        return self.method == "kl" and self.tune_samples > 0
+        """Whether thresholds are tuned: as upstream's, those of some methods are."""
+        return self.method in TUNED and self.tune_samples > 0
 
 
 def calibrate(
@@ -56,28 +59,58 @@ def calibrate(
     not finite for finite inputs (a mask of -inf, a division by zero) is a warning that names tensor and sample.
     """
     model.require_state("TOP_F32", stage="calibrate")
+    _require_method(config.method)
     graph = Gradual(model, "all")
-    statistics = ActivationStatistics(config.bins)
+    samples = samples if config.method not in estimates.METHODS or isinstance(samples, Sized) else list(samples)
+    measured = _Measured(model, config, len(samples) if isinstance(samples, Sized) else 0)
     count, first = 0, list[Mapping[str, np.ndarray]]()
     for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result
         origin = origin_of(sample, count)
         require_finite(sample, origin)
-        statistics.update(graph(sample), origin)
+        measured.update(graph(sample), origin)
         if len(first) < config.tune_samples:
             first.append(dict(sample))
         if progress is not None:
             progress(count)
     if count == 0:
         raise CalibrationError("calibration: at least one sample is required, got none")
-    _warn_of(statistics.notes())
-    found = {name: thresholds(seen, config.method, name=name) for name, seen in statistics.tensors.items()}
-    entries = {name: as_printed(entry) for name, entry in found.items()}
+    _warn_of(measured.statistics.notes())
+    entries = measured.entries()
     if config.tunes:
-        absmax = {name: statistics.tensors[name].absmax for name in entries}
-        measured = {name: entry.threshold for name, entry in entries.items()}
-        tuned = tuned_thresholds(graph, first, measured, absmax)
+        absmax = {name: measured.statistics.tensors[name].absmax for name in entries}
+        tuned = tuned_thresholds(graph, first, {name: entry.threshold for name, entry in entries.items()}, absmax)
         entries = {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
     return CalibrationTable(entries), count
+
+
+class _Measured:
+    """What is known of all tensors after some samples, as much as a method needs. samples: how many there will be."""
+
+    def __init__(self, model: Model, config: CalibrationConfig, samples: int) -> None:
+        self.statistics = ActivationStatistics(config.bins)
+        self._estimates = None
+        self._method = config.method
+        if config.method in estimates.METHODS:
+            self._method, self._estimates = "max", estimates.Estimates(model, config.method, samples)
+
+    def update(self, tensors: Mapping[str, np.ndarray], origin: str) -> None:
+        """Take in one sample."""
+        self.statistics.update(tensors, origin)
+        if self._estimates is not None:
+            self._estimates.update(tensors)
+
+    def entries(self) -> dict[str, Entry]:
+        """As printed in a table."""
+        seen = self.statistics.tensors
+        found = {name: thresholds(seen[name], self._method, name=name) for name in seen}
+        if self._estimates is not None:
+            found = self._estimates.improved(found, self.statistics)
+        return {name: as_printed(entry) for name, entry in found.items()}
+
+
+def _require_method(method: str) -> None:
+    if method not in METHODS:
+        raise ConfigError(f"calibration: method '{method}' is unknown; the methods are {', '.join(METHODS)}")
 
 
 def _warn_of(notes: list[str]) -> None:
@@ -89,8 +122,8 @@ def _warn_of(notes: list[str]) -> None:
 
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:
     """Write a measured table under upstream's header; `module` is the file that was measured."""
-    method, tune = (f"['{config.method}']", config.tune_samples) if config.tunes else (config.method, 0)
-    write_table(path, table, method=method, samples=samples, bins=config.bins, tune=tune, module=module)
+    method = f"['{config.method}']" if config.tunes else config.method
+    write_table(path, table, method=method, samples=samples, bins=config.bins, tune=config.tune_samples, module=module)
 
 
 def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = False) -> Model:

@@ -1,4 +1,4 @@
-"""Thresholds of one tensor from its statistics: `kl` and `max`.
+"""Thresholds of one tensor from its statistics: `kl` and `max`; `estimates.py` has the other methods.
 
 Source: numerics.md 15.1 and 15.2 (upstream `bindings/kld/calibration_math.cpp`, `kld_calibrator.py`).
 """
@@ -39,10 +39,12 @@ def kl_threshold(histogram: Counts, width: float, groups: int = INT8_GROUPS) -> 
 
 
 def thresholds(statistics: TensorStatistics, method: str = "kl", *, name: str = "") -> Entry:
-    """The table entry of one tensor by a method of `METHODS`; `name` is for the error if no value was seen."""
-    find = METHODS.get(method)
+    """The table entry of one tensor by one of `HISTOGRAM_METHODS`; `name` is for the error if no value was seen."""
+    find = HISTOGRAM_METHODS.get(method)
     if find is None:
-        raise ConfigError(f"calibration: method '{method}' is unknown; the methods are {', '.join(METHODS)}")
+        raise ConfigError(
+            f"calibration: method '{method}' is unknown; the methods of histograms are {', '.join(HISTOGRAM_METHODS)}"
+        )
     if not statistics.seen:
         where = f", first in {statistics.first}" if statistics.first else ""
         raise CalibrationError(
@@ -63,7 +65,7 @@ def _by_max(statistics: TensorStatistics) -> float:
     return statistics.absmax
 
 
-METHODS: dict[str, Callable[[TensorStatistics], float]] = {"kl": _by_kl, "max": _by_max}
+HISTOGRAM_METHODS: dict[str, Callable[[TensorStatistics], float]] = {"kl": _by_kl, "max": _by_max}
 
 
 def _fitted(histogram: Counts, width: float, groups: int) -> tuple[Counts, float]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import tyro
@@ -16,6 +16,7 @@ from tpusim.cli.options import (
     In,
     Lowering,
     LoweringOptions,
+    Method,
     OptionalPath,
     Timing,
     beside,
@@ -40,10 +41,10 @@ class Run:
     """Calibration samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
     samples: int = 0
     """How many calibration samples to use; 0: all."""
-    method: Literal["kl", "max"] = "kl"
-    """How thresholds are found."""
+    method: Method = "kl"
+    """How thresholds are found; each as upstream's --cali_method."""
     tune_num: int = 5
-    """How many samples tune the thresholds of kl, as upstream; 0: they stay as measured."""
+    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
     labels: OptionalPath = None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Opt = Literal["1", "2", "off"]
 Shapes = Literal["0", "1"]
+Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None

@@ -1,7 +1,7 @@
 """Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -12,6 +12,7 @@ from tpusim.cli.options import (
     In,
     Lowering,
     LoweringOptions,
+    Method,
     OptionalPath,
     beside,
     load,
@@ -70,12 +71,12 @@ class Calibrate:
     """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
     samples: int = 0
     """How many samples to use; 0: all."""
-    method: Literal["kl", "max"] = "kl"
-    """How thresholds are found."""
+    method: Method = "kl"
+    """How thresholds are found; each as upstream's --cali_method."""
     asymmetric: bool = False
     """Types carry the measured (min, max), for lowering with zero points."""
     tune_num: int = 5
-    """How many samples tune the thresholds of kl, as upstream; 0: they stay as measured."""
+    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
     out_table: OptionalPath = None

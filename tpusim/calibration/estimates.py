@@ -1,0 +1,175 @@
+"""Thresholds without a histogram: `percentile9999`, `mse`, `aciq_gauss` and `aciq_laplace`, by tensor and sample.
+
+Source: numerics.md 15.2, held to upstream's `run_calibration.py --cali_method` (1.30.2). Arithmetic as there: sums and
+means of a tensor in f32, everything between them in f64.
+
+* percentile9999: both ends of the values themselves, at a level that rises from op to op. Table: what is between them.
+* mse, aciq_gauss, aciq_laplace: one threshold per sample, the mean of all, at most the absolute maximum; but of a
+  network's input the absolute maximum, and of its last results (`_kept_whole`) too.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpusim.calibration.statistics import ActivationStatistics
+from tpusim.calibration.table import Entry
+from tpusim.calibration.thresholds import ALMOST_ZERO
+from tpusim.ir.attrs import value_name
+from tpusim.ir.module import Model
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopInput
+
+F32 = NDArray[np.float32]
+
+LEVEL, HIGHEST_LEVEL = 99.99, 99.999999
+"""Percent of the values below the first op's threshold, and what the last op's comes near."""
+LAST = 5
+"""So many of the last tensors may be kept whole."""
+PRODUCTS = ("top.Conv", "top.MatMul")
+"""The first of them from the end is the last that may."""
+ITERATIONS, NEAR = 20, 1e-6
+GAUSS, LAPLACE = 3.92403337, 9.89675982
+"""Best clipping of 8 bits, in standard deviations of a normal, in mean deviations of a Laplace distribution."""
+
+
+def mse_threshold(values: F32) -> float:
+    """The clipping of least square error by Newton's iteration (OCTAV): values that are never negative have 4 times
+    finer steps; 1 if all are zero.
+    """
+    magnitudes = np.abs(values)
+    if not np.count_nonzero(magnitudes):
+        return 1.0
+    rounding = 1 / 4**8 / 3 / (4 if abs(values.min()) < NEAR else 1)
+    found = float(magnitudes.sum()) / np.count_nonzero(magnitudes)
+    for _ in range(ITERATIONS):
+        clipped = magnitudes[magnitudes > np.float32(found)]
+        better = float(clipped.sum()) / (rounding * (values.size - clipped.size) + clipped.size)
+        if abs(better - found) < NEAR:
+            break
+        found = better
+    return found
+
+
+def aciq_gauss_threshold(values: F32) -> float:
+    """From the range of a tensor as if its values were normal; NaN of a tensor of one element."""
+    if values.size < 2:
+        return math.nan
+    share = 0.5 * 0.35 * (1 + (math.pi * math.log(4)) ** 0.5)
+    return GAUSS * (float(values.max() - values.min()) * share / (2 * math.log(values.size)) ** 0.5)
+
+
+def aciq_laplace_threshold(values: F32) -> float:
+    """From the mean deviation of a tensor as if its values had a Laplace distribution."""
+    return LAPLACE * float(np.mean(np.abs(values - np.mean(values))))
+
+
+PER_SAMPLE: dict[str, Callable[[F32], float]] = {
+    "mse": mse_threshold, "aciq_gauss": aciq_gauss_threshold, "aciq_laplace": aciq_laplace_threshold,
+}  # fmt: skip
+METHODS = ("percentile9999", *PER_SAMPLE)
+
+
+class Ends:
+    """The lowest and the highest values of a tensor, as many of every sample as a level needs of all samples.
+
+    level: percent. samples: how many there will be; size: elements of the tensor.
+    """
+
+    def __init__(self, level: float, samples: int, size: int) -> None:
+        self._count = int(samples * size * (1 - level / 100)) + 1
+        place = level / 100 * (samples * size - 1)
+        self._ratio = place - int(place)
+        self._found: list[F32] = []
+
+    def update(self, values: F32) -> None:
+        """Take in one sample. `values` are 1-D."""
+        values = np.sort(values)
+        self._found += [values[: self._count].copy(), values[-self._count :].copy()]
+
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest value at the level."""
+        values = np.sort(np.concatenate(self._found).astype(np.float64))
+        return self._between(values[: self._count][::-1]), self._between(values[-self._count :])
+
+    def magnitude(self) -> float:
+        """The absolute value at the level."""
+        return self._between(np.sort(np.abs(np.concatenate(self._found).astype(np.float64)))[-self._count :])
+
+    def _between(self, values: NDArray[np.float64]) -> float:
+        """From the value at the level towards the next one outward."""
+        return float(values[0] + self._ratio * (values[1] - values[0]) if self._count > 1 else values[0])
+
+
+class Estimates:
+    """The thresholds of all tensors of a module by one of `METHODS`.
+
+    samples: how many there will be. Values that are not finite are left out.
+    """
+
+    def __init__(self, model: Model, method: str, samples: int) -> None:
+        self._method, self._samples = method, samples
+        ops = [op for op in model.ops if isinstance(op, TopOp)]
+        self._made = {value_name(v): op for op in ops for v in op.results}
+        step = (HIGHEST_LEVEL - LEVEL) / len(ops)
+        number = {op: i for i, op in enumerate(ops)}
+        self._levels = {name: LEVEL + number[op] * step for name, op in self._made.items()}
+        self._last = list(self._made)[: -LAST - 1 : -1]
+        self._ends: dict[str, Ends] = {}
+        self._sums: dict[str, list[float]] = {name: [] for name in self._made}
+
+    def update(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Take in the tensors of one sample."""
+        for name, found in tensors.items():
+            values = found.astype(np.float32, copy=False).ravel()
+            values = values[np.isfinite(values)]
+            if not values.size:
+                continue
+            if self._method == "percentile9999" or name in self._last:
+                if name not in self._ends:
+                    self._ends[name] = Ends(self._levels[name], self._samples, found.size)
+                self._ends[name].update(values)
+            if self._method in PER_SAMPLE:
+                self._sums[name].append(PER_SAMPLE[self._method](values))
+
+    def improved(self, entries: Mapping[str, Entry], statistics: ActivationStatistics) -> dict[str, Entry]:
+        """The entries with this method's thresholds.
+
+        entries: of the method "max", of every tensor of which a number was seen.
+        """
+        whole = () if self._method == "percentile9999" else self._kept_whole(entries)
+        return {
+            name: entry if name in whole or statistics.tensors[name].infinities else self._entry(name, entry)
+            for name, entry in entries.items()
+        }
+
+    def _entry(self, name: str, entry: Entry) -> Entry:
+        """Of one tensor; `entry` has its absolute maximum."""
+        if self._method == "percentile9999":
+            low, high = self._ends[name].limits()
+            threshold = max(abs(low), abs(high))
+            low, high = max(low, entry.minimum), min(high, entry.maximum)
+            return Entry(_positive(min(threshold, entry.threshold)), low, high)
+        if isinstance(self._made[name], TopInput):
+            return entry
+        found = self._sums[name]
+        return Entry(_positive(min(sum(found) / len(found), entry.threshold)), entry.minimum, entry.maximum)
+
+    def _kept_whole(self, entries: Mapping[str, Entry]) -> list[str]:
+        """From the last tensor back to the first product, as long as percentiles cut nothing off."""
+        found: list[str] = []
+        for name in self._last:
+            if name not in self._ends or self._ends[name].magnitude() != entries[name].threshold:
+                break
+            found.append(name)
+            if self._made[name].name in PRODUCTS:
+                break
+        return found
+
+
+def _positive(threshold: float) -> float:
+    """As upstream writes it into a table: NaN and what is almost zero are the least threshold."""
+    return threshold if threshold > ALMOST_ZERO else ALMOST_ZERO
