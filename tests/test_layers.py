@@ -73,7 +73,7 @@ GROUP_ROOMS = ("candidates", "slicing", "local_memory", "planning", "cost", "ref
 THIRD_PARTY: dict[str, set[str]] = {
     "tpusim_kernels": {"jax", "numpy", "ml_dtypes"},
     "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
-    "tpusim.verify": {"numpy"},
+    "tpusim.verify": {"numpy", "msgspec"},
     "tpusim.closeness": {"numpy"},
     "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},
     "tpusim.chips": {"msgspec"},

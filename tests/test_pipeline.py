@@ -39,6 +39,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
 from tpusim.pipeline import ARTEFACTS, STAGES, Artefacts, RunConfig, run
 from tpusim.simulator import Simulator, SimulatorOptions
+from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 
 CHIPS = ("bm1684x", "bm1684")
@@ -72,7 +73,7 @@ ADDED = {
         "time_factor",
         "time_residual",
     },
-    "report": {"passed", "fidelity", "engines", "cores"},
+    "report": {"schema", "passed", "fidelity", "engines", "cores"},
     "comparison": {
         *("worst", "tolerance", "only_in_target", "only_in_reference", "excepted", "not_sampled"),
     },
@@ -248,6 +249,7 @@ def test_a_run_refused_at_once_removes_nothing(used: Path, wrong: dict[str, Any]
 
 
 def test_report_has_exactly_the_documented_keys(artefacts: Path):
+    assert read_report(artefacts / "report.json").fidelity is not None
     report = report_of(artefacts)
     assert set(report) == REPORT | ADDED["report"]
     assert set(report["compare"]) == {"top_vs_onnx", "tpu_vs_top", "local_vs_tpu"}

@@ -1,4 +1,4 @@
-"""`report.json` keeps the keys scripts depend on (architecture.md 8); `report.html` is one safe page by itself."""
+"""`report.json` keeps the keys scripts depend on (architecture.md 8) and its schema; `report.html` is one safe page."""
 
 import json
 import re
@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from tpusim.errors import ConfigError
+from tpusim.verify import schema
 from tpusim.verify.compare import Tolerance, compare
 from tpusim.verify.report import build_report, write_report
 
@@ -81,6 +83,24 @@ def test_json_keys():
     assert content["groups"][0]["secs"]["h"] == 4
     totals = {"commands", "load_bytes", "store_bytes", "cycles", "milliseconds", "macs"}
     assert totals <= set(content["totals"])
+
+
+def test_the_schema_that_ships_is_that_of_the_types():
+    """`python -m tpusim.verify.schema > tpusim/verify/report.schema.json` writes it anew."""
+    assert schema.PATH.read_text() == schema.text()
+
+
+def test_a_report_has_the_form_of_the_schema(tmp_path):
+    mismatch = compare({"a": np.float32([np.nan, 1])}, {"a": np.float32([[1, 2, 3]])}, TOLERANCE)
+    written = report(compare={"a": mismatch, "b": exact()}, accuracy={"samples": 1, "float_top1": 1, "int8_top1": 0})
+    path, _ = write_report(tmp_path, written)
+    found = schema.read_report(path)
+    assert found.groups[0].secs["h"] == 4 and found.compare["b"].bit_exact and found.engines is None
+    content = json.loads(path.read_text())
+    for damage in ({"schema": 2}, {"schema": None}, {"passed": "yes"}, {"new_key": 1}, {"memory": []}):
+        path.write_text(json.dumps(content | damage))
+        with pytest.raises(ConfigError, match=r"report\.json: a report"):
+            schema.read_report(path)
 
 
 def test_accuracy_only_when_given():

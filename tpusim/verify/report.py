@@ -1,17 +1,20 @@
 """The report of a run: `report.json` for scripts, `report.html` for people.
 
-The JSON follows architecture.md section 8: keys may be added, never renamed.
+Keys of the JSON may be added, never renamed; `schema.py` says what they hold.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tpusim.verify.compare import Comparison
 from tpusim.verify.npz import write_atomically
 from tpusim.verify.page import report_page
+
+SCHEMA_VERSION: Final = 1
+"""The form of `report.json` (`report.schema.json`)."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,7 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """The content of `report.json`."""
         content: dict[str, Any] = {
+            "schema": SCHEMA_VERSION,
             "tpusim": self.version,
             "model": self.model,
             "chip": self.chip,

@@ -1,0 +1,168 @@
+"""What `report.json` holds, as types: the JSON schema that ships is made of them, and `read_report` reads with them.
+
+`python -m tpusim.verify.schema` prints the schema; `report.schema.json` beside this file is what it prints. A key that
+is added keeps the version; one that is renamed, or means something else, raises `report.SCHEMA_VERSION`.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tpusim.errors import ConfigError
+from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, StageTime, Totals
+
+PATH: Final = Path(__file__).with_name("report.schema.json")
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """An object whose keys are all listed."""
+
+
+class TensorFile(_Strict):
+    """One compared tensor; a number that is not finite is null. Units: sqnr_db in dB, the similarities at most 1."""
+
+    name: str
+    verdict: str
+    cosine: float | None
+    euclidean: float | None
+    sqnr_db: float | None
+    bit_exact: bool
+    passed: bool
+    close_order: int | None
+    shape: list[int]
+    dtype: str
+    note: str
+
+
+class ComparisonFile(_Strict):
+    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared."""
+
+    passed: bool
+    bit_exact: bool
+    compared: int
+    missing: int
+    min_cosine: float | None
+    min_euclidean: float | None
+    worst: str | None
+    tolerance: tuple[float, float]
+    only_in_target: list[str]
+    only_in_reference: list[str]
+    excepted: list[str]
+    not_sampled: list[str]
+    tensors: list[TensorFile]
+
+
+class DecisionFile(_Strict):
+    """A decision of the specification, and the ops that follow it."""
+
+    decision: str
+    says: str
+    ops: list[str]
+
+
+class FallbackFile(_Strict):
+    """An op that fell back to a float type, and why."""
+
+    op: str
+    kind: str
+    status: str
+    number: str
+    decisions: list[str]
+    reason: str
+
+
+class FidelityFile(_Strict):
+    """How far to trust the numbers: counts of ops by class and by the type they are stored in."""
+
+    ops: int
+    exact: int
+    decision: int
+    casts: int
+    numbers: dict[str, int]
+    decisions: list[DecisionFile]
+    fallbacks: list[FallbackFile]
+    in_float: int = msgspec.field(name="float")
+
+
+class OpWorkFile(_Strict):
+    """Cycles that the engines work and wait for one op of a group."""
+
+    op: str
+    group: int
+    tiu_cycles: int
+    gdma_cycles: int
+    dependency_cycles: int
+    sync_cycles: int
+    bound: str
+
+
+class EnginesFile(_Strict):
+    """Shares of the whole time in which the engines work, and the cycles behind them."""
+
+    tiu_busy: float
+    gdma_busy: float
+    both_busy: float
+    neither_busy: float
+    parallelism: float
+    tiu_cycles: int
+    gdma_cycles: int
+    dependency_cycles: int
+    sync_cycles: int
+    bound: str
+    ops: list[OpWorkFile]
+
+
+class ReportFile(_Strict, kw_only=True):
+    """The report of one run; accuracy, fidelity and engines only where the run measured them."""
+
+    schema: int
+    tpusim: str
+    model: str
+    chip: str
+    mode: str
+    asymmetric: bool
+    passed: bool
+    stages: list[StageTime]
+    compare: dict[str, ComparisonFile]
+    groups: list[Group]
+    memory: Memory
+    totals: Totals
+    cores: list[Core]
+    accuracy: Accuracy | None = None
+    fidelity: FidelityFile | None = None
+    engines: EnginesFile | None = None
+
+
+def read_report(path: str | Path) -> ReportFile:
+    """The content of a `report.json`. Raises ConfigError for one of another version or another form."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = content.get("schema") if isinstance(content, dict) else None
+        if found != SCHEMA_VERSION:
+            raise ConfigError(f"{path}: a report of schema {SCHEMA_VERSION} is required, got {found}; run tpusim again")
+        return msgspec.convert(content, ReportFile)
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{path}: a report.json is required: {error}") from error
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of `report.json`."""
+    (top,), parts = msgspec.json.schema_components([ReportFile], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"report.json of tpusim, schema {SCHEMA_VERSION}",
+        **top,
+        "$defs": parts,
+    }
+
+
+def text() -> str:
+    """The schema as the file that ships has it."""
+    return json.dumps(schema(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())
