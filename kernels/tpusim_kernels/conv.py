@@ -177,7 +177,7 @@ def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, 
     if groups == 1:  # channels by four, as the library's products take them
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
     return lax.conv_general_dilated(
-        x, w, strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups, preferred_element_type=jnp.int32,
     )  # fmt: skip
 

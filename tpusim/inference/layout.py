@@ -59,54 +59,13 @@ def _permuted(array: Any, permutation: Sequence[int]) -> Any:
 
 
 ELEMENTWISE = frozenset(
-    [
-        "abs",
-        "add",
-        "add_any",
-        "and",
-        "bitcast_convert_type",
-        "ceil",
-        "clamp",
-        "convert_element_type",
-        "copy",
-        "copy_p",
-        "div",
-        "eq",
-        "exp",
-        "exp2",
-        "floor",
-        "ge",
-        "gt",
-        "integer_pow",
-        "is_finite",
-        "le",
-        "log",
-        "log1p",
-        "logistic",
-        "lt",
-        "max",
-        "min",
-        "mul",
-        "ne",
-        "neg",
-        "not",
-        "or",
-        "pow",
-        "reduce_precision",
-        "rem",
-        "round",
-        "rsqrt",
-        "select_n",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "sqrt",
-        "square",
-        "sub",
-        "tanh",
-        "xor",
-    ]
+    {
+        *("abs", "add", "add_any", "and", "bitcast_convert_type", "ceil", "clamp", "convert_element_type", "copy"),
+        *("div", "eq", "exp", "exp2", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p"),
+        *("logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reduce_precision", "rem", "round"),
+        *("rsqrt", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sqrt"),
+        *("square", "sub", "tanh", "xor"),
+    }
 )
 REDUCTIONS = frozenset({"reduce_sum", "reduce_max", "reduce_min", "reduce_and", "reduce_or"})
 
@@ -118,7 +77,8 @@ def with_few_transpositions(body: Callable[..., Any]) -> Callable[..., Any]:
         closed, shape = cast("Any", jax).make_jaxpr(body, return_shape=True)(*arguments)
         leaves = [Laid.plain(x) for x in jax.tree.leaves(arguments)]
         found = [value.meant for value in _evaluated(closed.jaxpr, closed.consts, leaves)]
-        return jax.tree.unflatten(jax.tree.structure(shape), found)
+        tree = cast("Any", jax).tree
+        return tree.unflatten(tree.structure(shape), found)
 
     return relaid
 
