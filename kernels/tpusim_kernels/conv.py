@@ -177,7 +177,7 @@ def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, 
     if groups == 1:  # channels by four, as the library's products take them
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
     return lax.conv_general_dilated(
-        x, w, strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups, preferred_element_type=jnp.int32,
     )  # fmt: skip
 
@@ -289,22 +289,22 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
     (n, c, h, width), (oc, icg, kh, kw) = x.shape, w.shape
     (sh, sw), (dh, dw) = strides, dilations
     oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
-    if (kh, kw, sh, sw) == (1, 1, 1, 1):
-        windows = x
-    else:  # one gather: a slice per tap would be a loop to compile per tap
-        rows = _places(kh, dh, oh, sh).reshape(kh, 1, oh, 1)
-        columns = _places(kw, dw, ow, sw).reshape(1, kw, 1, ow)
-        places = (rows * width + columns).reshape(-1)
-        windows = x.reshape(n, c, h * width).at[:, :, places].get(mode="promise_in_bounds")
+
+    def gather(i: Array, windows: Array) -> Array:
+        """One tap of all windows: a loop is one kernel to compile, slices side by side are one each."""
+        place = [jnp.int32(0), jnp.int32(0), i // kw * dh, i % kw * dw]
+        view = lax.dynamic_slice(x, place, (n, c, (oh - 1) * sh + 1, (ow - 1) * sw + 1))
+        tap = lax.slice(view, (0,) * 4, view.shape, (1, 1, sh, sw))
+        return lax.dynamic_update_slice_in_dim(windows, tap[:, :, None], i, axis=2)
+
+    windows = (
+        lax.fori_loop(jnp.int32(0), jnp.int32(kh * kw), gather, jnp.zeros((n, c, kh * kw, oh, ow), x.dtype))
+        if kh * kw > 1
+        else x[:, :, ::sh, ::sw]
+    )
     windows = windows.reshape(n, groups, c // groups * kh * kw, oh * ow)
     filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
     return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
-
-
-def _places(kernel: int, dilation: int, count: int, stride: int) -> Array:
-    """Along one axis the place that a tap of a window reads: int32 (kernel, count)."""
-    tap, window = (lax.broadcasted_iota(jnp.int32, (kernel, count), axis) for axis in (0, 1))
-    return tap * jnp.int32(dilation) + window * jnp.int32(stride)
 
 
 def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) -> Array:

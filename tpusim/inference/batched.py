@@ -10,6 +10,7 @@ from tpusim_kernels.store import Stored
 from tpusim.border import is_integer
 from tpusim.errors import ConfigError
 from tpusim.inference.executor import Graph, input_specs, inputs_of, quantisation, stored_input
+from tpusim.inference.layout import with_few_transpositions
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import storage_dtype, tensor_of
@@ -34,7 +35,8 @@ class Flat:
         self._graph = Graph(model)
         self._specs = input_specs(model)
         self._scales = quantisation(model)
-        self._call = Stored(cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0)), self._identity)
+        samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
+        self._call = Stored(with_few_transpositions(samples), self._identity)
 
     def _identity(self) -> str | None:
         graph = self._graph.identity()

@@ -15,6 +15,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tpusim import border, chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ImportModelError, first_line
+from tpusim.inference.layout import with_few_transpositions
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
@@ -174,7 +175,7 @@ class Graph:
                 self._forms[op, index] = key
             if name not in concrete and key not in self.weights:
                 self.weights[key] = _on_device(form)
-        self._compiled = Stored(self.trace, self.identity)
+        self._compiled = Stored(with_few_transpositions(self.trace), self.identity)
 
     def identity(self) -> str | None:
         """Of the compiled function: module, chip, constants, texts of both packages; None with ops from elsewhere."""
