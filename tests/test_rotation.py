@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from op_cases import CASES
-from rotation import is_first, marks, one_in, turn
+from rotation import is_first, is_usual, marks, one_in, thin, turn
 
 
 @pytest.mark.parametrize("share", [2, 3, 4, 6, 8, 9, 16])
@@ -19,6 +19,8 @@ def test_every_op_has_a_first_row() -> None:
     first = [case.result for case in CASES if is_first(case, 0)]
     assert sorted(first) == sorted({case.result for case in CASES})
     assert not any(is_first(case, 1) for case in CASES)
+    usual = [case.result for case in CASES if is_usual(case, 0)]
+    assert set(usual) == set(first) and 0.5 < len(usual) / len(CASES) < 0.8
 
 
 def test_what_is_left_is_slow() -> None:
@@ -27,3 +29,30 @@ def test_what_is_left_is_slow() -> None:
     found = one_in(3, [(n, "a") for n in range(7)])
     assert [line.id for line in found if not line.marks] == ["0-a", "3-a", "6-a"]  # type: ignore[attr-defined]
     assert len(found) == 7
+
+
+class Named:
+    """As much of an item as its turn asks for."""
+
+    def __init__(self, nodeid: str, *names: str) -> None:
+        self.nodeid, self.names = nodeid, list(names)
+
+    def get_closest_marker(self, name: str) -> object:
+        return name if name in self.names else None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.names.append(mark.name)
+
+
+def test_long_functions_are_thinned_out() -> None:
+    """The first always, one in three of many, one in two of few; CI has a few of the others."""
+    items = [Named(f"a.py::{name}[{i}]") for name, count in (("many", 600), ("few", 8)) for i in range(count)]
+    whole = [Named(f"a.py::whole[{i}]", "every") for i in range(50)]
+    thin([*items, *whole, Named("a.py::single")])  # type: ignore[list-item]
+    many, few = items[:600], items[600:]
+    assert not many[0].names and not few[0].names and all(item.names == ["every"] for item in whole)
+    assert 170 < sum(not item.names for item in many) < 230
+    assert 1 < sum(not item.names for item in few) < 8
+    left = [item for item in many if item.names]
+    assert all(item.names in (["slow"], ["slow", "rotated"]) for item in left)
+    assert 5 < sum("rotated" not in item.names for item in left) < 60
