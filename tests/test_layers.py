@@ -33,6 +33,7 @@ BELOW_PIPELINE = {
     "tpusim.verify",
     "tpusim.fidelity",
     "tpusim.agreement",
+    "tpusim.diagnosis",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -55,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.simulator": CHIP,
     "tpusim.verify": set(),
     "tpusim.fidelity": OPS,
+    "tpusim.diagnosis": {*OPS, "tpusim.lowering", "tpusim.inference", "tpusim.verify"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,
     "tpusim.zoo": {"tpusim.ir"},
@@ -83,7 +85,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
 
-NAMELESS = {*STAGES, "schedule", "inference", "fidelity"}
+NAMELESS = {*STAGES, "schedule", "inference", "fidelity", "diagnosis"}
 """Folders that know no op."""
 
 MAPPERS = {

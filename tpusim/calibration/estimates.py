@@ -29,8 +29,6 @@ LEVEL, HIGHEST_LEVEL = 99.99, 99.999999
 """Percent of the values below the first op's threshold, and what the last op's comes near."""
 LAST = 5
 """So many of the last tensors may be kept whole."""
-PRODUCTS = ("top.Conv", "top.MatMul")
-"""The first of them from the end is the last that may."""
 ITERATIONS, NEAR = 20, 1e-6
 GAUSS, LAPLACE = 3.92403337, 9.89675982
 """Best clipping of 8 bits, in standard deviations of a normal, in mean deviations of a Laplace distribution."""
@@ -165,7 +163,7 @@ class Estimates:
             if name not in self._ends or self._ends[name].magnitude() != entries[name].threshold:
                 break
             found.append(name)
-            if self._made[name].name in PRODUCTS:
+            if self._made[name].WEIGHS:
                 break
         return found
 

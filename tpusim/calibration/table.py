@@ -19,7 +19,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from tpusim.errors import ConfigError
+from tpusim.errors import CalibrationError, ConfigError
+from tpusim.ir.files import replacing
 from tpusim.version import __version__
 
 INFINITY_STAND_IN = 6.5e4
@@ -276,3 +277,25 @@ def _writable(name: str, source: str) -> str:
 def _quote(fields: list[str]) -> str:
     text = " ".join(fields)
     return f"'{text[:77]}...'" if len(text) > 80 else f"'{text}'"
+
+
+def rewrite_thresholds(source: Path, target: Path, thresholds: Mapping[str, float]) -> None:
+    """Write a table again with other thresholds of some tensors; every other line stays as it is.
+
+    Minimum and maximum reach at least as far. Raises CalibrationError for a table that cannot be read, or without the
+    line of a tensor.
+    """
+    known = read_table(source).entries
+    if missing := sorted(thresholds.keys() - known.keys()):
+        raise CalibrationError(f"calibration table '{source}': lines of {', '.join(missing)} are required, got none")
+    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    done = set[str]()
+    for number, line in enumerate(lines):
+        name = line.split(maxsplit=1)[0] if line.strip() else ""
+        if name in thresholds and name not in done:
+            done.add(name)
+            entry, new = known[name], thresholds[name]
+            low, high = (min(entry.minimum, -new) if entry.minimum < 0 else entry.minimum), max(entry.maximum, new)
+            lines[number] = f"{name} {new:.7f} {low:.7f} {high:.7f}\n"
+    with replacing(target) as file:
+        file.write_text("".join(lines), encoding="utf-8")

@@ -13,6 +13,7 @@ from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
+from tpusim.cli.why import Why
 
 
 @dataclass
@@ -66,6 +67,7 @@ COMMANDS: dict[str, type] = {
     "dis": Disassemble,
     "asm": Assemble,
     "compare": Compare,
+    "why": Why,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

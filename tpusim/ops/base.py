@@ -121,6 +121,8 @@ class TopOp(ShapedOp):
     """What the results stand for."""
     MOVES: ClassVar[bool] = False
     """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
+    WEIGHS: ClassVar[bool] = False
+    """Whether the op is a product with weights, the last that calibration looks for from a network's end."""
     SPEC: ClassVar[tuple[str, ...]] = ()
     """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
 

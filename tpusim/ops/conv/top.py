@@ -60,6 +60,7 @@ class TopConv(ConvTop):
     """
 
     name = "top.Conv"
+    WEIGHS: ClassVar[bool] = True
     SPEC: ClassVar[tuple[str, ...]] = ("9.1", "5.4", "5.6", "7.1", "7.2")
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
 

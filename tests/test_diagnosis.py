@@ -1,0 +1,141 @@
+"""`tpusim why`: planted faults are found in the op that has them, and the remedy works."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end import DIGITS
+
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
+from tpusim.canonicalize import canonicalize
+from tpusim.cli import main
+from tpusim.diagnosis import Change, Loss, Remedies, losses
+from tpusim.errors import CalibrationError, ConfigError, ImportModelError
+from tpusim.frontend import import_onnx
+from tpusim.inference import run
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model, save_model
+from tpusim.ir.weights import WeightStore
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.lowering.qtable import read_qtable
+
+TABLE = Path(__file__).resolve().parent / "upstream" / "names" / "digits_cali_table"
+INT8 = LoweringConfig("bm1684x", "int8")
+
+
+def sample() -> dict[str, np.ndarray]:
+    return {"image": np.load(DIGITS / "calibration.npz")["image"][:1]}
+
+
+@cache
+def digits() -> Model:
+    return canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+
+
+def calibrated(model: Model | None = None, **factors: float) -> Model:
+    """Digits with its own thresholds, some of them multiplied."""
+    known = read_table(TABLE).entries
+    changed = {name: replace(known[name], threshold=known[name].threshold * by) for name, by in factors.items()}
+    return apply_table(model or digits(), CalibrationTable({**known, **changed}))
+
+
+def lost(model: Model, config: LoweringConfig = INT8) -> dict[str, Loss]:
+    return {loss.name: loss for loss in losses(model, lower(model, config)[0], sample())}
+
+
+def test_a_sound_network_loses_little_everywhere() -> None:
+    found = lost(calibrated())
+    names = {op_name(op) for op in digits().ops if op.results} & set(found)
+    assert set(found) == names and len(names) > 10
+    assert all(loss.cosine > 0.99 and loss.alone > 0.999 and loss.dead == 0 for loss in found.values())
+    assert all(loss.alone > loss.cosine - 1e-6 for loss in found.values())  # nothing is better than ideal operands
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("factor", "name"), [(0.1, "pointwise_Relu"), (40.0, "depthwise_Relu")])
+def test_a_broken_threshold_is_found(factor: float, name: str) -> None:
+    """Too small it cuts values off, too large it leaves a few steps: only that op loses, and its range is the remedy."""
+    model = calibrated(**{name: factor})
+    found = lost(model)
+    by_loss = sorted(found.values(), key=lambda loss: loss.sqnr_alone)
+    assert by_loss[0].name == name and by_loss[0].sqnr_alone < 12 and by_loss[1].sqnr_alone > 30
+    assert (found[name].ends > 0.1) == (factor < 1)
+    assert found["mix_Relu"].cosine < found["mix_Relu"].alone
+    remedies = Remedies(model, INT8, sample())
+    assert remedies.mode == "f16"
+    best = remedies.single([name])[0]
+    [change] = best.changes
+    assert not change.mode and change.threshold == pytest.approx(float(np.abs(run(model, sample())[name]).max()))
+    sound = Remedies(calibrated(), INT8, sample()).cosine()
+    assert best.cosine - remedies.cosine() > 0.95 * (sound - remedies.cosine())
+    assert remedies.fewest([best], 0.9995).changes == best.changes and remedies.fewest([best], 0.5).changes == ()
+
+
+def test_dead_channels_are_counted() -> None:
+    """One filter a thousand times larger: its channel takes the whole range, the others are zeros."""
+    model = digits().clone()
+    name = next(n for n in model.weights if "stem" in n and model.weights[n].ndim == 4)
+    filters = model.weights[name].copy()
+    filters[0] *= 1000
+    weights = WeightStore({**{n: model.weights[n] for n in model.weights}, name: filters})
+    large = Model(model.module, weights)
+    known = read_table(TABLE).entries
+    wide = replace(known["stem_Relu"], threshold=4000.0, maximum=4000.0)
+    found = lost(apply_table(large, CalibrationTable({**known, "stem_Relu": wide})))["stem_Relu"]
+    assert found.dead > found.channels // 2
+    assert found.alone > 0.99  # one channel carries the cosine
+
+
+def test_what_cannot_be_asked() -> None:
+    with pytest.raises(ImportModelError, match="TOP_CALIBRATED"):
+        Remedies(digits(), INT8, sample())
+    with pytest.raises(ConfigError, match="float mode 'f16': one of bf16 is required"):
+        Remedies(calibrated(), LoweringConfig("cv183x", "int8"), sample(), "f16")
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tables that it writes mend the network: here the range, and nothing has to be float."""
+    broken = calibrated(pointwise_Relu=0.1)
+    save_model(broken, tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", **sample())
+    table = TABLE.read_text().replace("pointwise_Relu 5.26", "pointwise_Relu 0.526")
+    assert table != TABLE.read_text()
+    (tmp_path / "cali_table").write_text(table)
+    asked = ["why", str(tmp_path / "3_calibrated.mlir"), "--top", "2", "--csv", str(tmp_path / "losses.csv")]
+    files = ["--out-qtable", str(tmp_path / "qtable"), "--out-table", str(tmp_path / "new_table")]
+    status = main([*asked, "--expected-cos", "0.999", *files])
+    shown = capsys.readouterr().out
+    assert status == 0 and "remedy: pointwise_Relu with threshold" in shown and "results as lowered: cosine" in shown
+    assert read_qtable(tmp_path / "qtable") == {}
+    mended = lost(apply_table(digits(), read_table(tmp_path / "new_table")))
+    assert mended["pointwise_Relu"].sqnr_alone > 30 and all(loss.cosine > 0.99 for loss in mended.values())
+    changed = [a for a, b in zip((tmp_path / "new_table").read_text().splitlines(), table.splitlines(), strict=True)
+               if a != b]  # fmt: skip
+    assert len(changed) == 1 and changed[0].startswith("pointwise_Relu ")
+    rows = list(csv.DictReader((tmp_path / "losses.csv").open()))
+    assert {row["name"] for row in rows} == set(mended)
+    assert main([*asked, "--expected-cos", "2"]) == 1
+    assert "--expected-cos 2.0: above 0 and at most 1 is required" in capsys.readouterr().err
+
+
+def test_a_float_is_a_remedy_with_the_table_in_force() -> None:
+    """CV18xx has bf16; the ops of --qtable stay what they are."""
+    config = LoweringConfig("cv183x", "int8", qtable="stem_Relu:BF16")
+    remedies = Remedies(calibrated(), config, sample())
+    assert remedies.mode == "bf16"
+    change = Change("block_a_Relu", "bf16")
+    more = remedies.cosine((change,))
+    both = replace(config, qtable="stem_Relu:BF16,block_a_Relu:BF16")
+    assert more == Remedies(calibrated(), both, sample()).cosine()
+
+
+def test_a_table_without_the_line_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match="lines of nobody are required"):
+        rewrite_thresholds(TABLE, tmp_path / "t", {"nobody": 1.0})
+    assert not (tmp_path / "t").exists()

@@ -1,0 +1,114 @@
+"""`tpusim why`: which ops of a quantised network lose how much, and what single floats give back."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tpusim.diagnosis import Loss, Remedies, Remedy
+
+
+@dataclass
+class Why:
+    """Find out why INT8 is bad: what every op loses, and what the results gain if it is float or its range fits.
+
+    Lowers 3_calibrated.mlir as `tpusim lower` does, and runs one sample. The ops that lose most alone are made float,
+    or their ranges fitted to their values, one at a time; then as many together as the asked similarity takes.
+    """
+
+    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    lowering: Lowering = LoweringOptions()
+    inputs: OptionalPath = None
+    """The sample, an npz by input name; default inputs.npz beside the module."""
+    top: int = 8
+    """How many ops to make float, those that lose most alone; 0: none."""
+    float_mode: str = ""
+    """What they become: f16, bf16 or f32; default: the first of them that the chip has."""
+    expected_cos: float = 0.99
+    """The cosine that the network's results are to have."""
+    out_qtable: OptionalPath = None
+    """Quantisation table to write: that of --qtable and the ops that become float."""
+    out_table: OptionalPath = None
+    """Calibration table to write: cali_table beside the module with the new thresholds."""
+    csv: OptionalPath = None
+    """Also write the losses of all ops."""
+
+    def execute(self, console: Console) -> bool:
+        """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
+        from tpusim.diagnosis import Remedies, losses
+        from tpusim.lowering import lower
+        from tpusim.verify.npz import load_tensors
+
+        require_count("--top", self.top, "makes no op float")
+        if not 0 < self.expected_cos <= 1:
+            raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
+        calibrated, config = load(self.module), self.lowering.config()
+        sample = load_tensors(self.inputs or self.module.parent / "inputs.npz")
+        remedies = Remedies(calibrated, config, sample, self.float_mode)
+        found = losses(calibrated, lower(calibrated, config)[0], sample)
+        worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
+        single = remedies.single(loss.name for loss in worst)
+        console.print(_table(worst if self.top else found, single, remedies))
+        if self.csv is not None:
+            self._save(found)
+            console.print(f"wrote {self.csv}", highlight=False)
+        return self._conclude(console, remedies, single)
+
+    def _conclude(self, console: Console, remedies: "Remedies", single: "list[Remedy]") -> bool:
+        from tpusim.calibration.table import rewrite_thresholds
+
+        chosen = remedies.fewest(single, self.expected_cos)
+        console.print(f"results as lowered: cosine {remedies.cosine():.6f}", highlight=False)
+        for change in chosen.changes:
+            console.print(f"remedy: {change}", highlight=False)
+        if chosen.changes:
+            console.print(f"results with it: cosine {chosen.cosine:.6f}", highlight=False)
+        reached = chosen.cosine >= self.expected_cos
+        if not reached:
+            console.print(
+                f"{self.expected_cos} is not reached; try a larger --top, or calibrate by another --method",
+                highlight=False,
+            )
+        if self.out_qtable is not None:
+            remedies.write_qtable(self.out_qtable, chosen)
+            console.print(f"wrote {self.out_qtable}", highlight=False)
+        if self.out_table is not None:
+            rewrite_thresholds(self.module.parent / "cali_table", self.out_table, chosen.thresholds)
+            console.print(f"wrote {self.out_table}", highlight=False)
+        return reached
+
+    def _save(self, found: "Sequence[Loss]") -> None:
+        from tpusim.diagnosis import Loss
+        from tpusim.ir.files import replacing
+
+        assert self.csv is not None
+        with replacing(self.csv) as target, target.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [f.name for f in fields(Loss)])
+            writer.writeheader()
+            writer.writerows(asdict(loss) for loss in found)
+
+
+def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies") -> Table:
+    """One line per op; SQNR in dB."""
+    gained = {(r.changes[0].name, bool(r.changes[0].mode)): f"{r.cosine:.6f}" for r in single}
+    table = Table(title="What ops lose: with all errors before them, and alone", title_justify="left", box=None)
+    table.add_column("tensor", overflow="fold")
+    for name in ("op", "type", "cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends"):
+        table.add_column(name, justify="left" if name in ("op", "type") else "right")
+    table.add_column(f"results if {remedies.mode}", justify="right")
+    table.add_column("if fitted", justify="right")
+    for loss in found:
+        table.add_row(
+            loss.name, loss.op.removeprefix("tpu."), loss.stored, f"{loss.cosine:.4f}", f"{loss.sqnr:.1f}",
+            f"{loss.alone:.4f}", f"{loss.sqnr_alone:.1f}", f"{loss.dead}/{loss.channels}", f"{loss.ends:.2%}",
+            gained.get((loss.name, True), ""), gained.get((loss.name, False), ""),
+        )  # fmt: skip
+    return table

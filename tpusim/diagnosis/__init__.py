@@ -1,0 +1,12 @@
+"""Why the integers of a network are not like its floats: which op loses how much, and what single changes give back.
+
+Input: a calibrated top module, what it was lowered to, one sample. Output: per tensor the error that has accumulated
+and the error of its op alone (`losses`); per op what the network's results gain if only that op is float or its range
+fits the values, and the fewest such changes that reach an asked similarity (`Remedies`). Nothing here changes a module
+that it was given.
+"""
+
+from tpusim.diagnosis.losses import Loss, losses
+from tpusim.diagnosis.remedies import Change, Remedies, Remedy
+
+__all__ = ["Change", "Loss", "Remedies", "Remedy", "losses"]

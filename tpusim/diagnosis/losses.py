@@ -1,0 +1,163 @@
+"""What every op of a lowered module loses: accumulated from the network's inputs on, and alone.
+
+Alone means on ideal operands: what the float network has there, rounded once to the type in which the op reads it. Its
+result is held against that of the float op on the same rounded operands, so that what a coarse scale takes away is the
+loss of the op that has it, not of those that read its result.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tpusim.inference import dequantised, run
+from tpusim.inference.executor import Environment, Steps, check_inputs
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
+from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.structure import TopInput
+from tpusim.verify.similarity import cosine_similarity, sqnr_db
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One tensor of the lowered network beside the float one of its name.
+
+    name: of tensor and op. op: class of the lowered op, as in "tpu.Conv2D". stored: dtype of the result. cosine, sqnr
+    (dB): with all errors that came before. alone, sqnr_alone: of the op by itself. channels: along axis 1; dead: those
+    of them that are zero here and are not in the float network. ends: the share of values at the end of the integer
+    range. scale: of one integer step; 0 for floats.
+    """
+
+    name: str
+    op: str
+    stored: str
+    cosine: float
+    sqnr: float
+    alone: float
+    sqnr_alone: float
+    channels: int
+    dead: int
+    ends: float
+    scale: float
+
+
+def losses(top: Model, tpu: Model, inputs: Tensors) -> list[Loss]:
+    """One line per tensor that both networks have, in program order.
+
+    top: a top module in any state; tpu: what it was lowered to, without layer groups. inputs: one sample by input name.
+    """
+    floats, found = run(top, inputs), run(tpu, inputs)
+    real = dequantised(tpu, found)
+    computed, operands = _alone(tpu, inputs, floats)
+    wanted = _wanted_alone(top, inputs, operands)
+    return [
+        _loss(op, value, found[name], real[name], floats[name], (computed[name], wanted[name]))
+        for op, value in _results(tpu)
+        for name in [value_name(value)]
+        if name in floats and floats[name].size == real[name].size
+    ]
+
+
+def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
+    for op in tpu.ops:
+        if isinstance(op, TpuOp):
+            yield from ((op, v) for v in op.results if is_tensor(v))
+
+
+def _loss(
+    op: TpuOp,
+    value: SSAValue,
+    stored: np.ndarray,
+    real: np.ndarray,
+    wanted: np.ndarray,
+    alone: tuple[np.ndarray, np.ndarray],
+) -> Loss:
+    channels, dead = _channels(real, wanted.reshape(real.shape))
+    uniform = uniform_of(value)
+    return Loss(
+        value_name(value), op.name, str(stored.dtype), *_similarity(real, wanted), *_similarity(*alone), channels, dead,
+        *((0.0, 0.0) if uniform is None else (_at_the_ends(stored), uniform.scale.data)),
+    )  # fmt: skip
+
+
+def _similarity(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
+    """(cosine, signal to noise ratio in dB); equal tensors have 1 and infinity."""
+    found, wanted = (array.astype(np.float32).ravel() for array in (found, wanted))
+    if np.array_equal(found, wanted):
+        return 1.0, float("inf")
+    with np.errstate(all="ignore"):
+        return cosine_similarity(found, wanted), sqnr_db(wanted, found)
+
+
+def _channels(real: np.ndarray, wanted: np.ndarray) -> tuple[int, int]:
+    """How many there are along axis 1, and how many have become nothing but zeros."""
+    if real.ndim < 2:
+        return 1, 0
+    axes = tuple(a for a in range(real.ndim) if a != 1)
+    dead = ~np.any(real, axis=axes) & np.any(wanted, axis=axes)
+    return real.shape[1], int(np.count_nonzero(dead))
+
+
+def _at_the_ends(stored: np.ndarray) -> float:
+    """The share of an integer tensor that saturation may have made; 0 is no end of unsigned values."""
+    limits = np.iinfo(stored.dtype)
+    ends = (stored >= limits.max) | ((stored <= limits.min + 1) & (limits.min < 0))
+    return float(np.count_nonzero(ends)) / max(stored.size, 1)
+
+
+def _alone(tpu: Model, inputs: Tensors, floats: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Real values of every result, its op executed on ideal operands; and of every tensor as an ideal operand."""
+    steps, ideal = Steps.of(tpu), Environment()
+    ideal.update(zip(tpu.body.args, check_inputs(tpu, inputs), strict=True))
+    found, rounded = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    for op in tpu.ops:
+        steps.step(op, ideal)
+        if isinstance(op, TpuOp | TopInput):
+            results = {v: np.asarray(ideal[v]) for v in op.results if is_tensor(v)}
+            ideal.update((v, _ideal(v, array, floats)) for v, array in results.items())
+            found |= {value_name(v): array for v, array in results.items()}
+            rounded |= {value_name(v): np.asarray(ideal[v]) for v in results}
+    return dequantised(tpu, found), dequantised(tpu, rounded)
+
+
+def _wanted_alone(top: Model, inputs: Tensors, operands: Tensors) -> dict[str, np.ndarray]:
+    """What every float op gives on those operands; a tensor that is not among them is as its op gave it."""
+    steps, values = Steps.of(top), Environment()
+    values.update(zip(top.body.args, check_inputs(top, inputs), strict=True))
+    found: dict[str, np.ndarray] = {}
+    for op in top.ops:
+        steps.step(op, values)
+        for value in op.results if isinstance(op, TopOp) else ():
+            result = found[value_name(value)] = np.asarray(values[value])
+            operand = operands.get(value_name(value))
+            if operand is not None and operand.size == result.size:
+                values[value] = operand.reshape(result.shape).astype(result.dtype)
+    return found
+
+
+def _ideal(value: SSAValue, computed: np.ndarray, floats: Tensors) -> np.ndarray:
+    """The float tensor of that name as the value is stored; what was computed if there is none (casts)."""
+    wanted = floats.get(value_name(value))
+    if wanted is None or wanted.size != computed.size:
+        return computed
+    wanted, uniform = wanted.reshape(computed.shape), uniform_of(value)
+    if uniform is None:
+        return wanted.astype(storage_dtype(element_of(value)))
+    limits = np.iinfo(computed.dtype)
+    steps = np.rint(wanted.astype(np.float64) / uniform.scale.data) + uniform.zero_point.value.data
+    return np.clip(steps, limits.min, limits.max).astype(computed.dtype)
+
+
+def results_of(model: Model) -> list[str]:
+    """Names of the network's results, by the ops that make them."""
+    return [op_name(v.owner) for v in model.results if isinstance(v.owner, Operation)]
+
+
+def least_cosine(found: Tensors, wanted: Tensors, names: Sequence[str]) -> float:
+    """The smallest cosine of these tensors of two networks."""
+    return min(_similarity(found[name], wanted[name])[0] for name in names)
