@@ -70,7 +70,7 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def range(self) -> tuple[float, float]:
-        """(min, max)."""
+        """The calibrated (min, max)."""
         return self.minimum.data, self.maximum.data
 
     def verify(self) -> None:
