@@ -7,7 +7,7 @@ BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation right-programs hostile isa golden groups conformance upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation right-programs hostile isa cli docs golden groups conformance upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -69,6 +69,13 @@ hostile: $(VENV)/.test ## 5,000 damaged and hand-edited files through every comm
 isa: $(VENV)/.base ## write docs/isa.md: commands, legality rules, layouts, from the docstrings of tpusim/isa
 	$(BIN)/python -m tpusim.isa.page docs/isa.md
 
+cli: $(VENV)/.base ## write docs/cli.md: every command and option, from the program's own help
+	$(BIN)/python -m tpusim.cli.page docs/cli.md
+
+docs: $(VENV)/.base ## the site of these pages, in site/ (warnings are errors)
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 golden: $(VENV)/.test ## write the golden command streams of tests/golden anew
 	$(PYTEST) tests/test_codegen.py -k golden --update-golden
 
@@ -88,4 +95,4 @@ digits: $(VENV)/.test ## train the digits network again (rewrites examples/digit
 	$(BIN)/python examples/digits/train.py
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist out site *.egg-info .pytest_cache .ruff_cache .hypothesis

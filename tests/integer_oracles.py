@@ -1,6 +1,6 @@
 """What integer kernels and commands compute, in Python integers of any size, and values that strain them.
 
-Written from spec/numerics.md alone; nothing here knows the kernels or the machine, and nothing can overflow or round.
+Written from numerics.md alone; nothing here knows the kernels or the machine, and nothing can overflow or round.
 """
 
 from __future__ import annotations

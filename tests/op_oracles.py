@@ -1,4 +1,4 @@
-"""What each integer tpu op computes, in NumPy int64 and plain loops, written from spec/numerics.md alone.
+"""What each integer tpu op computes, in NumPy int64 and plain loops, written from docs/spec/numerics.md alone.
 
 Independent of the kernels and of the machine: three implementations must agree.
 """

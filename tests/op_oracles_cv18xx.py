@@ -1,6 +1,6 @@
 """What the integer ops of CV18xx compute, in NumPy int64 with its f32 steps done one by one in f32.
 
-Written from spec/numerics.md 4.4, 5.2, 6 and 9 alone, independent of the kernels and of the machine.
+Written from docs/spec/numerics.md 4.4, 5.2, 6 and 9 alone, independent of the kernels and of the machine.
 """
 
 from __future__ import annotations

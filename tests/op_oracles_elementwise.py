@@ -1,4 +1,4 @@
-"""What the integer element-wise and data-movement ops compute, in NumPy int64, written from spec/numerics.md alone."""
+"""What the integer element-wise and data-movement ops compute, in NumPy int64, written from numerics.md alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the integer comparisons and selections compute, element by element in Python, from spec/numerics.md 9.0."""
+"""What the integer comparisons and selections compute, element by element in Python, from docs/spec/numerics.md 9.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever code, tests and docs cite of the specification is there: `numerics.md 4.3`, `DN-05`, links with anchors."""
+"""What code, tests and docs cite of the specification and of architecture.md is there: `numerics.md 4.3`, `DN-05`."""
 
 import re
 from functools import cache
@@ -12,14 +12,15 @@ PAGES = ("numerics", "hardware", "layer_group", "codegen", "interface", "files")
 TREES = ("tpusim", "kernels", "tests", "benchmarks", "examples", "docs")
 NUMBER = r"\d+(?:\.\d+)*"
 LIST = rf"{NUMBER}(?!\w)(?:(?:, | and | to ){NUMBER}(?![\w-]))*"
-CITED = re.compile(rf"\b({'|'.join(PAGES[:-1])})(?:\.md)?,? (?:sections? )?(D[NHCLI]-\d+|{LIST})")
+CITED = re.compile(rf"\b({'|'.join(PAGES[:-1])}|architecture)(?:\.md)?,? (?:sections? )?(D[NHCLI]-\d+|{LIST})")
 DECISION = re.compile(r"\bD[NHCLI]-\d+\b")
 LINK = re.compile(r"\]\(([\w./-]*)#([^)\s]+)\)")
 
 
 @cache
 def anchors(page: str) -> tuple[str, ...]:
-    return tuple(re.findall(r'<a id="([^"]+)"></a>', (SPEC / f"{page}.md").read_text(encoding="utf-8")))
+    folder = SPEC if page in PAGES else SPEC.parent
+    return tuple(re.findall(r'<a id="([^"]+)"></a>', (folder / f"{page}.md").read_text(encoding="utf-8")))
 
 
 def decisions() -> set[str]:

@@ -1,4 +1,4 @@
-"""The cost of groups, and the search that minimises it (spec/layer_group.md 11 and 12)."""
+"""The cost of groups, and the search that minimises it (docs/spec/layer_group.md 11 and 12)."""
 
 from collections.abc import Iterator
 from itertools import combinations, pairwise, product

@@ -1,4 +1,4 @@
-"""Layer groups: slices, pipeline, lifetimes, placement, and whole groups on the machine (spec/layer_group.md)."""
+"""Layer groups: slices, pipeline, lifetimes, placement, and whole groups on the machine (docs/spec/layer_group.md)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Lowering from hand-written calibrated modules: every number is recomputed from spec/numerics.md 2 to 9."""
+"""Lowering from hand-written calibrated modules: every number is recomputed from docs/spec/numerics.md 2 to 9."""
 
 from collections.abc import Sequence
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Views of the machine's memories against the literal formulas of spec/hardware.md 2.1, 2.2 and 2.5."""
+"""Views of the machine's memories against the literal formulas of docs/spec/hardware.md 2.1, 2.2 and 2.5."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""What is done to groups once they are chosen changes no bit and costs no time (spec/layer_group.md 8.4, 10.1, 13)."""
+"""What is done to groups once they are chosen changes no bit and costs no time (layer_group.md 8.4, 10.1, 13)."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """What a person does by hand: type a calibrated module, run `tpusim lower`, read multipliers and shifts in the result.
 
-Expected numbers are derived here from spec/numerics.md alone, with Python's integers, fractions and doubles. A chip's
+Expected numbers are derived here from numerics.md alone, with Python's integers, fractions and doubles. A chip's
 family decides its rules; a new family is one more entry of FAMILIES.
 """
 

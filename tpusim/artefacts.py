@@ -42,12 +42,12 @@ class Silent:
 
     @contextmanager
     def stage(self, name: str) -> Generator[None]:
-        """Nothing."""
+        """Do nothing; a terminal shows the stage here."""
         del name
         yield
 
     def progress(self, done: int, total: int | None = None) -> None:
-        """Nothing."""
+        """Do nothing; a terminal shows a bar here."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class Compiled:
 
     @property
     def program(self) -> Program:
-        """The commands."""
+        """The commands that were generated."""
         return need(self._artefacts.program, "the program")
 
     @property

@@ -90,12 +90,12 @@ def read_calibration(a: Artefacts, folder: Path) -> None:
 
 
 def write_program(a: Artefacts, folder: Path) -> None:
-    """The commands."""
+    """Write the commands."""
     save(need(a.program, "the program"), folder / "7_model.tpusim")
 
 
 def read_program(a: Artefacts, folder: Path) -> None:
-    """The commands."""
+    """Read the commands."""
     a.program = load(folder / "7_model.tpusim")
 
 

@@ -63,7 +63,7 @@ class CalibrationTable:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """How much it is."""
+        """Show how much it is."""
         filled = (f"{len(block)} {f.name}" for f in fields(self) if (block := getattr(self, f.name)))
         return f"<CalibrationTable: {', '.join(filled) or 'empty'}>"
 

@@ -1,4 +1,4 @@
-"""Chips as data: `load("bm1684x")` or `load("my_chip.toml")` gives a frozen `ChipSpec` (spec/hardware.md 1 to 3).
+"""Chips as data: `load("bm1684x")` or `load("my_chip.toml")` gives a frozen `ChipSpec` (docs/spec/hardware.md 1 to 3).
 
 One TOML file per shipped chip lies here. `of(module)` is the chip a lowered module is for; `define` and `resolve` are
 how a chip that is not shipped travels with what was compiled for it.

@@ -1,7 +1,7 @@
 """What compilers do differently from chip to chip: the forms that ops have, and what works in local memory.
 
-Tables of a chip's file. The defaults are the 1684X family's. Sections are those of spec/numerics.md and, for
-`LocalRules`, of spec/layer_group.md.
+Tables of a chip's file. The defaults are the 1684X family's. Sections are those of docs/spec/numerics.md and, for
+`LocalRules`, of docs/spec/layer_group.md.
 """
 
 from typing import Literal

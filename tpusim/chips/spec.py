@@ -2,7 +2,7 @@
 
 One TOML file per chip lies beside this module (`tpusim.chips.files` reads them, and a user's own); differences between
 chips are fields, never `if chip.name ==` in an op.
-Source: spec/hardware.md sections 1 to 3 and 5; an assumed figure carries its decision number in the TOML comment.
+Source: docs/spec/hardware.md sections 1 to 3 and 5; an assumed figure carries its decision number in the TOML comment.
 """
 
 from pathlib import Path

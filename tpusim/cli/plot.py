@@ -122,7 +122,7 @@ def draw_memory(figure: Any, patches: Any, view: GroupView, rows: range | None =
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     share = view.peak / view.chip.lmem_bytes
-    title = f"{_title(view, rows)}: peak {view.peak:,} of {view.chip.lmem_bytes:,} bytes per lane ({share:.0%})"
+    title = f"{_title(view, rows)}\npeak {view.peak:,} of {view.chip.lmem_bytes:,} bytes per lane ({share:.0%})"
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     handles = [_entry(patches, view.areas[i], labels[view.areas[i].name], _colour(i)) for i in reversed(shown)]
     if handles:

@@ -1,4 +1,4 @@
-"""Code generation: an addressed tpu module -> a program of TIU and GDMA commands (spec/codegen.md, layer_group.md 15).
+"""Code generation: an addressed tpu module -> a program of TIU and GDMA commands (codegen.md, layer_group.md 15).
 
 Input: state TPU_ADDRESSED, read from the module alone (it may come from a text file). Output: `isa.stream.Program`.
 Groups run as their schedule says (`group`, over the loop of `tpusim.schedule`), global layers become global kernels

@@ -1,4 +1,4 @@
-"""Ids, dependencies and barriers of commands (spec/codegen.md 2, DC-03, DC-08)."""
+"""Ids, dependencies and barriers of commands (docs/spec/codegen.md 2, DC-03, DC-08)."""
 
 from collections.abc import Callable
 from typing import Any, cast

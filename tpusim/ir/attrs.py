@@ -135,7 +135,7 @@ def value_name(value: SSAValue) -> str:
 
 @dataclass(frozen=True)
 class LayerGroupInfo:
-    """Where and how one op of a group lives in local memory (spec/layer_group.md 14).
+    """Where and how one op of a group lives in local memory (docs/spec/layer_group.md 14).
 
     Addresses and sizes are bytes per lane; idx/slice arrays have one entry per section of that axis, or one entry for a
     tensor that stays resident.

@@ -7,7 +7,7 @@ value of this class with the lowering methods of the ops that have one, handed o
     W4A8 = NumberFormat("w4a8", "w4", weight="i4", fallback=("integer",), unit="int8", methods={"top.MatMul": lower_w4})
     tpusim.compile(model, samples, mode=W4A8)
 
-Nothing is registered, so nothing is left behind. Source: spec/numerics.md 2.1, 2.2, 7.1, 12 and 14.
+Nothing is registered, so nothing is left behind. Source: docs/spec/numerics.md 2.1, 2.2, 7.1, 12 and 14.
 """
 
 from collections.abc import Callable, Mapping

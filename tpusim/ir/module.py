@@ -56,7 +56,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """`module.name`."""
+        """The name of the module."""
         return self.attribute("module.name")
 
     @property

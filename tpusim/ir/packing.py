@@ -1,4 +1,4 @@
-"""Values of 4 bits: two per byte, the low half first (spec/numerics.md 14, hardware.md 2.1).
+"""Values of 4 bits: two per byte, the low half first (docs/spec/numerics.md 14, hardware.md 2.1).
 
 Arrays in a program hold them one per byte, as int8 or uint8. Where bytes count (a weight file, the coefficient image,
 the chip's memories) they are packed along the last axis that is longer than 1, each row from a whole byte on: a row of

@@ -1,4 +1,4 @@
-"""What stored integers stand for: scales and zero points as values (spec/numerics.md 2.2, 7.1)."""
+"""What stored integers stand for: scales and zero points as values (docs/spec/numerics.md 2.2, 7.1)."""
 
 from dataclasses import dataclass
 from typing import Any

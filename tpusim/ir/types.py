@@ -1,7 +1,7 @@
 """Element types of quantised tensors and tensors with a global-memory address.
 
 `!quant.calibrated<f32<min:max>>` carries a calibrated range, `!quant.uniform<i8:f32, scale:zero>` a stored integer type
-(spec/numerics.md 2), `!quant.uniform<i4:f32:0, {scale:zero,...}>` one with a scale for each index of an axis;
+(docs/spec/numerics.md 2), `!quant.uniform<i4:f32:0, {scale:zero,...}>` one with a scale for each index of an axis;
 `tensor<1x32x100x100xf32, 4295618560 : i64>` carries the address in the encoding.
 """
 
@@ -70,7 +70,7 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def range(self) -> tuple[float, float]:
-        """(min, max)."""
+        """The calibrated (min, max)."""
         return self.minimum.data, self.maximum.data
 
     def verify(self) -> None:

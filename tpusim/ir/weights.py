@@ -21,7 +21,7 @@ class WeightStore(Mapping[str, np.ndarray]):
             self._arrays[name] = _frozen(array)
 
     def __repr__(self) -> str:
-        """How much it is."""
+        """Show how much it is."""
         return f"<WeightStore: {len(self)} arrays, {sum(a.nbytes for a in self.values()):,} bytes>"
 
     def __getitem__(self, name: str) -> np.ndarray:

@@ -6,5 +6,5 @@ one rule), `cycles` how long a command takes (`blocks`: the contiguous runs of a
 command streams with ids and dependencies, coefficients and the tensor table, with its file form.
 
 Invariants: a command is frozen data; its reads() and writes() name every byte it touches; nothing else connects codegen
-and simulator. This package knows no op of the IR. Sources: spec/codegen.md 2 to 4, spec/hardware.md 2 and 4.
+and simulator. This package knows no op of the IR. Sources: docs/spec/codegen.md 2 to 4, docs/spec/hardware.md 2 and 4.
 """

@@ -1,6 +1,6 @@
 """Byte strides of every layout, and the byte range a view covers.
 
-All formulas are those of spec/hardware.md: channel c of a tensor with start lane s lives in lane (s+c) mod NPU, row
+All formulas are those of hardware.md: channel c of a tensor with start lane s lives in lane (s+c) mod NPU, row
 (s+c) div NPU (2.1); 4N/2N interleaves 4/B batch items in a 4-byte word (2.5). Offsets of the axes add up, so a view is
 a start address plus independent terms of n, c, h and w.
 """

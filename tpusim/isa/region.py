@@ -1,7 +1,7 @@
 """Views: which bytes of a memory a command reads or writes, and as what tensor.
 
 A view is an address, a shape, an element type and a layout; `tpusim.isa.layout` turns it into byte strides.
-Source: spec/hardware.md 2.1, 2.2 and 2.5.
+Source: docs/spec/hardware.md 2.1, 2.2 and 2.5.
 """
 
 from math import prod

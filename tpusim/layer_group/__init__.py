@@ -1,4 +1,4 @@
-"""Layer groups: a tpu module -> the same module with runs of ops inside `tpu.Group` (spec/layer_group.md).
+"""Layer groups: a tpu module -> the same module with runs of ops inside `tpu.Group` (docs/spec/layer_group.md).
 
 Input: state TPU_REORDERED. Output: state TPU_DIVIDED; every group carries its sections, schedule (`flow`) and, per op,
 `#tpu.lg` with local-memory addresses and slices; an op that stays outside carries `global_reason`.

@@ -1,4 +1,4 @@
-"""Lowering: a calibrated top module + chip + mode -> a tpu module (spec/numerics.md 3 to 9).
+"""Lowering: a calibrated top module + chip + mode -> a tpu module (docs/spec/numerics.md 3 to 9).
 
 Input: state TOP_CALIBRATED (int8) or TOP_F32 (f32). Output: state TPU_LOWERED, a new module with its own weights; every
 value has a storage type, casts stand where an op asks for another type, network inputs and results stay f32.

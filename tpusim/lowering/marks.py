@@ -1,4 +1,4 @@
-"""Automatic float marks: ops that integers would ruin, found before propagation (spec/numerics.md 3.4)."""
+"""Automatic float marks: ops that integers would ruin, found before propagation (docs/spec/numerics.md 3.4)."""
 
 from xdsl.ir import Operation, SSAValue
 

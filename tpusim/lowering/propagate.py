@@ -1,4 +1,4 @@
-"""Threshold propagation before lowering: the steps of spec/numerics.md 3.3, driven by each op's RangeRule.
+"""Threshold propagation before lowering: the steps of docs/spec/numerics.md 3.3, driven by each op's RangeRule.
 
 Inside one step ops are visited in program order and whole passes repeat until nothing changes (DN-06).
 """

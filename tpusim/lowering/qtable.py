@@ -1,4 +1,4 @@
-"""Quantisation tables: which op runs in which mode (spec/numerics.md 13).
+"""Quantisation tables: which op runs in which mode (docs/spec/numerics.md 13).
 
 Text, one `name MODE` per line (F32, F16, BF16, INT8), `#` comments and blank lines ignored; or the same inline as
 `name:MODE,name:MODE`.

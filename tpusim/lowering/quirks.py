@@ -1,4 +1,4 @@
-"""Upstream's quirks that tpusim reproduces, by name, and may be told not to (spec/numerics.md 17.2, DN-02)."""
+"""Upstream's quirks that tpusim reproduces, by name, and may be told not to (docs/spec/numerics.md 17.2, DN-02)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""weight-reorder: every op puts its constants into the layout the chip reads (spec/hardware.md 2.3)."""
+"""weight-reorder: every op puts its constants into the layout the chip reads (docs/spec/hardware.md 2.3)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Global memory: addresses for constants and for every tensor that crosses it (spec/hardware.md 3).
+"""Global memory: addresses for constants and for every tensor that crosses it (docs/spec/hardware.md 3).
 
 Input: state TPU_DIVIDED. Output: state TPU_ADDRESSED: top.Weight, top.Input, group results and results of global
 layers carry their byte address in the tensor type; the module says where both regions start and how long they are.

@@ -69,16 +69,16 @@ class TpuArg(TpuOp):
         return (_shape(self),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact."""
+        """Compute it exactly, in integers."""
         return (arg(operands[0], **_options(self)).reshape(shape_of(self.indices)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """No local form."""
+        """Say that it has no local form."""
         del chip
         return "the index of an extreme needs a whole axis"
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN arg."""
+        """Emit the macro function of an arg reduction."""
         ctx.emit(isa.Fn, function=functions.Arg(**_options(self)), inputs=(ctx.input(0),), output=ctx.output())
 
 
@@ -127,7 +127,7 @@ class TopArg(TopOp):
         return prod(shape_of(self.input))
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Why not."""
+        """Say why there is no integer form."""
         del ctx
         return f"{self.mode.data} has no integer form (numerics.md 12.1)"
 

@@ -75,7 +75,7 @@ class TpuCompare(NaryTpu):
     mode = attr_def(StringAttr)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact."""
+        """Compute it exactly, in integers."""
         a, b = operands
         kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype=kind),)
@@ -105,7 +105,7 @@ class TopCompare(NaryTop):
         return builder.build(cls, aligned(builder, [left, right]), {"mode": text(mode)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """0 and 1 as f32."""
+        """Compare; the result is 0 or 1 in f32."""
         a, b = operands
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype="float32"),)
 
@@ -162,7 +162,7 @@ class TpuCompareConst(UnaryTpu):
     inversed = opt_attr_def(BoolAttr)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact."""
+        """Compute it exactly, in integers."""
         quantised, number = uniform_of(self.output) is not None, self.const_val.value.data
         y = kernels.compare_const(
             operands[0], int(number) if quantised else np.float32(number), mode=checked_mode(self.mode),
@@ -200,7 +200,7 @@ class TopCompareConst(UnaryTop):
         return builder.build(cls, [x], attributes, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """0 and 1 as f32."""
+        """Compare; the result is 0 or 1 in f32."""
         y = kernels.compare_const(
             operands[0], np.float32(self.const_val.value.data), mode=checked_mode(self.mode),
             inversed=is_set(self.inversed), out_dtype="float32",

@@ -148,7 +148,7 @@ class TpuConcat(TpuOp):
 
     @property
     def along(self) -> int:
-        """The axis."""
+        """The axis along which tensors are joined."""
         return self.axis.value.data
 
     def infer(self) -> tuple[Shape, ...]:

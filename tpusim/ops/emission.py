@@ -62,7 +62,7 @@ class SliceContext(ABC):
 
     @abstractmethod
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """A TIU command."""
+        """Emit one TIU command."""
 
     def input_slice(self, index: int) -> TensorSlice:
         """The slice of the operand that is in local memory."""
@@ -133,7 +133,7 @@ class WholeContext(ABC):
 
     @abstractmethod
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
-        """A global kernel."""
+        """Emit one global kernel, which tiles by itself."""
 
     @abstractmethod
     def move(self, source: View, target: View) -> None:

@@ -74,7 +74,7 @@ class GroupedTop(Grouped, TopOp):
     TPU: ClassVar[OpT]
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.groupnorm_float(*operands, groups=self.groups, epsilon=self.eps.value.data),)
 
     def flops(self) -> int:
@@ -210,7 +210,7 @@ class TpuInstanceNorm(GroupedTpu):
         return super().infer()
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         x, weight, bias = operands
         if not self.weight_as_factor or weight is None:
             return super().inference(operands)

@@ -94,7 +94,7 @@ class TopLayerNorm(TopOp):
         return (layernorm_shape(self, self.axis.value.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.layernorm_float(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
 
     def flops(self) -> int:
@@ -243,7 +243,7 @@ class TpuLayerNorm(TpuOp):
         return norm_work_bytes(output, chip)
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN layernorm."""
+        """Emit the macro function of a layer norm."""
         axis = self._view_axis(ctx.group_type) if ctx.local else self.axis.value.data
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]

@@ -70,7 +70,7 @@ class TopLRN(UnaryTop):
         return _constants(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.lrn_float(operands[0], **self.constants),)
 
     def flops(self) -> int:

@@ -42,7 +42,7 @@ class ExtremeTop(ArithmeticTop):
     FLOAT_KERNEL: ClassVar[Kernel]
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32, relu."""
+        """Compute it in f32, with the relu."""
         return (limited(_relu(type(self).FLOAT_KERNEL(tuple(operands)), relu_of(self)), self),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -189,7 +189,7 @@ class ExtremeTpu(NaryTpu):
 
 @irdl_op_definition
 class TpuMax(ExtremeTpu):
-    """`tpu.Max`."""
+    """`tpu.Max`: the larger of two tensors, element by element."""
 
     name = "tpu.Max"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_SMALL_C
@@ -200,7 +200,7 @@ class TpuMax(ExtremeTpu):
 
 @irdl_op_definition
 class TpuMin(ExtremeTpu):
-    """`tpu.Min`."""
+    """`tpu.Min`: the smaller of two tensors, element by element."""
 
     name = "tpu.Min"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_SMALL_C
@@ -211,7 +211,7 @@ class TpuMin(ExtremeTpu):
 
 @irdl_op_definition
 class TopMax(ExtremeTop):
-    """`top.Max`."""
+    """`top.Max`: the larger of two tensors, element by element."""
 
     name = "top.Max"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")
@@ -221,7 +221,7 @@ class TopMax(ExtremeTop):
 
 @irdl_op_definition
 class TopMin(ExtremeTop):
-    """`top.Min`."""
+    """`top.Min`: the smaller of two tensors, element by element."""
 
     name = "top.Min"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "3.3")

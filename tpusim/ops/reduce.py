@@ -110,7 +110,7 @@ class TopReduce(TopOp):
         return (_shape(self),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (reduce_float(operands[0], scale=float(np.float32(1 / _count(self))), **_options(self)),)
 
     def flops(self) -> int:

@@ -56,7 +56,7 @@ class TopRelu(UnaryTop):
         return builder.build(cls, [x], {"relu_limit": float_attr(relu_limit)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.relu_float(operands[0], limit=relu_limit_of(self)),)
 
     @classmethod
@@ -157,7 +157,7 @@ class TopClip(UnaryTop):
         return builder.build(cls, [x], {"min": float_attr(low), "max": float_attr(high)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -180,7 +180,7 @@ class TpuClip(UnaryTpu):
     maximum = attr_def(FloatAttr, attr_name="max")
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As top.Clip."""
+        """Compute what top.Clip computes."""
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
     def accepts_margins(self) -> bool:

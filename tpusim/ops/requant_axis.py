@@ -68,7 +68,7 @@ class TpuRequantIntAxis(TpuOp):
         return (shape,)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact integers."""
+        """Compute it exactly, in integers."""
         x, table = operands
         m, r = self._unpacked(np.asarray(table)) if table is not None else self._constants()
         y = kernels.requant_int(x, m, r, 0, zero_point(self.output), out_dtype=value_dtype(self.output))

@@ -38,7 +38,7 @@ class Requantising(UnaryTpu):
         return self.multiplier.value.data, self.rshift.value.data
 
     def emit(self, ctx: EmitContext) -> None:
-        """RQ rq1."""
+        """Emit one RQ command with an integer multiplier and a shift."""
         requant = isa.Requant(*self.scaling, zero_point(self.output), self.ROUNDING)
         zero = zero_point(self.input)
         ctx.emit(isa.Rescale, input=ctx.input(0), output=ctx.output(), requant=requant, input_zero=zero)
@@ -57,7 +57,7 @@ class TpuMulShift(Requantising):
     ROUNDING: ClassVar[isa.Rounding] = "half_up"
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact integers."""
+        """Compute it exactly, in integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.mulshift_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
 
@@ -85,7 +85,7 @@ class TpuRequantInt(Requantising):
     round_mode = opt_attr_def(RoundModeAttr)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact integers."""
+        """Compute it exactly, in integers."""
         zeros = zero_point(self.input), zero_point(self.output)
         return (kernels.requant_int(operands[0], *self.scaling, *zeros, out_dtype=value_dtype(self.output)),)
 

@@ -342,12 +342,12 @@ class TpuGather(TpuOp):
         return (jnp.take(operands[0], operands[1], axis=self.axis.value.data, mode="clip"),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local."""
+        """Say that it has no local form."""
         del chip
         return "gathering runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN gather."""
+        """Emit the macro function of a gather."""
         function = functions.Gather(self.axis.value.data)
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
 

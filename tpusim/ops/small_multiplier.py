@@ -42,7 +42,7 @@ def common_shift(ratios: Sequence[float]) -> tuple[tuple[int, ...], int]:
 
 
 def ratio(x: SSAValue, y: SSAValue) -> float:
-    """th_x/th_y."""
+    """The quotient of two thresholds, th_x/th_y."""
     return threshold(x) / threshold(y)
 
 

@@ -164,7 +164,7 @@ class TpuSoftmax(TpuOp):
 
     @property
     def _options(self) -> tuple[bool, float]:
-        """(log, beta)."""
+        """The options of the function: (log, beta)."""
         log = self.log is not None and bool(self.log.value.data)
         return log, self.beta.value.data if self.beta is not None else 1.0
 

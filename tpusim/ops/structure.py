@@ -59,7 +59,7 @@ class TopInput(TopOp):
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Identity."""
+        """Pass the operand on."""
         return (operands[0],)
 
 

@@ -257,12 +257,12 @@ class TopDiv(ArithmeticTop):
         return () if chip.forms.div else (DivToProduct(),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Why not."""
+        """Say why there is no integer form."""
         del ctx
         return "a quotient has no integer form (numerics.md 9.0)"
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Div."""
+        """Become tpu.Div in float."""
         return built_in_float(self, ctx, TpuDiv)
 
 
@@ -285,12 +285,12 @@ class TpuDiv(NaryTpu):
         return super().why_global(chip)
 
     def may_overwrite(self, operand: int) -> bool:
-        """One command."""
+        """Yes: it is one command, which reads an element before it writes it."""
         del operand
         return True
 
     def emit(self, ctx: EmitContext) -> None:
-        """AR div."""
+        """Emit one AR command, a division."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         self.emit_chain(ctx, "div", views, ctx.output(), relu_limit_of(self))
 

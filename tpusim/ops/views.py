@@ -1,4 +1,4 @@
-"""Views of tensors: slices in local memory and in global memory (spec/hardware.md 2.1, 2.5)."""
+"""Views of tensors: slices in local memory and in global memory (docs/spec/hardware.md 2.1, 2.5)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -63,7 +63,7 @@ class TpuWhere(TpuOp):
         return (broadcast_shape(_shapes(self.operands)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """A selection."""
+        """Select from the branches, element by element."""
         kind = "float32" if uniform_of(self.output) is None else value_dtype(self.output)
         numbers = (self.x_const_val.value.data, self.y_const_val.value.data)
         rank = len(shape_of(self.output))
@@ -134,7 +134,7 @@ class TopWhere(TopOp):
         return (broadcast_shape(_shapes(self.operands)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 selection."""
+        """Select from the branches in f32, element by element."""
         rank = len(shape_of(self.output))
         branches: list[Array] = [
             np.full((1,) * rank, number, np.float32) if x is None else x

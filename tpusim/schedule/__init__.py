@@ -2,7 +2,7 @@
 
 A `GroupSchedule` says all that is decided about a group (`group`): its ops and tensors (`graph`), sections and slices
 (`steps`), rows of ops and transfers (`rows`), areas of local memory, what it does for its neighbours. `turns` (`loop`)
-is its loop: iteration, row, item and step, in the order of spec/layer_group.md 15; `lifetime` says in which rows a
+is its loop: iteration, row, item and step, in the order of docs/spec/layer_group.md 15; `lifetime` says in which rows a
 tensor is alive. `to_attrs` and `from_attrs` (`attrs`) are its text form: what was written by hand reads the same.
 
 Invariants: a schedule is frozen data. This package decides nothing, emits no command, names no op, and knows neither

@@ -225,7 +225,7 @@ def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarra
 
 
 def pool(command: Pool, memory: Machine) -> None:
-    """PorD pooling."""
+    """Execute a pooling command (PorD)."""
     axes = len(command.kernel)
     window = Window(command.kernel, command.strides, command.pads, (1,) * axes, (0,) * axes)
     image = memory.load(command.input)

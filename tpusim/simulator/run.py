@@ -67,7 +67,7 @@ class SimulationResult:
     timeline: Timeline
 
     def __repr__(self) -> str:
-        """What there is."""
+        """Show what there is."""
         return f"<SimulationResult: {len(self.tensors)} tensors; {self.timeline.brief()}>"
 
 

@@ -57,7 +57,7 @@ class Timeline:
     """Core -> engine -> share of the time it works."""
 
     def __repr__(self) -> str:
-        """The sums."""
+        """Show the sums."""
         return f"<Timeline: {self.brief()}>"
 
     def brief(self) -> str:

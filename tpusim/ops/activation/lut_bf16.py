@@ -106,7 +106,7 @@ class TpuLutBF16(TpuOp):
         return self.min_range.value.data, self.max_range.value.data
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """By mode."""
+        """Evaluate the tables as the mode says."""
         x, table, mantissa = operands
         if self.lut_mode.data == "Slope":
             low, high = self._range

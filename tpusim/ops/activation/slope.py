@@ -65,7 +65,7 @@ class TopLeakyRelu(UnaryTop):
         return builder.build(cls, [x], {"alpha": float_attr(alpha)}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.leaky_relu_float(operands[0], self.alpha.value.data),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -206,7 +206,7 @@ class TopPRelu(TopOp):
         return (x,)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         return (kernels.prelu_float(*operands),)
 
     def flops(self) -> int:
@@ -220,7 +220,7 @@ class TopPRelu(TopOp):
         return ctx.build(TpuPRelu, operands, {}, ctx.float_type(self), shape_of(self.output), name)
 
     def _slope(self, ctx: LoweringContext) -> np.ndarray:
-        """(1, C, 1, 1)."""
+        """The slopes in the shape (1, C, 1, 1)."""
         slope = ctx.array(self.slope)
         assert slope is not None  # held by make
         return slope.reshape(1, -1, 1, 1)

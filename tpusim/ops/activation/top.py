@@ -60,7 +60,7 @@ class Activation(UnaryTop):
         return ()
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 from double."""
+        """Compute in double, round to f32."""
         return (kernels.activation_float(operands[0], mode=self.mode, coeffs=self.coeffs),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -121,7 +121,7 @@ class TopSigmoid(Activation):
 
 @irdl_op_definition
 class TopTanh(Activation):
-    """`top.Tanh`."""
+    """`top.Tanh`: the hyperbolic tangent."""
 
     name = "top.Tanh"
     MODE: ClassVar[str] = "TANH"
@@ -225,7 +225,7 @@ class TopElu(Activation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """(alpha,)."""
+        """The coefficients of the function: (alpha,)."""
         return (self.alpha.value.data,)
 
 
@@ -261,7 +261,7 @@ class TopSoftsign(Activation):
 
 @irdl_op_definition
 class TopExp(Activation):
-    """`top.Exp`."""
+    """`top.Exp`: e to the power of x."""
 
     name = "top.Exp"
     MODE: ClassVar[str] = "EXP"
@@ -277,7 +277,7 @@ class TopLog(Activation):
 
 @irdl_op_definition
 class TopSqrt(Activation):
-    """`top.Sqrt`."""
+    """`top.Sqrt`: the square root."""
 
     name = "top.Sqrt"
     MODE: ClassVar[str] = "SQRT"
@@ -286,7 +286,7 @@ class TopSqrt(Activation):
 
 @irdl_op_definition
 class TopErf(Activation):
-    """`top.Erf`."""
+    """`top.Erf`: the error function."""
 
     name = "top.Erf"
     MODE: ClassVar[str] = "ERF"
@@ -295,7 +295,7 @@ class TopErf(Activation):
 
 @irdl_op_definition
 class TopSin(Activation):
-    """`top.Sin`."""
+    """`top.Sin`: the sine."""
 
     name = "top.Sin"
     MODE: ClassVar[str] = "SIN"
@@ -304,7 +304,7 @@ class TopSin(Activation):
 
 @irdl_op_definition
 class TopCos(Activation):
-    """`top.Cos`."""
+    """`top.Cos`: the cosine."""
 
     name = "top.Cos"
     MODE: ClassVar[str] = "COS"
@@ -334,7 +334,7 @@ class TopReciprocal(Activation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """(numerator,)."""
+        """The coefficients of the function: (numerator,)."""
         return (self.const_val.value.data,)
 
     def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
@@ -373,7 +373,7 @@ class TopAbs(Activation):
 
 @irdl_op_definition
 class TopFloor(Activation):
-    """`top.Floor`."""
+    """`top.Floor`: the next integer below."""
 
     name = "top.Floor"
     MODE: ClassVar[str] = "FLOOR"
@@ -381,7 +381,7 @@ class TopFloor(Activation):
 
 @irdl_op_definition
 class TopCeil(Activation):
-    """`top.Ceil`."""
+    """`top.Ceil`: the next integer above."""
 
     name = "top.Ceil"
     MODE: ClassVar[str] = "CEIL"

@@ -63,7 +63,7 @@ class FloatFunction(UnaryTpu):
         return work_bytes(self.function[0], whole, inputs[0].shape[0], storage_dtype(element).itemsize, chip)
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN active."""
+        """Emit the macro function of an activation."""
         mode, coeffs = self.function
         ctx.emit(isa.Fn, function=functions.Active(mode, coeffs), inputs=(ctx.input(0),), output=ctx.output())
 
@@ -143,7 +143,7 @@ class TpuLut(TpuOp):
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """A gather."""
+        """Look every byte up in the table."""
         x, table = operands
         return (kernels.lut(x, table.reshape(ENTRIES)),)
 

@@ -53,7 +53,7 @@ class ConstTop(UnaryTop):
 
     @property
     def number(self) -> float:
-        """The constant."""
+        """The constant of the op."""
         return self.const_val.value.data
 
     def held(self) -> Holds:
@@ -61,7 +61,7 @@ class ConstTop(UnaryTop):
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 
     def scalar_operand(self) -> float | None:
-        """The constant."""
+        """The constant, as the number that it is."""
         return self.number
 
     def flops(self) -> int:
@@ -75,7 +75,7 @@ class ConstTop(UnaryTop):
         return {}
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32, relu."""
+        """Compute it in f32, with the relu."""
         y = float_result(self.KIND, operands[0], self.number, relu=relu_of(self), reverse=reversed_(self))
         return (limited(y, self),)
 

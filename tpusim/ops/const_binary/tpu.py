@@ -72,7 +72,7 @@ class ConstTpu(UnaryTpu):
 
     @property
     def constant(self) -> int:
-        """C."""
+        """The constant C of the specification, as it is added."""
         return int(self.const_val.value.data)
 
     def accepts_margins(self) -> bool:

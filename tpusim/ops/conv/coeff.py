@@ -1,4 +1,4 @@
-"""The layout of conv coefficients on the chip (spec/hardware.md 2.3).
+"""The layout of conv coefficients on the chip (docs/spec/hardware.md 2.3).
 
 A filter row holds one output channel: element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P, unused ic zero. Merged
 INT8 coefficients are one row per lane, [requant | bias | filter], each block with one entry per channel group.

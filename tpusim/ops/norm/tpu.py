@@ -80,7 +80,7 @@ class TpuScale(TpuOp):
         return self.clamp16 is not None and bool(self.clamp16.value.data)
 
     def macs(self) -> int:
-        """One per element."""
+        """Count one multiply-accumulate per element."""
         return prod(shape_of(self.output))
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -77,7 +77,7 @@ class Interpolation(ShapedOp):
 
 @irdl_op_definition
 class TopInterp(Interpolation, TopOp):
-    """`top.Interp`."""
+    """`top.Interp`: linear resizing."""
 
     name = "top.Interp"
     SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")
@@ -120,7 +120,7 @@ class TopInterp(Interpolation, TopOp):
         return (fh, fw) if exact and (h * fh, w * fw) == self.geometry[0] else None
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         size, scales, align = self.geometry
         return (interp_linear(operands[0], size=size, scales=scales, align_corners=align),)
 
@@ -130,7 +130,7 @@ class TopInterp(Interpolation, TopOp):
         return () if chip.forms.resize else (InterpToConv(weights, chip),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Why not."""
+        """Say why there is no integer form."""
         del ctx
         return "interpolation has no integer form (numerics.md 11.4, 12.1)"
 
@@ -162,7 +162,7 @@ class TpuInterp(Interpolation, TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32."""
+        """Compute it in f32."""
         size, scales, align = self.geometry
         compute = interp_on_host if is_set(self.on_host) else interp_linear
         return (compute(operands[0], size=size, scales=scales, align_corners=align),)
@@ -173,7 +173,7 @@ class TpuInterp(Interpolation, TpuOp):
         return "interpolation runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN interp."""
+        """Emit the macro function of an interpolation."""
         _, (scale_h, scale_w), align = self.geometry
         function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())

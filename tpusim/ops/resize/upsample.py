@@ -62,7 +62,7 @@ class Upsampling(ShapedOp):
 
     @property
     def factors(self) -> tuple[int, int]:
-        """(h, w)."""
+        """By how much it is enlarged along (h, w)."""
         return self.scale_h.value.data, self.scale_w.value.data
 
     def infer(self) -> tuple[Shape, ...]:

@@ -1,0 +1,129 @@
+"""Tutorial and how-tos as a reader follows them: each command and block runs, and prints what the page says.
+
+Of ```console a line that begins with `$` is a command; the others are its output, `...` stands for anything. ```python
+runs, ```toml with a title is written to that file.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from end_to_end import digits_run
+
+from tpusim.cli import main
+from tpusim.cli.commands import COMMANDS
+from tpusim.cli.page import page
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = ("tutorial.md", *(f"howto/{file.name}" for file in sorted((DOCS / "howto").glob("*.md"))))
+LONG = {"howto/own_model.md"}
+"""Pages whose commands take long: they compile a network of the zoo."""
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHARED = (
+    "tpusim run examples/digits/digits.onnx --chip bm1684x --mode int8 --data examples/digits/calibration.npz "
+    "--samples 24 --out out"
+)
+"""The run that the tests share (end_to_end.digits_run)."""
+OF_SHARED = "PASSED digits on bm1684x in int8"
+
+
+def blocks(name: str) -> list[tuple[str, str, str]]:
+    """(language, title, text) of the blocks of a page."""
+    return [(m[1], m[2] or "", m[3]) for m in BLOCK.finditer((DOCS / name).read_text(encoding="utf-8"))]
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """Each command of a console block, and the parts of its output between the dots."""
+    found: list[tuple[str, list[str]]] = []
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        line, _, output = part.partition("\n")
+        parts = re.split(r"^\.\.\.$", output, flags=re.MULTILINE)
+        found.append((line, [words for one in parts if (words := " ".join(one.split()))]))
+    return found
+
+
+def follow(name: str, capsys: pytest.CaptureFixture[str], ready: Path | None) -> None:
+    """Do what a page says in this folder; the shared run is taken from `ready`, if given."""
+    for language, title, text in blocks(name):
+        if language == "console":
+            for line, expected in commands(text):
+                got = taken(ready, expected) if ready and line == SHARED else done(line, expected, capsys)
+                assert not [part for part in expected if part not in got], f"{name}: {line}\n{got}"
+        elif language == "python":
+            exec(compile(text, name, "exec"), {})
+        elif title:
+            Path(title).write_text(text)
+        else:
+            assert language in ("text", "toml"), f"{name}: a block of {language} is not run"
+
+
+def taken(ready: Path, expected: list[str]) -> str:
+    assert expected == [OF_SHARED]
+    shutil.copytree(ready, "out")
+    return OF_SHARED
+
+
+def done(line: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command printed, on one line; its status is 1 if the page shows an error or a failure."""
+    words = shlex.split(line)
+    assert words[0] == "tpusim"
+    fails = any(part.startswith("tpusim: ") or part.endswith("FAILED.") for part in expected)
+    capsys.readouterr()
+    assert main(words[1:]) == int(fails), f"{line}\n{capsys.readouterr()}"
+    return " ".join("\n".join(capsys.readouterr()).split())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which the repository's examples are."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in LONG])
+def test_a_page_does_what_it_says(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+):
+    ready = digits_run(tmp_path_factory, "bm1684x", "int8") if SHARED in (DOCS / name).read_text() else None
+    follow(name, capsys, ready)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tutorial.md", *sorted(LONG)])
+def test_a_page_does_what_it_says_from_nothing(name: str, folder: Path, capsys: pytest.CaptureFixture[str]):
+    follow(name, capsys, ready=None)
+
+
+def test_pages_have_blocks_that_run():
+    """Followed pages would pass with nothing to follow."""
+    found = [language for name in PAGES for language, _, _ in blocks(name)]
+    assert found.count("console") > 8 and found.count("python") > 4
+    assert commands('$ a "b c"\none\n  two\n...\nthree\n$ d\n') == [('a "b c"', ["one two", "three"]), ("d", [])]
+
+
+def test_the_command_line_page_has_every_option():
+    """`make cli` writes it anew."""
+
+    def options(text: str) -> dict[str, set[str]]:
+        sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+        return {s.split("\n")[0]: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", s, re.MULTILINE)) for s in sections}
+
+    kept = options((DOCS / "cli.md").read_text(encoding="utf-8"))
+    assert kept == options(page()) and list(kept) == list(COMMANDS)
+    assert {"--chip", "--samples", "--layer-group"} <= kept["run"]
+
+
+def test_the_migration_page_names_options_that_exist():
+    """What stands in the second column of its tables are commands, options and files of tpusim."""
+    text = (DOCS / "howto" / "from_tpu_mlir.md").read_text(encoding="utf-8")
+    ours = " ".join(row.split(" | ")[1] for row in text.splitlines() if row.startswith("| ") and row.count(" | ") > 1)
+    known = (DOCS / "cli.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"--[a-z-]+", ours)) | {f"## {word}" for word in re.findall(r"`tpusim (\w+)", ours)}
+    assert len(named) > 20 and not [one for one in named - {"## opt"} if one not in known]
