@@ -335,7 +335,8 @@ def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
         )
         estimate = sum(estimates) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
         measured = timeline(program_of(divided, cores), spec).milliseconds * 1e6
-        assert estimate * spec.shared_rate <= measured <= estimate * 1.02 + 10 * len(estimates)
+        slowest = min(spec.shared_rate, 0.98)  # neighbouring groups overlap a little on the clock
+        assert estimate * slowest <= measured <= estimate * 1.02 + 10 * len(estimates)
 
 
 # ------------------------------------------------------------------------------------------------------- module and CLI

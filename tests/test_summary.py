@@ -91,7 +91,7 @@ def test_bound_by_dependencies(together: bool, bound: str) -> None:
     for _ in range(8):
         for _ in range(2):
             build.add(Arith, 0 if together else None, kind="copy", a=lmem(8192, BIG), output=lmem(16384, BIG))
-        build.add(Fill, 0 if together else None, output=lmem(0, SMALL), value=1)
+        build.add(Fill, 0 if together else None, output=lmem(0, (1, 64, 9, 9)), value=1)
     program = build.program()
     work = {"tiu": 0.0, "gdma": 0.0}
     for command in program.commands:

@@ -120,6 +120,14 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
+    store_latency_ns: float | None = None
+    """Latency of a store, where it is not `dma_latency_ns`."""
+    kernel_gbs: float = 0.0
+    """Load and store rate of the kernels of global layers, where it is not `bandwidth`'s; 0: it is."""
+    dma_run_bytes: int = 0
+    """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
+    dma_channels: int = 1
+    """Memory channels, which pages of 4 KiB take in turn: a transfer of fewer pages has their share of the rate."""
     dma_align_bytes: int = 512
     """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False
@@ -206,6 +214,12 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     def float_exception(self, op: str) -> FloatException | None:
         """What differs for an op on this chip."""
         return next((e for e in self.float_exceptions if e.op == op), None)
+
+    def latency_ns(self, direction: str) -> float:
+        """Before the first byte of a transfer of this direction, "l2s" or another."""
+        return (
+            self.store_latency_ns if direction == "l2s" and self.store_latency_ns is not None else self.dma_latency_ns
+        )
 
     @property
     def engines_overlap(self) -> bool:

@@ -1,7 +1,9 @@
-"""How long one command takes: TIU cycles (hardware.md 5.1, DH-07) and DMA nanoseconds (5.2, DH-08).
+"""How long one command takes: TIU cycles (hardware.md 5.1) and DMA nanoseconds (5.2), as TPU-MLIR's own profile counts.
 
 L lanes, E elements of the widest operand per lane and step, P input channels of the conv array, A its output pixels.
-cycles = start-up + ceil(operations / rate), with the waste of alignment counted as operations; start-ups of BM1688.
+cycles = ceil(operations / rate), with the waste of alignment counted as operations. Decision: no start-up; the profile
+(`compiler_profile_*.txt` of 1.30.2, bm1684x and bm1688) has none. A command stands for all that theirs issue for it:
+the lane copies, sums and requants around a product, the steps of a cast.
 """
 
 from collections.abc import Callable
@@ -39,10 +41,14 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.layout import align, ceil_div
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
+from tpusim.isa.region import View, is_packed, itemsize
 from tpusim.isa.shapes import matrix_shape
 
+_LANE_COPY_BYTES = 16
+"""Bytes that a lane copy moves in a cycle on every chip."""
+_PAGE_BYTES = 4096
+"""What lies in one memory channel before the next one follows."""
 _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 
@@ -71,8 +77,18 @@ def peak_macs(size: int, chip: ChipSpec) -> int:
     return lanes * depth * pixels
 
 
-def _cycles(start_up: int, operations: int, rate: int) -> int:
-    return start_up + ceil_div(operations, rate)
+def _steps(view: View, size: int, chip: ChipSpec) -> int:
+    """Vector steps over a view whose elements are worked on as `size` bytes each."""
+    vector = chip.eu_elements(size)
+    return _padded_elements(view, chip, vector) // (vector * chip.lanes)
+
+
+def _accumulated(output: View, chip: ChipSpec, *, bias: bool) -> int:
+    """What follows integer products whose array has no requant: a sum takes two steps of 32 bits, a requant one.
+
+    Without a bias the requant takes two.
+    """
+    return (3 if bias else 2) * _steps(output, 4, chip) if chip.conv_accumulators else 0
 
 
 def _vector_length(command: Command, chip: ChipSpec) -> int:
@@ -96,10 +112,11 @@ def _conv(command: Conv, chip: ChipSpec) -> int:
     n, oc, *rest, oh, ow = command.output.shape
     *depths, kh, kw = command.kernel
     lanes, _, depth, pixels = _array(chip, itemsize(command.input.dtype), command.input.shape[1] // command.groups)
-    terms = align(command.input.shape[1] // command.groups, depth) * kh * kw
-    per_output = 2 * terms - 1 + (command.bias is not None)
-    plane = _cycles(23, n * align(oc, lanes) * align(oh * ow, pixels) * per_output, 2 * lanes * depth * pixels)
-    return plane * prod(rest) * prod(depths)
+    packing = command.packing or depth
+    taps = kh * kw * ceil_div(command.input.shape[1] // command.groups, packing)
+    plane = n * ceil_div(oc, lanes) * ceil_div(oh * ow, pixels) * taps
+    scaled = command.requant_table is not None or command.requant is not None
+    return plane * prod(rest) * prod(depths) + scaled * _accumulated(command.output, chip, bias=True)
 
 
 def _matmul(command: MatMul, chip: ChipSpec) -> int:
@@ -107,9 +124,15 @@ def _matmul(command: MatMul, chip: ChipSpec) -> int:
     lanes, _, depth, pixels = _array(chip, itemsize(command.left.dtype), inner)
     _, columns = matrix_shape(command.right, command.right_transpose)
     batch = max(1, command.output.elements // (rows * columns))
-    start_up = {0: 81, 1: 56, 2: 37}[command.left_transpose + command.right_transpose]
-    operations = 2 * batch * align(rows, lanes) * align(columns, depth) * align(inner, pixels)
-    return _cycles(start_up, operations, 2 * depth * pixels * lanes)
+    if command.right_transpose and not command.left_transpose:  # columns over pixels, the inner axis over the depth
+        steps = ceil_div(columns, pixels) * ceil_div(inner, depth)
+    else:
+        steps = ceil_div(columns, depth) * ceil_div(align(inner, depth), pixels)
+    found = batch * ceil_div(rows, lanes) * steps
+    if command.requant is None and not command.requants and command.multipliers is None:
+        return found
+    spread = 2 * ceil_div(columns, chip.eu_elements(4)) if command.bias is not None else 0
+    return found + spread + _accumulated(command.output, chip, bias=command.bias is not None)
 
 
 def _window(command: Depthwise | Pool, chip: ChipSpec) -> int:
@@ -119,34 +142,41 @@ def _window(command: Depthwise | Pool, chip: ChipSpec) -> int:
     *depths, kh, kw = command.kernel
     n, c, *rest, oh, ow = command.output.shape
     elements = n * align(c, chip.lanes) * align(oh * ow, vector)
-    one = _cycles(10, elements * max(1, 2 * kh * kw - 1), factor * vector * chip.lanes)
-    combined = _cycles(11, elements, vector * chip.lanes) * (prod(depths) - 1)
+    one = ceil_div(elements * max(1, 2 * kh * kw - 1), factor * vector * chip.lanes)
+    combined = elements // (vector * chip.lanes) * (prod(depths) - 1)
     return prod(rest) * (one * prod(depths) + combined)
 
 
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
     vector = _vector_length(command, chip)
-    return _cycles(11, _padded_elements(command.output, chip, vector), vector * chip.lanes)
+    return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
 
 
 def _select(command: Select, chip: ChipSpec) -> int:
     """Two AR: the product, and the selection."""
     vector = _vector_length(command, chip)
-    return _cycles(11, 2 * _padded_elements(command.output, chip, vector), vector * chip.lanes)
+    return 2 * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
 
 
 def _lut(command: Lut, chip: ChipSpec) -> int:
     """SG: one element per lane and cycle."""
-    return _cycles(11, _padded_elements(command.output, chip, 1), chip.lanes)
+    return _padded_elements(command.output, chip, 1) // chip.lanes
 
 
-def _requant(command: Rescale | ChannelRescale | Quantize | Dequantize, chip: ChipSpec) -> int:
+def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
     vector = _vector_length(command, chip)
-    return _cycles(11, 3 * _padded_elements(command.output, chip, vector), 3 * vector * chip.lanes)
+    return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+
+
+def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
+    """Steps of the float type: two to it; three to an integer from 16 bits, four from 32."""
+    vector = _vector_length(command, chip)
+    passes = 2 if isinstance(command, Dequantize) else itemsize(command.input.dtype) // 2 + 2
+    return passes * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
 
 
 def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
-    return _cycles(27, command.output.elements, max(1, chip.eu_bytes // itemsize(command.output.dtype)))
+    return ceil_div(command.output.elements, max(1, _LANE_COPY_BYTES // itemsize(command.output.dtype)))
 
 
 def _function(command: Fn, chip: ChipSpec) -> int:
@@ -155,10 +185,10 @@ def _function(command: Fn, chip: ChipSpec) -> int:
     elements = _padded_elements(command.inputs[0] if command.function.OVER_INPUT else command.output, chip, vector)
     rate = vector * chip.lanes
     return (
-        steps.arithmetic * _cycles(11, elements, rate)
-        + steps.series * _cycles(0, elements * (2 * _TAYLOR_TERMS - 1), 2 * rate)
-        + steps.lookups * _cycles(11, command.output.elements, chip.lanes)
-        + steps.requants * _cycles(11, elements, rate)
+        steps.arithmetic * ceil_div(elements, rate)
+        + steps.series * ceil_div(elements * (2 * _TAYLOR_TERMS - 1), 2 * rate)
+        + steps.lookups * ceil_div(command.output.elements, chip.lanes)
+        + steps.requants * ceil_div(elements, rate)
     )
 
 
@@ -177,8 +207,8 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     Where: _elementwise,
     Rescale: _requant,
     ChannelRescale: _requant,
-    Quantize: _requant,
-    Dequantize: _requant,
+    Quantize: _cast,
+    Dequantize: _cast,
     ChannelScale: _elementwise,
     Select: _select,
     Lut: _lut,
@@ -205,6 +235,45 @@ def _burst_bytes(view: View, chip: ChipSpec) -> int:
     return sum(count * align(run, chip.dma_burst_bytes) for count, run in runs)
 
 
+def _common_run(one: View, other: View, chip: ChipSpec) -> int:
+    """Bytes of the runs that are contiguous on both sides of a copy."""
+    strides = [lmem_strides(v, chip) if v.laned else gmem_strides(v) for v in (one, other)]
+    run = 1
+    for axis in sorted(range(len(one.shape)), key=lambda a: (strides[1][a], -a)):
+        size = one.shape[axis]
+        if size == 1:
+            continue
+        if any(s[axis] != run for s in strides) or (axis == 1 and (one.laned or other.laned)):
+            break
+        run *= size
+    return run * itemsize(one.dtype)
+
+
+def _by_runs(size: int, run: int, chip: ChipSpec) -> float:
+    """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
+    if not chip.dma_run_bytes:
+        return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
+    pages = max(1, (size + _PAGE_BYTES // 2) // _PAGE_BYTES)
+    charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
+    return charged * chip.dma_channels / min(pages, chip.dma_channels)
+
+
+def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
+    return chip.latency_ns(direction) + moved / float(getattr(chip.bandwidth, direction))
+
+
+def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
+    """A copy in global memory, by runs that are contiguous on both sides.
+
+    Or it goes through local memory, where its elements are put in order. Decision: two of them in a cycle; upstream's
+    transpositions take between a half and one cycle for each.
+    """
+    size = command.input.nbytes
+    direct = _transfer_ns("s2s", _by_runs(size, _common_run(command.input, command.output, chip), chip), chip)
+    there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
+    return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+
 def traffic(command: Command) -> tuple[int, int]:
     """(bytes loaded from, bytes stored to) global memory: payload, without padding."""
     if isinstance(command, GlobalKernel):
@@ -216,20 +285,29 @@ def traffic(command: Command) -> tuple[int, int]:
 
 
 def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
-    """DMA time: latency + bytes / bandwidth of the direction; a fill counts as l2l (local memory) or l2s (global)."""
+    """DMA time: latency + bytes / bandwidth of the direction; a fill counts as l2l (local memory) or l2s (global).
+
+    Runs of local memory count where short ones cost as much as long ones.
+    """
     if chip.cycle_model == "cv18xx":
         return cycles_cv18xx.dma_ns(command, chip)
     system = [view for _, view in command.operands() if view.memory == "gmem"]
+    plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())
+    if isinstance(command, Move) and plain and len(system) > 1:
+        return _system_copy_ns(command, chip)
+    direction = command.direction if isinstance(command, Move) else "l2s" if system else "l2l"
+    if isinstance(command, Move) and plain and chip.dma_run_bytes:
+        run = _common_run(command.input, command.output, chip)
+        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, chip), chip)
     moved = max((_burst_bytes(view, chip) for view in system), default=command.output.nbytes)
-    filled = "l2s" if system else "l2l"
-    direction = command.direction if isinstance(command, Move) else filled
-    return chip.dma_latency_ns + moved / float(getattr(chip.bandwidth, direction))
+    return _transfer_ns(direction, moved, chip)
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
     """DMA time of a global kernel: its loads and stores, one latency each per tile (DL-06)."""
-    transfer = command.load_bytes / chip.bandwidth.s2l + command.store_bytes / chip.bandwidth.l2s
-    return 2 * command.tiles * chip.dma_latency_ns + transfer
+    load, store = (chip.kernel_gbs or rate for rate in (chip.bandwidth.s2l, chip.bandwidth.l2s))
+    waits = command.tiles * (chip.latency_ns("s2l") + chip.latency_ns("l2s"))
+    return waits + command.load_bytes / load + command.store_bytes / store
 
 
 def command_ns(command: AnyCommand, chip: ChipSpec) -> float:

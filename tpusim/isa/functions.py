@@ -122,8 +122,8 @@ class Softmax(Function, frozen=True, tag="softmax"):
     beta: float = 1.0
 
     def made_of(self, operands: int) -> Steps:
-        """Max, subtract, scale, sum, divide (5); exp, and log if asked."""
-        return Steps(arithmetic=9, series=2 if self.log else 1)
+        """Max and sum by windows, subtract, scale, divide; exp, and log if asked: as many steps as upstream issues."""
+        return Steps(arithmetic=25, series=2 if self.log else 1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape."""
@@ -266,7 +266,7 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
     tables: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Two sums, subtract, square, add, divide, three products; root."""
+        """Two sums by windows, subtract, square, add, divide, three products; root: as many as upstream issues."""
         return Steps(arithmetic=9, series=1)
 
     def needs(self) -> Unit:

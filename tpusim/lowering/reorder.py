@@ -12,6 +12,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.chip_optimize import optimize_for_chip
+from tpusim.lowering.locality import sort_by_locality
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopNone, TopWeight, make_none, make_weight
 
@@ -46,7 +47,7 @@ class Reorder:
 def reorder_weights(model: Model) -> Model:
     """A copy of a lowered module with chip-layout weights, in state TPU_REORDERED; unused weights are dropped.
 
-    What `optimize_for_chip` has not done yet is done first.
+    What `optimize_for_chip` has not done yet is done first. The ops are in the order of `sort_by_locality`.
     """
     model.require_state("TPU_LOWERED", stage="weight-reorder")
     work = optimize_for_chip(model).clone()
@@ -55,6 +56,7 @@ def reorder_weights(model: Model) -> Model:
         if isinstance(op, TpuOp):
             op.reorder_weights(Reorder(op, work.weights, chip))
     _drop_unused(list(work.ops))
+    sort_by_locality(work, chip)
     used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}
     result = Model(work.module, work.weights.restricted(used))
     result.set(state="TPU_REORDERED")
