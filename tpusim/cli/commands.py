@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from tpusim.cli.bench import Bench
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
@@ -66,6 +67,7 @@ COMMANDS: dict[str, type] = {
     "dis": Disassemble,
     "asm": Assemble,
     "compare": Compare,
+    "bench": Bench,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,
