@@ -60,7 +60,7 @@ def test_a_sound_network_loses_little_everywhere() -> None:
 @pytest.mark.every
 @pytest.mark.parametrize(("factor", "name"), [(0.1, "pointwise_Relu"), (40.0, "depthwise_Relu")])
 def test_a_broken_threshold_is_found(factor: float, name: str) -> None:
-    """Too small it cuts values off, too large it leaves a few steps: only that op loses, and its range is the remedy."""
+    """Too small it cuts off, too large it leaves a few steps: only that op loses, and its range is the remedy."""
     model = calibrated(**{name: factor})
     found = lost(model)
     by_loss = sorted(found.values(), key=lambda loss: loss.sqnr_alone)

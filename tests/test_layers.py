@@ -65,7 +65,15 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
     "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
-    "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore", "tpusim.zoo"},
+    "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled"},
+    "tpusim.cli": {
+        *BELOW_PIPELINE,
+        "tpusim.pipeline",
+        "tpusim.explore",
+        "tpusim.zoo",
+        "tpusim.bench",
+        "tpusim.artefacts",
+    },
 }
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
 
@@ -352,8 +360,8 @@ def test_no_op_outside_ops(project: dict[str, str]):
 
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
-WITH_FRAMEWORK = {"tpusim.frontend", "tpusim.zoo"}
-"""Units that may import one: front ends, and the networks of the `onnx` package."""
+WITH_FRAMEWORK = {"tpusim.frontend", "tpusim.zoo", "tpusim.bench"}
+"""Units that may import one: front ends, the networks of the `onnx` package, and what measures beside one."""
 
 
 def frameworks(texts: dict[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_onnx_reference import run_onnx
 from kernel_oracles import requant, rsr, sat
-from tpusim_kernels.conv import conv2d_accumulate, conv2d_float, conv2d_int
+from tpusim_kernels.conv import Filter, conv2d_accumulate, conv2d_float, conv2d_int, filter_of
 from tpusim_kernels.matmul import matmul_accumulate, matmul_float, matmul_int
 
 # name: x shape, w shape, strides, pads, dilations, groups
@@ -184,3 +184,16 @@ def test_matmul_float() -> None:
     np.testing.assert_allclose(got, np.maximum(x @ np.swapaxes(w, 1, 2) + b, 0), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="inner sizes"):
         matmul_float(x, w, None, left_transpose=False, right_transpose=False, do_relu=False)
+
+
+@pytest.mark.parametrize(("groups", "kernel"), [(1, 1), (4, 1), (1, 3), (2, 3)])
+def test_a_filter_made_on_the_host_is_the_same_filter(groups: int, kernel: int):
+    rng = np.random.default_rng(groups)
+    x = rng.integers(0, 256, (2, 8, 5, 5), dtype=np.uint8)
+    w = rng.integers(-128, 128, (12, 8 // groups, kernel, kernel), dtype=np.int8)
+    made = filter_of(w, groups)
+    assert isinstance(made, Filter)
+    attrs = {"strides": (1, 1), "pads": (1, 0, 1, 0), "dilations": (1, 1), "groups": groups}
+    rest = (None, np.ones(12, np.int64), np.full(12, 9), 7, 3)
+    one, other = (conv2d_int(x, f, *rest, **attrs, do_relu=True, out_dtype="int8") for f in (w, made))
+    np.testing.assert_array_equal(one, other)

@@ -6,6 +6,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from tpusim.cli.bench import Bench
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
@@ -68,6 +69,7 @@ COMMANDS: dict[str, type] = {
     "asm": Assemble,
     "compare": Compare,
     "why": Why,
+    "bench": Bench,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

@@ -107,9 +107,7 @@ def _applied(equation: Any, operands: list[Laid]) -> Sequence[Laid]:
         return [Laid(array, x.order) for array, x in zip(arrays, operands, strict=True)]
     rule = _RULES.get(name)
     if rule is not None and any(x.order != tuple(sorted(x.order)) for x in operands) or name == "transpose":
-        found = cast("Any", rule)(equation, operands)
-        if found is not None:
-            return [found]
+        return [cast("Any", rule)(equation, operands)]
     return _in_order(equation, operands)
 
 
@@ -164,26 +162,19 @@ def _reduce(equation: Any, operands: Sequence[Laid]) -> Laid:
     return Laid(equation.primitive.bind(x.array, **params), tuple(sorted(left).index(axis) for axis in left))
 
 
-def _reshape(equation: Any, operands: Sequence[Laid]) -> Laid | None:
-    """Axes that are merged or split stay where they are, if those of every group lie side by side."""
-    (x,) = operands
-    places = sorted(range(len(x.order)), key=lambda i: x.order[i])
-    meant = [x.array.shape[i] for i in places]
-    new: list[tuple[int, list[int]]] = []  # where a group is stored, and its new axes
-    for old, made in _groups(meant, list(equation.params["new_sizes"])):
-        stored = [places[axis] for axis in old if meant[axis] != 1]
-        if stored and not _side_by_side(stored, x):
-            return None
-        new.append((stored[0] if stored else -1, made))
-    sizes = equation.params["new_sizes"]
-    order = tuple(axis for _, made in sorted(new, key=lambda group: group[0]) for axis in made)
-    return Laid(lax.reshape(x.array, [sizes[axis] for axis in order]), order)
+def _reshape(equation: Any, operands: Sequence[Laid]) -> Laid:
+    """Axes that are merged or split stay where they are stored; those of one group are brought together."""
+    (x,), sizes = operands, equation.params["new_sizes"]
+    place = {axis: i for i, axis in enumerate(x.order)}
+    meant = [x.array.shape[place[axis]] for axis in range(len(x.order))]
 
+    def stored(group: tuple[list[int], list[int]]) -> int:
+        return max((place[axis] for axis in group[0] if meant[axis] != 1), default=-1)
 
-def _side_by_side(stored: list[int], x: Laid) -> bool:
-    """Whether nothing but axes of size 1 is between the places, which rise."""
-    rising = all(a < b for a, b in zip(stored, stored[1:], strict=False))
-    return rising and all(x.array.shape[i] == 1 or i in stored for i in range(stored[0], stored[-1]))
+    groups = sorted(_groups(meant, list(sizes)), key=stored)
+    array = x.in_order(tuple(axis for old, _ in groups for axis in old))
+    order = tuple(axis for _, made in groups for axis in made)
+    return Laid(lax.reshape(array, [sizes[axis] for axis in order]), order)
 
 
 def _groups(old: list[int], new: list[int]) -> list[tuple[list[int], list[int]]]:
@@ -202,7 +193,7 @@ def _groups(old: list[int], new: list[int]) -> list[tuple[list[int], list[int]]]
     return found
 
 
-_RULES: dict[str, Callable[[Any, list[Laid]], Laid | None]] = {
+_RULES: dict[str, Callable[[Any, list[Laid]], Laid]] = {
     "transpose": _transpose, "pad": _pad, "slice": _slice, "concatenate": _concatenate, "reshape": _reshape,
     **dict.fromkeys(ELEMENTWISE, _elementwise), **dict.fromkeys(REDUCTIONS, _reduce),
 }  # fmt: skip

@@ -6,7 +6,7 @@ of fused multiply-adds in the order of k, in blocks of k whose sums are added in
 larger jit, on any number of threads and for any batch.
 
 The chain relies on XLA contracting `acc + a * b` into one fused multiply-add, which it does on processors that have
-one. Where two products meet (the first step) the choice would be the compiler's, so the first product is pinned.
+one. Where two products meet the choice would be the compiler's, so the chain begins with zeros that it does not see.
 """
 
 from __future__ import annotations
@@ -62,21 +62,26 @@ def _cut(x: Array, blocks: Sequence[int], axis: int) -> Array:
 
 
 def _chain(a: Array, b: Array) -> Array:
-    """One block: acc = fma(a_k, b_k, acc) for k = 1 ..., from acc = a_0 * b_0.
+    """One block: acc = fma(a_k, b_k, acc) for all k, from acc = 0.
 
-    Zeros fill the last iteration: they leave the sum as it is.
+    A loop of one step would be taken apart, and two products without a sum between them meet: there are two at least.
+    Zeros fill the last step: they leave the sum as it is.
     """
-    acc = pin(a[..., :1] * b[..., :1, :])
-    loops = -(-(a.shape[-1] - 1) // STEPS)
-    fill = 1 + loops * STEPS - a.shape[-1]
-    a = jnp.pad(a[..., 1:], [(0, 0)] * (a.ndim - 1) + [(0, fill)])
-    b = jnp.pad(b[..., 1:, :], [(0, 0)] * (b.ndim - 2) + [(0, fill), (0, 0)])
+    k = a.shape[-1]
+    if k == 1:
+        return pin(a * b)
+    steps = min(STEPS, -(-k // 2))
+    loops = -(-k // steps)
+    if fill := loops * steps - k:
+        a = jnp.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, fill)])
+        b = jnp.pad(b, [(0, 0)] * (b.ndim - 2) + [(0, fill), (0, 0)])
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
 
     def step(i: Array, acc: Array) -> Array:
-        left = lax.dynamic_slice_in_dim(a, i * STEPS, STEPS, axis=-1)
-        right = lax.dynamic_slice_in_dim(b, i * STEPS, STEPS, axis=-2)
-        for k in range(STEPS):
+        left = lax.dynamic_slice_in_dim(a, i * steps, steps, axis=-1)
+        right = lax.dynamic_slice_in_dim(b, i * steps, steps, axis=-2)
+        for k in range(steps):
             acc = acc + left[..., k : k + 1] * right[..., k : k + 1, :]
         return acc
 
-    return lax.fori_loop(0, loops, step, acc) if loops else acc
+    return lax.fori_loop(0, loops, step, jnp.zeros((*batch, a.shape[-2], b.shape[-1]), jnp.float32))
