@@ -21,8 +21,8 @@ from tpusim.cli.page import page
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ("tutorial.md", *(f"howto/{file.name}" for file in sorted((DOCS / "howto").glob("*.md"))))
-LONG = {"howto/own_model.md"}
-"""Pages whose commands take long: they compile a network of the zoo."""
+LONG = {"howto/own_model.md", "howto/bad_int8.md"}
+"""Pages whose commands take long: they compile a network of the zoo, and one op after the other in float."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHARED = (
     "tpusim run examples/digits/digits.onnx --chip bm1684x --mode int8 --data examples/digits/calibration.npz "
