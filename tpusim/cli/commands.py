@@ -1,7 +1,7 @@
 """All subcommands: one dataclass each. Fields are options; `execute` does the work and says whether it succeeded."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -15,6 +15,9 @@ from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
 from tpusim.cli.why import Why
+
+if TYPE_CHECKING:
+    from tpusim.chips import ChipSpec
 
 
 @dataclass
@@ -40,17 +43,27 @@ class Chips:
     """List the chips and what they are made of."""
 
     def execute(self, console: Console) -> bool:
-        """Print one line per chip."""
+        """Print two lines per chip."""
         from tpusim.chips import available, load
 
         for name in available():
-            chip = load(name)
-            console.print(
-                f"{name}: {f'{chip.cores} cores of ' if chip.cores > 1 else ''}{chip.lanes} lanes x "
-                f"{chip.lmem_bytes // 1024} KiB, modes {', '.join(chip.modes)}",
-                highlight=False,
-            )
+            console.print("\n".join((_units(load(name)), _rates(load(name)))), highlight=False)
         return True
+
+
+def _units(chip: "ChipSpec") -> str:
+    cores = f"{chip.cores} cores of " if chip.cores > 1 else ""
+    memory = f"{chip.lanes} lanes x {chip.lmem_bytes // 1024} KiB in {chip.lmem_banks} banks"
+    return f"{chip.name}: {cores}{memory}, modes {', '.join(chip.modes)}"
+
+
+def _rates(chip: "ChipSpec") -> str:
+    """The model's figures; the chips' files say which of them are assumed."""
+    from tpusim.isa.cycles import peak_macs
+
+    tops = 2 * peak_macs(1, chip) * chip.tiu_mhz * chip.cores / 1e6
+    clocks = f"TIU {chip.tiu_mhz:g} MHz, DMA {chip.dma_mhz:g} MHz"
+    return f"    {tops:.1f} INT8 TOPS, {clocks}, loads {chip.bandwidth.s2l:g} GB/s, stores {chip.bandwidth.l2s:g} GB/s"
 
 
 COMMANDS: dict[str, type] = {
