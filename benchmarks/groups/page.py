@@ -49,7 +49,7 @@ What the factor stands for:
 * Rates and latencies are the documented peaks: 58 and 44 GiB/s with 150 ns per command on BM1684X (DH-08), at which
   the compulsory bytes of ResNet-50 take 0.45 ms; the ops hide beside them. Refresh, bank switching and traffic of other
   masters are not modelled; nor are bank conflicts inside local memory.
-* TIU cycles are those of the open profiler tables (DH-07): start-up plus padded operations over the peak rate. Stalls
+* TIU cycles are those of the open profiler tables (DH-07): padded operations over the peak rate, no start-up. Stalls
   of the real array are not in them, nor is what the closed cycle functions of the vendor's compiler know beyond them.
 * BM1684's cycle functions are closed. Its array width is derived from its published 17.6 TOPS, and its bandwidth is
   assumed (DH-02), so that this chip's figures are the least certain.

@@ -173,20 +173,24 @@ class WholeContext(ABC):
         raise NotImplementedError(f"{self.op.name}: the global form may not use a local work buffer")
 
     def _traffic(self, body: Command) -> tuple[int, int, int]:
-        """(tiles, bytes loaded, bytes stored): activations move once, constants once per tile of rows (DL-06).
+        """(tiles, bytes loaded, bytes stored) (DL-06): what does not fit is cut, activations or constants.
 
-        Of the constants those count that this command of the op reads.
+        The constants are loaded for each tile of activations, or the activations for each tile of constants, whichever
+        moves less; each may take half of local memory. Of the constants those count that this command of the op reads.
         """
         values = [v for v in self.op.operands if is_tensor(v)]
         moved = [v for v in values if not isinstance(v.owner, TopWeight)]
         constants = [v for v in values if v not in moved and self._is_read(v, body)]
         result = self.op.results[0]
         active = sum(self._lmem(v) for v in (*moved, result))
+        moved_bytes = sum(self._view(v).nbytes for v in moved)
         constant_bytes = sum(self._view(v).nbytes for v in constants)
-        room = self.chip.lmem_bytes - ceil_div(constant_bytes, self.chip.lanes)
-        tiles = ceil_div(active, room) if room > 0 else 1
-        load = sum(self._view(v).nbytes for v in moved) + constant_bytes * max(tiles, 1)
-        return max(tiles, 1), load, self._view(result).nbytes
+        beside, store = ceil_div(constant_bytes, self.chip.lanes), self._view(result).nbytes
+        if active + beside <= self.chip.lmem_bytes:
+            return 1, moved_bytes + constant_bytes, store
+        rows, columns = (max(1, ceil_div(2 * size, self.chip.lmem_bytes)) for size in (active, beside))
+        by_rows, by_columns = moved_bytes + constant_bytes * rows, constant_bytes + moved_bytes * columns
+        return max(rows, columns), min(by_rows, by_columns), store
 
     def _is_read(self, value: SSAValue, body: Command) -> bool:
         whole = self._view(value)

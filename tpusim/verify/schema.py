@@ -21,7 +21,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """An object whose keys are all listed."""
 
 
-class TensorFile(_Strict):
+class TensorFile(_Strict, frozen=True):
     """One compared tensor; a number that is not finite is null. Units: sqnr_db in dB, the similarities at most 1."""
 
     name: str
@@ -37,7 +37,7 @@ class TensorFile(_Strict):
     note: str
 
 
-class ComparisonFile(_Strict):
+class ComparisonFile(_Strict, frozen=True):
     """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared."""
 
     passed: bool
@@ -55,7 +55,7 @@ class ComparisonFile(_Strict):
     tensors: list[TensorFile]
 
 
-class DecisionFile(_Strict):
+class DecisionFile(_Strict, frozen=True):
     """A decision of the specification, and the ops that follow it."""
 
     decision: str
@@ -63,7 +63,7 @@ class DecisionFile(_Strict):
     ops: list[str]
 
 
-class FallbackFile(_Strict):
+class FallbackFile(_Strict, frozen=True):
     """An op that fell back to a float type, and why."""
 
     op: str
@@ -74,7 +74,7 @@ class FallbackFile(_Strict):
     reason: str
 
 
-class FidelityFile(_Strict):
+class FidelityFile(_Strict, frozen=True):
     """How far to trust the numbers: counts of ops by class and by the type they are stored in."""
 
     ops: int
@@ -87,7 +87,7 @@ class FidelityFile(_Strict):
     in_float: int = msgspec.field(name="float")
 
 
-class OpWorkFile(_Strict):
+class OpWorkFile(_Strict, frozen=True):
     """Cycles that the engines work and wait for one op of a group."""
 
     op: str
@@ -99,7 +99,7 @@ class OpWorkFile(_Strict):
     bound: str
 
 
-class EnginesFile(_Strict):
+class EnginesFile(_Strict, frozen=True):
     """Shares of the whole time in which the engines work, and the cycles behind them."""
 
     tiu_busy: float
