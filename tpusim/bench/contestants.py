@@ -19,6 +19,8 @@ from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import Flat
 from tpusim.simulator import SimulatorOptions
 
+PER_CHANNEL = 13
+"""The first opset whose DequantizeLinear has an axis."""
 Sample = Mapping[str, np.ndarray]
 Call = Callable[[], object]
 
@@ -85,7 +87,7 @@ def _quantised(path: Path, config: RunConfig, samples: list[Sample]) -> Callable
     with tempfile.TemporaryDirectory() as folder, _without_warnings():
         ready, out = str(Path(folder) / "ready.onnx"), str(Path(folder) / "quantised.onnx")
         try:
-            tools.shape_inference.quant_pre_process(str(path), ready, skip_symbolic_shape=True)
+            tools.shape_inference.quant_pre_process(_recent(path, folder), ready, skip_symbolic_shape=True)
             tools.quantize_static(
                 ready, out, Reader(), quant_format=tools.QuantFormat.QDQ, per_channel=True,
                 activation_type=tools.QuantType.QInt8, weight_type=tools.QuantType.QInt8,
@@ -93,6 +95,19 @@ def _quantised(path: Path, config: RunConfig, samples: list[Sample]) -> Callable
         except Exception as error:  # whatever its quantiser raises for a model that it does not take
             raise Unavailable(f"ONNX Runtime's quantiser: {first_line(error)}") from error
         return _session(Path(out), config)
+
+
+def _recent(path: Path, folder: str) -> str:
+    """A file of the model in an opset that has scales per channel."""
+    from onnx import version_converter
+
+    proto = read_onnx(path)
+    opset = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
+    if opset >= PER_CHANNEL:
+        return str(path)
+    recent = Path(folder) / "recent.onnx"
+    recent.write_bytes(version_converter.convert_version(proto, PER_CHANNEL).SerializeToString())
+    return str(recent)
 
 
 @contextmanager
