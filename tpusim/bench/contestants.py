@@ -3,7 +3,7 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def contestants(config: RunConfig, samples: list[Sample]) -> Iterator[Contestant]:
+def contestants(config: RunConfig, samples: Sequence[Sample]) -> Iterator[Contestant]:
     """In the order in which they are prepared; the first is the base of all ratios.
 
     samples: of the batch that the module has. The network is compiled when the first of tpusim's own is prepared.
@@ -73,7 +73,7 @@ def _session(source: Any, config: RunConfig) -> Callable[[Sample], object]:
     return OnnxReference(source, names, input_shapes=config.input_shapes, threads=threads()).run
 
 
-def _quantised(path: Path, config: RunConfig, samples: list[Sample]) -> Callable[[Sample], object]:
+def _quantised(path: Path, config: RunConfig, samples: Sequence[Sample]) -> Callable[[Sample], object]:
     """ONNX Runtime's own static quantisation: QDQ, int8, weights per channel, calibrated with the same samples."""
     from onnxruntime import quantization  # pyright: ignore[reportMissingTypeStubs]
 
@@ -120,7 +120,7 @@ def _without_warnings() -> Generator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _one_by_one(run: Callable[[Sample], object], samples: list[Sample]) -> Call:
+def _one_by_one(run: Callable[[Sample], object], samples: Sequence[Sample]) -> Call:
     return lambda: [run(sample) for sample in samples]
 
 
@@ -128,6 +128,6 @@ def _flat(flat: Flat, stacked: Sample) -> Call:
     return lambda: flat(stacked)
 
 
-def _machine(net: Compiled, options: SimulatorOptions, samples: list[Sample]) -> Call:
+def _machine(net: Compiled, options: SimulatorOptions, samples: Sequence[Sample]) -> Call:
     machine = net.machine(options)
     return lambda: [machine.run(sample) for sample in samples]
