@@ -3,7 +3,7 @@
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import Flat
 from tpusim.simulator import SimulatorOptions
 
+PER_CHANNEL = 13
+"""The first opset whose DequantizeLinear has an axis."""
 Sample = Mapping[str, np.ndarray]
 Call = Callable[[], object]
 
@@ -41,7 +43,7 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def contestants(config: RunConfig, samples: list[Sample]) -> Iterator[Contestant]:
+def contestants(config: RunConfig, samples: Sequence[Sample]) -> Iterator[Contestant]:
     """In the order in which they are prepared; the first is the base of all ratios.
 
     samples: of the batch that the module has. The network is compiled when the first of tpusim's own is prepared.
@@ -71,7 +73,7 @@ def _session(source: Any, config: RunConfig) -> Callable[[Sample], object]:
     return OnnxReference(source, names, input_shapes=config.input_shapes, threads=threads()).run
 
 
-def _quantised(path: Path, config: RunConfig, samples: list[Sample]) -> Callable[[Sample], object]:
+def _quantised(path: Path, config: RunConfig, samples: Sequence[Sample]) -> Callable[[Sample], object]:
     """ONNX Runtime's own static quantisation: QDQ, int8, weights per channel, calibrated with the same samples."""
     from onnxruntime import quantization  # pyright: ignore[reportMissingTypeStubs]
 
@@ -85,7 +87,7 @@ def _quantised(path: Path, config: RunConfig, samples: list[Sample]) -> Callable
     with tempfile.TemporaryDirectory() as folder, _without_warnings():
         ready, out = str(Path(folder) / "ready.onnx"), str(Path(folder) / "quantised.onnx")
         try:
-            tools.shape_inference.quant_pre_process(str(path), ready, skip_symbolic_shape=True)
+            tools.shape_inference.quant_pre_process(_recent(path, folder), ready, skip_symbolic_shape=True)
             tools.quantize_static(
                 ready, out, Reader(), quant_format=tools.QuantFormat.QDQ, per_channel=True,
                 activation_type=tools.QuantType.QInt8, weight_type=tools.QuantType.QInt8,
@@ -93,6 +95,19 @@ def _quantised(path: Path, config: RunConfig, samples: list[Sample]) -> Callable
         except Exception as error:  # whatever its quantiser raises for a model that it does not take
             raise Unavailable(f"ONNX Runtime's quantiser: {first_line(error)}") from error
         return _session(Path(out), config)
+
+
+def _recent(path: Path, folder: str) -> str:
+    """A file of the model in an opset that has scales per channel."""
+    from onnx import version_converter
+
+    proto = read_onnx(path)
+    opset = next(entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
+    if opset >= PER_CHANNEL:
+        return str(path)
+    recent = Path(folder) / "recent.onnx"
+    recent.write_bytes(version_converter.convert_version(proto, PER_CHANNEL).SerializeToString())
+    return str(recent)
 
 
 @contextmanager
@@ -105,7 +120,7 @@ def _without_warnings() -> Generator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _one_by_one(run: Callable[[Sample], object], samples: list[Sample]) -> Call:
+def _one_by_one(run: Callable[[Sample], object], samples: Sequence[Sample]) -> Call:
     return lambda: [run(sample) for sample in samples]
 
 
@@ -113,6 +128,6 @@ def _flat(flat: Flat, stacked: Sample) -> Call:
     return lambda: flat(stacked)
 
 
-def _machine(net: Compiled, options: SimulatorOptions, samples: list[Sample]) -> Call:
+def _machine(net: Compiled, options: SimulatorOptions, samples: Sequence[Sample]) -> Call:
     machine = net.machine(options)
     return lambda: [machine.run(sample) for sample in samples]
