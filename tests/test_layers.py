@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
+    "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
     "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
     "tpusim.cli": {*BELOW_PIPELINE, "tpusim.pipeline", "tpusim.explore", "tpusim.zoo"},
 }
@@ -88,8 +89,8 @@ NAMELESS = {*STAGES, "schedule", "inference", "fidelity"}
 
 MAPPERS = {
     f"tpusim.frontend.onnx.{name}"
-    for name in ("activations", "arithmetic", "norms", "products", "reductions", "resizing", "shapes", "windows")
-}
+    for name in ("activations", "arithmetic", "integers", "norms", "products", "reductions")
+} | {f"tpusim.frontend.onnx.{name}" for name in ("resizing", "shapes", "windows")}
 """Modules of a front end that say which op a node is."""
 
 FROM_OPS: dict[str, set[str] | None] = {
@@ -350,8 +351,8 @@ def test_no_op_outside_ops(project: dict[str, str]):
 
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
-WITH_FRAMEWORK = {"tpusim.frontend", "tpusim.zoo"}
-"""Units that may import one: front ends, and the networks of the `onnx` package."""
+WITH_FRAMEWORK = {"tpusim.backend", "tpusim.frontend", "tpusim.zoo"}
+"""Units that may import one: front ends, what tools of one take, and the networks of the `onnx` package."""
 
 
 def frameworks(texts: dict[str, str]) -> list[str]:
