@@ -7,7 +7,7 @@ BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support accuracy mutation right-programs hostile isa cli docs golden groups conformance upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage accuracy mutation right-programs hostile isa cli docs golden groups conformance upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -56,6 +56,9 @@ bench: $(VENV)/.test ## measure: prints ratios, side by side in one process (ARG
 
 support: $(VENV)/.test ## measure the support table of every op, chip and mode (rewrites docs/support.md and its data)
 	$(BIN)/python tests/support_rows.py
+
+onnx-coverage: $(VENV)/.test ## run ONNX's backend suites through tpusim.backend (minutes); rewrites docs/onnx_coverage.md
+	PYTHONPATH=tests $(BIN)/python -m onnx_suite
 
 mutation: $(VENV)/.test ## put faults into right command streams, measure which check finds them; rewrites docs/mutation.md
 	PYTHONPATH=tests $(BIN)/python -m mutation.table

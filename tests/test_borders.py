@@ -149,13 +149,24 @@ def test_other_floats_are_f32_inside(kind: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("op", "kind", "why"),
-    [("Div", TensorProto.INT64, "the result on integers is rounded toward 0; cast the operands to float"),
-     ("Add", TensorProto.UINT8, "the result on uint8 wraps around; cast the operands to float or int32")],
-)  # fmt: skip
-def test_integer_arithmetic_that_differs_from_reals_is_refused(op: str, kind: int, why: str) -> None:
-    proto = network([helper.make_node(op, ["x", "x"], ["y"])], {"x": (kind, (2, 3))}, {"y": kind})
-    with pytest.raises(UnsupportedError, match=f"1 problem at import:\\n  {op} 'y' .*: {why}"):
+    ("op", "kind"), [("Div", TensorProto.INT64), ("Add", TensorProto.UINT8), ("Mul", TensorProto.INT8)]
+)
+def test_integer_arithmetic_rounds_and_wraps_around(op: str, kind: int) -> None:
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    given = {"x": np.array([[120, 7, 100]], dtype), "z": np.array([[2, 4, 120]], dtype)}
+    if dtype.kind == "i":
+        given["x"][0, 1] = -7
+    proto = network([helper.make_node(op, ["x", "z"], ["y"])], {n: (kind, (1, 3)) for n in given}, {"y": kind})
+    (y,) = tpusim.compile(import_onnx(proto), mode="f32").flat(given).values()
+    with np.errstate(over="ignore"):
+        wanted = {"Div": lambda a, b: np.trunc(a / b).astype(dtype), "Add": np.add, "Mul": np.multiply}[op]
+        np.testing.assert_array_equal(y, wanted(*given.values()), strict=True)
+
+
+def test_products_that_f32_does_not_hold_are_refused() -> None:
+    kind = TensorProto.INT16
+    proto = network([helper.make_node("Mul", ["x", "x"], ["y"])], {"x": (kind, (2, 3))}, {"y": kind})
+    with pytest.raises(UnsupportedError, match="products of int16 leave the integers that f32 holds"):
         import_onnx(proto)
 
 

@@ -42,13 +42,27 @@ INT8_F32 = {
     "Sub": "asym", "Relu": "asym", "MatMul": "act x act asym, or batch > 1 with z_in", "AvgPool": "uneven or adaptive",
     "Conv": "dynamic filter", "Deconv": "dynamic filter", "Div": "", "GroupNorm": "", "InstanceNorm": "", "LRN": "",
     "Compare": "unequal scales",
-    "Where": "unequal scales, as Compare", "Arg": "",
+    "Where": "unequal scales, as Compare", "Arg": "", "CumSum": "", "Mod": "", "TopK": "", "Pow3": "", "Tan": "",
+    "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "",
 }  # fmt: skip
 """12.1, rows F32 and F32 (BF16c), 9.6 for AvgPool; every other fallback is F16."""
 
 F16_F32 = frozenset(
     [
         "Arg",
+        "CumSum",
+        "Mod",
+        "TopK",
+        "Pow",
+        "Pow3",
+        "Tan",
+        "Arccos",
+        "Arctanh",
+        "Arcsin",
+        "Arctan",
+        "Trunc",
+        "Cosh",
+        "Sinh",
         "LRN",
         "Mish",
         "Reciprocal",
@@ -73,6 +87,19 @@ F16_CHIPS = {
 BF16_F32 = frozenset(
     [
         "Arg",
+        "GridSampler",
+        "Mod",
+        "TopK",
+        "Pow",
+        "Pow3",
+        "Tan",
+        "Arccos",
+        "Arctanh",
+        "Arcsin",
+        "Arctan",
+        "Trunc",
+        "Cosh",
+        "Sinh",
         "Mish",
         "Softsign",
         "Sigmoid",

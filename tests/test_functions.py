@@ -154,6 +154,37 @@ ROWS = [
         IMAGE,
         ((fn.Tile((1, 1, 2, 1)), ((1, 6, 2, 5),), "a result of (1, 6, 4, 5)"),),
     ),
+    Row(
+        fn.GatherElements(1),
+        ((2, 9, 4, 5), IMAGE),
+        IMAGE,
+        (
+            (fn.GatherElements(1), ((1, 9, 4, 5), IMAGE), "not longer than (1, 9, 4, 5) beside axis 1"),
+            (fn.GatherElements(1), ((2, 9, 4, 5), (2, 5, 4, 5)), "the result's shape"),
+        ),
+    ),
+    Row(
+        fn.ScatterElements(3, "add"),
+        (IMAGE, (2, 6, 4, 3), (2, 6, 4, 3)),
+        IMAGE,
+        (
+            (fn.ScatterElements(3), (IMAGE, (2, 6, 5, 3), (2, 6, 5, 3)), "beside axis 3"),
+            (fn.ScatterElements(3), (IMAGE, (2, 6, 4, 3), (2, 6, 4, 2)), "the result's shape"),
+        ),
+    ),
+    Row(fn.TopK(1, 6), ((2, 9, 4, 5),), IMAGE, ((fn.TopK(1, 5), ((2, 9, 4, 5),), "a result of (2, 5, 4, 5)"),)),
+    Row(fn.Cumulate(2), (IMAGE,), IMAGE, ((fn.Cumulate(4), (IMAGE,), "an axis of 0 to 3, got 4"),)),
+    Row(fn.Power(), (IMAGE, (5,)), IMAGE, ((fn.Power(), (IMAGE, (4,)), "operands that broadcast"),)),
+    Row(fn.Remainder(), (IMAGE, (5,)), IMAGE, ((fn.Remainder(), (IMAGE,), "2 operands, got 1"),)),
+    Row(
+        fn.GridSample("linear", "zeros"),
+        ((2, 6, 7, 9), (2, 4, 5, 2)),
+        IMAGE,
+        (
+            (fn.GridSample("linear", "zeros"), ((2, 6, 7, 9), (2, 4, 5, 3)), "places (n, ..., 2)"),
+            (fn.GridSample("linear", "zeros"), ((2, 5, 7, 9), (2, 4, 5, 2)), "a result of (2, 5, 4, 5)"),
+        ),
+    ),
     Row(fn.Gather(1), ((2, 9, 4, 5), (6,)), IMAGE, ((fn.Gather(1), ((2, 9, 4, 5), (5,)), "a result of 200 elements"),)),
 ]
 BY_NAME = pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row.right).__name__)

@@ -64,6 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
     "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
+    "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
     "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
     "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled"},
     "tpusim.cli": {
@@ -98,8 +99,8 @@ NAMELESS = {*STAGES, "schedule", "inference", "fidelity", "diagnosis"}
 
 MAPPERS = {
     f"tpusim.frontend.onnx.{name}"
-    for name in ("activations", "arithmetic", "norms", "products", "reductions", "resizing", "shapes", "windows")
-}
+    for name in ("activations", "arithmetic", "integers", "norms", "products", "reductions")
+} | {f"tpusim.frontend.onnx.{name}" for name in ("resizing", "shapes", "windows")}
 """Modules of a front end that say which op a node is."""
 
 FROM_OPS: dict[str, set[str] | None] = {
@@ -360,8 +361,9 @@ def test_no_op_outside_ops(project: dict[str, str]):
 
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
-WITH_FRAMEWORK = {"tpusim.frontend", "tpusim.zoo", "tpusim.bench"}
-"""Units that may import one: front ends, the networks of the `onnx` package, and what measures beside one."""
+WITH_FRAMEWORK = {"tpusim.backend", "tpusim.bench", "tpusim.frontend", "tpusim.zoo"}
+"""Units that may import one: front ends, what tools of one take, the networks of the `onnx` package, and what measures
+beside one."""
 
 
 def frameworks(texts: dict[str, str]) -> list[str]:

@@ -10,14 +10,43 @@ EXACT_F32 = 2**24
 """Whole numbers up to this size are exact in f32."""
 
 
+SMALL_INTEGERS = frozenset(np.dtype(t) for t in (ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4))
+SMALL_FLOATS = frozenset(
+    np.dtype(t)
+    for t in (
+        ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz,
+        ml_dtypes.float4_e2m1fn,
+    )
+)  # fmt: skip
+"""Floats of 8 and 4 bits: rounded at the border only."""
+
+
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Whether a type holds whole numbers only: integers and bools."""
-    return dtype.kind in "iub"
+    return dtype.kind in "iub" or dtype in SMALL_INTEGERS
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a type is a float, bfloat16 among them."""
-    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+    """Whether a type is a float, bfloat16 and smaller ones among them."""
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16 or dtype in SMALL_FLOATS
+
+
+def whole_limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The smallest and the largest number of a type of whole numbers."""
+    if dtype.kind == "b":
+        return 0, 1
+    limits = cast("Any", ml_dtypes.iinfo(dtype))
+    return int(limits.min), int(limits.max)
+
+
+def largest(dtype: np.dtype[Any]) -> float:
+    """The largest finite number of a float type."""
+    return float(cast("Any", ml_dtypes.finfo(dtype)).max)
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    """Bits of a type of integers."""
+    return int(cast("Any", ml_dtypes.iinfo(dtype)).bits)
 
 
 def converts(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
@@ -31,10 +60,12 @@ def converts(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     if is_float(array.dtype) and is_float(dtype):
         real, limits = array.astype(np.float64), cast("Any", ml_dtypes.finfo(dtype))
         return bool(np.all(np.abs(real[np.isfinite(real)]) <= float(limits.max)))
+    if array.dtype in SMALL_INTEGERS:
+        array = array.astype(np.int8)
     low, high = float(array.min()), float(array.max())
     if not is_integer(dtype):
         return max(-low, high) <= EXACT_F32
-    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    least, most = whole_limits(dtype)
     return least <= low and high <= most and (is_integer(array.dtype) or bool(np.all(array == np.floor(array))))
 
 

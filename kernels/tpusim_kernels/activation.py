@@ -67,6 +67,9 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "TANH": jnp.tanh,
     "ARCCOS": jnp.arccos,
     "ARCTANH": jnp.arctanh,
+    "ARCSIN": jnp.arcsin,
+    "ARCTAN": jnp.arctan,
+    "TRUNC": jnp.trunc,
     "SIGMOID": _sigmoid,
     "LOG_SIGMOID": lambda x: jnp.where(x < -700.0, x, jnp.log(_sigmoid(jnp.maximum(x, -700.0)))),
     "SILU": lambda x: x / (1.0 + jnp.exp(-x)),
@@ -82,6 +85,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "MISH": _mish,
     "SIGN": jnp.sign,
     "RECIPROCAL": lambda x, c: c / x,
+    "POW": jnp.power,
 }
 
 
@@ -89,8 +93,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = (), sticky: bool = False) -> Array:
     """Compute y = f(x), computed in double from f32 `x` and rounded once to f32; any shape (numerics 9.8).
 
-    `mode` is the upstream name, or ROUND_EVEN, which upstream lacks (FUNCTIONS). coeffs: SWISH (beta,), ELU (alpha,),
-    HSIGMOID (beta, alpha), RECIPROCAL (numerator,), others none.
+    `mode` is the upstream name (FUNCTIONS); upstream lacks ROUND_EVEN, ARCSIN, ARCTAN and TRUNC.
+    coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha), RECIPROCAL (numerator,), POW (exponent,), others none.
     MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding to F16 or BF16 is the caller's (`prim.smallfloat`);
     with `sticky` the f32 is one that then rounds as the double would.
     """

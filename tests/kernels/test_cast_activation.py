@@ -143,6 +143,10 @@ PYTHON = {
     "MISH": (lambda x: x * math.tanh(math.log(math.exp(x) + 1)), ()),
     "SIGN": (lambda x: (x > 0) - (x < 0), ()),
     "RECIPROCAL": (lambda x: 2.5 / x if x else math.inf, (2.5,)),
+    "POW": (lambda x: math.pow(x, 1.5) if x >= 0 else math.nan, (1.5,)),
+    "ARCSIN": (lambda x: math.asin(x) if abs(x) <= 1 else math.nan, ()),
+    "ARCTAN": (math.atan, ()),
+    "TRUNC": (math.trunc, ()),
 }
 
 

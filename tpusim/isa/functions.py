@@ -215,7 +215,9 @@ def _image(shape: Shape) -> Misfit | None:
 
 _ACTIVATIONS: dict[str, Steps] = {
     **dict.fromkeys(("EXP", "LN", "LOG2", "SIN", "COS", "TAN", "SQRT", "RSQRT"), Steps(arithmetic=1, series=1)),
-    **dict.fromkeys(("SIGMOID", "TANH", "SINH", "COSH", "ELU", "ARCCOS"), Steps(arithmetic=4, series=1)),
+    **dict.fromkeys(
+        ("SIGMOID", "TANH", "SINH", "COSH", "ELU", "ARCCOS", "ARCSIN", "ARCTAN"), Steps(arithmetic=4, series=1)
+    ),
     **dict.fromkeys(("SILU", "SWISH", "QGELU", "LOG_SIGMOID", "ERF"), Steps(arithmetic=5, series=1)),
     **dict.fromkeys(("TGELU", "GELU"), Steps(arithmetic=8, series=1)),
     **dict.fromkeys(("SOFT_PLUS", "ARCTANH"), Steps(arithmetic=3, series=2)),
@@ -224,7 +226,8 @@ _ACTIVATIONS: dict[str, Steps] = {
     "HSWISH": Steps(arithmetic=4),
     "SOFT_SIGN": Steps(arithmetic=7),
     "RECIPROCAL": Steps(arithmetic=5),
-    **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "ROUND_EVEN", "SQUARE", "SIGN"), Steps(arithmetic=1)),
+    "POW": Steps(arithmetic=1, series=2),
+    **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "ROUND_EVEN", "TRUNC", "SQUARE", "SIGN"), Steps(arithmetic=1)),
 }
 """AR steps and Taylor series of an activation; a division counts 5 (hardware.md 5.1)."""
 
@@ -655,6 +658,134 @@ class Arg(Function, frozen=True, tag="arg"):
         return _reduced(operands, (self.axis,), result)
 
 
+class GatherElements(Function, frozen=True, tag="gather_elements"):
+    """An element of the first operand per index of the second, along `axis`; negative indices count from the end."""
+
+    axis: int
+
+    def made_of(self, operands: int) -> Steps:
+        """One table access per element."""
+        return Steps(arithmetic=0, lookups=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Data and indices of one rank; the result is as the indices."""
+        if (why := _count(operands, 2) or _axis(self.axis, operands[0])) is not None:
+            return why
+        return _inside(operands[0], operands[1], self.axis) or _alike(operands[1:], result)
+
+
+class ScatterElements(Function, frozen=True, tag="scatter_elements"):
+    """The first operand with the third's elements at the second's indices along `axis`, in place or combined."""
+
+    axis: int
+    reduction: Literal["none", "add", "mul", "max", "min"] = "none"
+
+    def made_of(self, operands: int) -> Steps:
+        """One access per element, and a step to combine."""
+        return Steps(arithmetic=int(self.reduction != "none"), lookups=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Data as the result; indices and updates of one shape."""
+        if (why := _alike(operands, result, 3) or _axis(self.axis, operands[0])) is not None:
+            return why
+        return _inside(operands[0], operands[1], self.axis) or _alike(operands[1:], operands[2], 2)
+
+
+def _inside(data: Shape, indices: Shape, axis: int) -> Misfit | None:
+    """Indices of the data's rank, not longer than it along other axes."""
+    if len(data) == len(indices) and all(
+        n <= m or a == axis for a, (n, m) in enumerate(zip(indices, data, strict=True))
+    ):
+        return None
+    return Misfit(f"indices of rank {len(data)} not longer than {data} beside axis {axis}", f"{indices}")
+
+
+class TopK(Function, frozen=True, tag="topk"):
+    """Places of the k largest or smallest elements along `axis` as i32, in order; of equals the first."""
+
+    OVER_INPUT: ClassVar[bool] = True
+
+    axis: int
+    k: int
+    largest: bool = True
+
+    def made_of(self, operands: int) -> Steps:
+        """A comparison and two moves over the operand."""
+        return Steps(arithmetic=3)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """K places along the axis."""
+        if (why := _count(operands, 1) or _axis(self.axis, operands[0])) is not None:
+            return why
+        wanted = (*operands[0][: self.axis], self.k, *operands[0][self.axis + 1 :])
+        return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")
+
+
+class Cumulate(Function, frozen=True, tag="cumulate"):
+    """Sums or products of all elements up to each place along `axis`."""
+
+    axis: int
+    mode: Literal["sum", "prod"] = "sum"
+    exclusive: bool = False
+    reverse: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """One step per element."""
+        return Steps(arithmetic=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """One operand of the result's shape."""
+        return _alike(operands, result) or _axis(self.axis, result)
+
+
+class Power(Function, frozen=True, tag="power"):
+    """The first operand to the power of the second."""
+
+    def made_of(self, operands: int) -> Steps:
+        """Logarithm, product, exponential."""
+        return Steps(arithmetic=1, series=2)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Two operands that broadcast."""
+        return _broadcast(operands, result, 2)
+
+
+class Remainder(Function, frozen=True, tag="remainder"):
+    """The remainder of a division, with the sign of the divisor, or with `fmod` of the dividend."""
+
+    fmod: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Divide (5), round, multiply, subtract."""
+        return Steps(arithmetic=8)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Two operands that broadcast."""
+        return _broadcast(operands, result, 2)
+
+
+class GridSample(Function, frozen=True, tag="grid_sample"):
+    """The first operand (n, c, ...) at the places of the second (n, ..., coordinates), the last axis first."""
+
+    mode: Literal["nearest", "linear", "cubic"]
+    padding: Literal["zeros", "border", "reflection"]
+    align_corners: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Per element 1, 4 or 16 table accesses, each with a product and a sum."""
+        taps = {"nearest": 1, "linear": 4, "cubic": 16}[self.mode]
+        return Steps(arithmetic=2 * taps, lookups=taps)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """A coordinate per axis behind the channels, a place per element of the result."""
+        if (why := _count(operands, 2)) is not None:
+            return why
+        wanted = (*operands[0][:2], *operands[1][1:-1])
+        if operands[1][-1] != len(operands[0]) - 2 or operands[0][0] != operands[1][0]:
+            return Misfit(f"places (n, ..., {len(operands[0]) - 2})", f"{operands[1]}")
+        return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")
+
+
 AnyFunction: TypeAlias = (
     Softmax
     | SoftmaxInt
@@ -681,6 +812,13 @@ AnyFunction: TypeAlias = (
     | Tile
     | Gather
     | Arg
+    | GatherElements
+    | ScatterElements
+    | TopK
+    | Cumulate
+    | Power
+    | Remainder
+    | GridSample
 )
 
 FUNCTIONS: dict[str, type[Function]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyFunction)}

@@ -34,7 +34,7 @@ from tpusim.ir.types import (
 )
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.chip_forms import require_known_ops, rewrite_for_chip
-from tpusim.lowering.marks import counts, float_marks
+from tpusim.lowering.marks import counts, float_marks, masks
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
@@ -486,7 +486,8 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         make_symmetric(work)
     if integers:
         marks = {op: why for op, why in float_marks(work).items() if op not in listed and formats[op].calibrated}
-        propagate(work, chip, {op for op, format in listed.items() if format.name in ("f32", "f16")})
+        in_float = {op for op, format in listed.items() if format.name in ("f32", "f16")}
+        propagate(work, chip, in_float | {op for op in marks if masks(op)})
     stage = Lowering(work, config, chip, formats, marks)
     lowered = stage.run()
     verify(lowered.module, "after lowering")

@@ -2,7 +2,7 @@
 
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.ops.base import TopOp, holds
@@ -11,6 +11,8 @@ from tpusim.ops.structure import TopInput, TopWeight
 MAX_THRESHOLD_RATIO = 64.0
 """An Add of operands whose thresholds differ by more than this runs in float."""
 MIN_THRESHOLD = 1e-8
+MASK = 6e4
+"""Thresholds from here on are those of masks; calibration takes infinity as 65000."""
 INTEGERS = "integers of the network are computed exactly, in f32"
 
 
@@ -23,7 +25,7 @@ def float_marks(model: Model) -> dict[Operation, str]:
     """Ops to lower in float, with the reason."""
     marks: dict[Operation, str] = {}
     for op in model.ops:
-        why = INTEGERS if counts(op) else None
+        why = INTEGERS if counts(op) else masks(op)
         if why is None and isinstance(op, TopOp) and op.RANGE.sum_sign:
             why = _unbalanced(op)
         elif why is None and isinstance(op, TopOp) and (op.RANGE.difference or op.RANGE.sub_constant):
@@ -31,6 +33,18 @@ def float_marks(model: Model) -> dict[Operation, str]:
         if why:
             marks[op] = why
     return marks
+
+
+def masks(op: Operation) -> str | None:
+    """A mask (minus infinity, the lowest float, -1e9) sets a scale in which the data beside it is 0."""
+    if not isinstance(op, TopOp) or isinstance(op, TopInput):
+        return None
+    for value in (*op.results, *op.operands):
+        found = calibrated_range(value) if is_tensor(value) else None
+        if found is not None and max(abs(found[0]), abs(found[1])) >= MASK:
+            largest = max(abs(found[0]), abs(found[1]))
+            return f"the threshold {largest:.6g} of '{value_name(value)}' is that of a mask, not of data"
+    return None
 
 
 def _cancels(op: TopOp, model: Model) -> str | None:

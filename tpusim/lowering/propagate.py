@@ -261,6 +261,7 @@ class Propagation:
         branches = [v for v in op.operands[1:] if is_tensor(v)]
         ends = [self._range_of(v) for v in branches if isinstance(v.owner, TopWeight)]
         numbers = [*op.constant_branches(), *(end for pair in ends if pair is not None for end in pair)]
+        numbers = [n for n in numbers if np.isfinite(n)]  # infinity is a mask, which has no range
         largest = max((abs(n) for n in numbers), default=0.0)
         if numbers and out[1] < largest:
             signed = out[0] < 0 or min(numbers) < 0
@@ -296,7 +297,7 @@ def make_symmetric(model: Model) -> None:
 def propagate(model: Model, chip: ChipSpec, in_float: Collection[Operation] = ()) -> None:
     """Run the propagation and write the new ranges into the module's types.
 
-    in_float: ops that the quantisation table puts into F32 or F16 (step 8 asks).
+    in_float: ops that the quantisation table puts into F32 or F16, or that select a mask (step 8 asks).
     """
     state = Propagation(model, chip, in_float)
     state.run()

@@ -24,7 +24,10 @@ from tpusim.ops import (
     concat,
     const_binary,
     conv,
+    cumulate,
     deconv,
+    elements,
+    grid_sampler,
     groupnorm,
     layernorm,
     lrn,
@@ -35,6 +38,7 @@ from tpusim.ops import (
     pad,
     permute,
     pool,
+    power,
     reduce,
     relu,
     requant_axis,
@@ -52,7 +56,8 @@ from tpusim.ops import (
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, pool, add, mul, concat, view, permute, softmax, lrn,
     norm, relu, activation, layernorm, groupnorm, reduce,
-    sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg,
+    sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
+    cumulate, power, grid_sampler,
 )  # fmt: skip
 
 

@@ -101,6 +101,25 @@ class ModuleBuilder:
         self._block.add_op(op)
         return op.results[0]
 
+    def mark(self) -> Operation | None:
+        """The last op so far, for `undo`."""
+        return self._block.last_op
+
+    def undo(self, mark: Operation | None) -> set[SSAValue]:
+        """Erase what was built since a mark, and say which values those were.
+
+        Weights stay; where nothing reads them they are left out at the end.
+        """
+        erased, op = set[SSAValue](), self._block.last_op
+        while op is not mark and op is not None:
+            before = op.prev_op
+            if not isinstance(op, TopWeight | TopNone):
+                erased.update(op.results)
+                op.detach()
+                op.erase()
+            op = before
+        return erased
+
     def append(self, op: Operation) -> None:
         """Add a finished op."""
         self._block.add_op(op)

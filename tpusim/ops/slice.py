@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import jax.numpy as jnp
 import msgspec
 import numpy as np
+from tpusim_kernels.indexing import gather
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -32,11 +31,11 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
     Window,
-    holds,
     logical_shape,
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, constant_of, part_of, shorter_axes
+from tpusim.ops.macro import indices_of
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TopSqueeze
 
@@ -264,7 +263,7 @@ def gathered_shape(data: Shape, indices: Shape, axis: int) -> Shape:
 
 @irdl_op_definition
 class TopGather(TopOp):
-    """`top.Gather`: elements at `indices` along `axis`: an int32 weight, 0 or more, or what top.Arg computed."""
+    """`top.Gather`: elements at `indices` along `axis`: int32 weights, or whole numbers that are computed."""
 
     name = "top.Gather"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "12.1")
@@ -279,7 +278,7 @@ class TopGather(TopOp):
     def make(
         cls, builder: Builder, x: SSAValue, indices: np.ndarray | SSAValue, *, axis: int = 0, name: str
     ) -> SSAValue:
-        """indices: constant, negative ones count from the end, or those that top.Arg computed."""
+        """indices: constant or computed; negative ones count from the end."""
         shape = shape_of(x)
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"an axis of {shape} is required, got {axis}")
@@ -290,8 +289,6 @@ class TopGather(TopOp):
                 raise ValueError(f"indices in [{-size}, {size}) are required, got {indices.reshape(-1).tolist()[:8]}")
             stored = np.where(indices < 0, indices + size, indices).astype(np.int32)
             indices = builder.weight(name + "_indices", stored)
-        elif holds(indices) != "index":
-            raise ValueError(f"constant indices, or those of ArgMax, are required, '{value_name(indices)}' is neither")
         return builder.build(cls, [x, indices], {"axis": int_attr(axis)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
@@ -300,8 +297,7 @@ class TopGather(TopOp):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The gathered array."""
-        indices = operands[1].astype("int32")  # computed ones are f32 in a top module
-        return (jnp.take(operands[0], indices, axis=self.axis.value.data, mode="clip"),)
+        return (gather(operands[0], operands[1], axis=self.axis.value.data),)
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
@@ -310,13 +306,7 @@ class TopGather(TopOp):
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Gather in float (numerics.md 12.1)."""
-        constant = ctx.array(self.indices)
-        indices = ctx.stored_indices(self.indices) if constant is None else None
-        if constant is not None:
-            indices = ctx.weight(op_name(self) + "_indices", constant)
-        if indices is None:
-            raise UnsupportedError(f"top.Gather '{op_name(self)}': int32 indices are required, got computed numbers")
-        operands = [ctx.operand(self.input, ctx.float_mode(self), self), indices]
+        operands = [ctx.operand(self.input, ctx.float_mode(self), self), indices_of(ctx, self, 1)]
         attributes = {"axis": self.axis}
         return ctx.build(TpuGather, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
 
@@ -339,7 +329,7 @@ class TpuGather(TpuOp):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """The gathered array."""
-        return (jnp.take(operands[0], operands[1], axis=self.axis.value.data, mode="clip"),)
+        return (gather(operands[0], operands[1], axis=self.axis.value.data),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Say that it has no local form."""

@@ -71,6 +71,9 @@ _OF_ONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "TANH": np.tanh,
     "ARCCOS": np.arccos,
     "ARCTANH": np.arctanh,
+    "ARCSIN": np.arcsin,
+    "ARCTAN": np.arctan,
+    "TRUNC": np.trunc,
     "SIGMOID": _logistic,
     "LOG_SIGMOID": lambda x: -np.logaddexp(0.0, -x),
     "SILU": lambda x: x / (1.0 + np.exp(-x)),
@@ -84,7 +87,7 @@ _OF_ONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "SIGN": np.sign,
 }
 ACTIVATIONS: dict[str, Callable[..., np.ndarray]] = {
-    **_OF_ONE, "SWISH": _swish, "ELU": _elu, "HSIGMOID": _hard_sigmoid, "RECIPROCAL": _reciprocal
+    **_OF_ONE, "SWISH": _swish, "ELU": _elu, "HSIGMOID": _hard_sigmoid, "RECIPROCAL": _reciprocal, "POW": np.power
 }  # fmt: skip
 """By mode, of values and coefficients. SIGN(0) = 0 (DN-18)."""
 

@@ -15,6 +15,7 @@ from tpusim.isa.region import View
 from tpusim.simulator.activation import active
 from tpusim.simulator.cv18xx import concat_shift, extreme_shift, reduce_int, sum_shift
 from tpusim.simulator.float_tables import lrn_tables, softmax_tables
+from tpusim.simulator.grid import grid_sample
 from tpusim.simulator.integer import (
     doubling_multiply,
     float_to_integer,
@@ -23,6 +24,7 @@ from tpusim.simulator.integer import (
     rounding_shift,
     saturate,
 )
+from tpusim.simulator.positions import cumulate, gather, gather_elements, power, remainder, scatter_elements, topk
 from tpusim.simulator.statistics import groupnorm, layernorm, reduce
 
 Operands = tuple[np.ndarray, ...]
@@ -144,12 +146,6 @@ def tile(function: fn.Tile, operands: Operands, output: View) -> np.ndarray:
     return np.tile(operands[0], function.times)
 
 
-def gather(function: fn.Gather, operands: Operands, output: View) -> np.ndarray:
-    """In the result's shape."""
-    data, indices = operands
-    return np.take(data, indices, axis=function.axis).reshape(output.shape)
-
-
 def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
     """The first of equals, or the last by the reversed axis."""
     (x,), axis = operands, function.axis
@@ -239,6 +235,13 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.Slice: slice_,
     fn.Tile: tile,
     fn.Gather: gather,
+    fn.GatherElements: gather_elements,
+    fn.ScatterElements: scatter_elements,
+    fn.TopK: topk,
+    fn.Cumulate: cumulate,
+    fn.Power: power,
+    fn.Remainder: remainder,
+    fn.GridSample: grid_sample,
     fn.Interp: interp,
     fn.Concat: concat,
     fn.Reshape: reshape,

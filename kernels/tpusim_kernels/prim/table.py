@@ -60,6 +60,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "MISH": _mish,
     "SIGN": np.sign,
     "RECIPROCAL": lambda x, c: c / x,
+    "POW": np.power,
 }
 """The functions of numerics 9.8 that have a table, and c/x. SIGN(0) = 0 (DN-18)."""
 

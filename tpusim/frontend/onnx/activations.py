@@ -5,8 +5,13 @@ from xdsl.ir import SSAValue
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ops.activation import (
     TopAbs,
+    TopArccos,
+    TopArcsin,
+    TopArctan,
+    TopArctanh,
     TopCeil,
     TopCos,
+    TopCosh,
     TopElu,
     TopErf,
     TopExp,
@@ -23,9 +28,11 @@ from tpusim.ops.activation import (
     TopSigmoid,
     TopSign,
     TopSin,
+    TopSinh,
     TopSoftplus,
     TopSoftsign,
     TopSqrt,
+    TopTan,
     TopTanh,
 )
 from tpusim.ops.activation.top import Activation
@@ -64,9 +71,7 @@ def leaky_relu(node: Node) -> SSAValue:
 
 def prelu(node: Node) -> SSAValue:
     """PRelu with a constant slope; before opset 7 its axes are the channels."""
-    slope = node.constant(1)
-    if slope is None:
-        raise ValueError(f"a constant slope is required, '{node.inputs[1]}' is computed")
+    slope = node.need(1, "slopes")
     return TopPRelu.make(node.builder, node.value(0), slope, trailing=node.opset >= 7, name=node.output)
 
 
@@ -98,7 +103,8 @@ PLAIN: dict[str, type[Activation]] = {
     "Abs": TopAbs, "Ceil": TopCeil, "Cos": TopCos, "Erf": TopErf, "Exp": TopExp, "Floor": TopFloor,
     "HardSwish": TopHardSwish, "Log": TopLog, "Mish": TopMish, "Reciprocal": TopReciprocal, "Round": TopRound,
     "Sigmoid": TopSigmoid, "Sign": TopSign, "Sin": TopSin, "Softplus": TopSoftplus, "Softsign": TopSoftsign,
-    "Sqrt": TopSqrt, "Tanh": TopTanh,
+    "Sqrt": TopSqrt, "Tanh": TopTanh, "Tan": TopTan, "Sinh": TopSinh, "Cosh": TopCosh, "Acos": TopArccos,
+    "Asin": TopArcsin, "Atan": TopArctan, "Atanh": TopArctanh,
 }  # fmt: skip
 
 MAPPERS: dict[str, Mapper] = {

@@ -1,21 +1,23 @@
 """Element-wise ops of several tensors: arithmetic, comparisons and logic, Where, and Cast between what they hold."""
 
+import numpy as np
 from onnx import TensorProto
 from xdsl.ir import SSAValue
 
+from tpusim.border import SMALL_FLOATS, is_float, is_integer, largest
+from tpusim.frontend.onnx.model_file import NUMBERS, type_text
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
+from tpusim.ops.activation import TopPow, TopReciprocal, TopSqrt, TopTrunc
 from tpusim.ops.add import TopAdd
-from tpusim.ops.base import holds
 from tpusim.ops.compare import TopCompare, TopCompareConst
 from tpusim.ops.families import ArithmeticTop, broadcast_shape
 from tpusim.ops.minmax import TopMax, TopMin
 from tpusim.ops.mul import TopMul
+from tpusim.ops.power import TopMod, TopPow3
+from tpusim.ops.relu import TopClip
 from tpusim.ops.sub import TopDiv, TopSub
 from tpusim.ops.where import TopWhere
-
-INTEGERS = {TensorProto.INT32, TensorProto.INT64}
-FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
 
 
 def _of_all(cls: type[ArithmeticTop]) -> Mapper:
@@ -41,6 +43,29 @@ def add(node: Node) -> SSAValue:
     return total
 
 
+def power(node: Node) -> SSAValue:
+    """Pow; a square, a root and the like as what they are."""
+    exponent = node.constant(1)
+    number = float(exponent.reshape(-1)[0]) if exponent is not None and exponent.size == 1 else None
+    keeps = exponent is not None and exponent.ndim <= len(node.shape(0)) and node.constant(0) is None
+    if number is None or not keeps:
+        return TopPow3.make(node.builder, node.value(0), node.value(1), name=node.output)
+    x = node.value(0)
+    if number not in (1.0, 2.0, 0.5, -1.0):
+        return TopPow.make(node.builder, x, exponent=number, name=node.output)
+    if number == 1.0:
+        return x
+    if number == 2.0:
+        return TopMul.make(node.builder, [x, x], name=node.output)
+    return (TopSqrt if number == 0.5 else TopReciprocal).make(node.builder, x, name=node.output)
+
+
+def mod(node: Node) -> SSAValue:
+    """Mod."""
+    fmod = bool(node.take("fmod", 0))
+    return TopMod.make(node.builder, node.value(0), node.value(1), fmod=fmod, name=node.output)
+
+
 def compare(node: Node) -> SSAValue:
     """Comparisons of numbers and the logical ops of bools; axis and broadcast of old opsets are refused."""
     rank = node.rank()
@@ -54,17 +79,32 @@ def logical_not(node: Node) -> SSAValue:
 
 
 def cast(node: Node) -> SSAValue:
-    """To bool: not equal to 0; other casts are the identity where no value changes (floats are f32 in a top module)."""
+    """Cast: to bool unequal to 0, of floats to integers towards 0; others change nothing (floats are f32 here).
+
+    What an integer becomes in a narrower type is the importer's, as everywhere where integers wrap around.
+    """
     x, target = node.value(0), int(node.take("to", 0))
-    kind = holds(x)
-    if target in FLOATS or kind == "bool" and target in (*INTEGERS, TensorProto.BOOL):
+    saturates, source = bool(node.take("saturate", 1)), node.dtype(0)
+    node.take("round_mode")  # of a type that is refused
+    if target not in NUMBERS:
+        raise ValueError(f"a cast to a float, an integer or bool is required, got {type_text(target)}")
+    if target == TensorProto.BOOL and source.kind != "b":
+        return TopCompareConst.make(node.builder, x, mode="NotEqual", const_val=0.0, name=node.output)
+    if is_integer(NUMBERS[target]) and is_float(source):
+        return TopTrunc.make(node.builder, x, name=node.output)
+    if NUMBERS[target] in SMALL_FLOATS:
+        return _to_small_float(node, x, NUMBERS[target], saturates=saturates)
+    return x
+
+
+def _to_small_float(node: Node, x: SSAValue, target: np.dtype, *, saturates: bool) -> SSAValue:
+    """Saturated here, rounded at the border: only a result of the network may be of 8 bits or fewer."""
+    if not node.tensors.is_last(node.output):
+        raise ValueError(f"a result of the network is required to be cast to {target}, '{node.output}' is read on")
+    if not saturates:
         return x
-    if kind in ("index", "integer") and target in INTEGERS:
-        return x
-    if target != TensorProto.BOOL:
-        to = TensorProto.DataType.Name(target)  # type: ignore[arg-type]
-        raise ValueError(f"a cast to float or bool is required (of bools and indices also to int), got {to}")
-    return TopCompareConst.make(node.builder, x, mode="NotEqual", const_val=0.0, name=node.output)
+    most = largest(target)
+    return TopClip.make(node.builder, x, minimum=-most, maximum=most, name=node.output)
 
 
 def where(node: Node) -> SSAValue:
@@ -89,5 +129,5 @@ COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And
 MAPPERS: dict[str, Mapper] = {
     "Add": add, "Sum": add, "Sub": _of_all(TopSub), "Mul": _of_all(TopMul), "Div": _of_all(TopDiv),
     "Max": _of_all(TopMax), "Min": _of_all(TopMin), **dict.fromkeys(COMPARISONS, compare), "Not": logical_not,
-    "Cast": cast, "Where": where,
+    "Cast": cast, "Where": where, "Pow": power, "Mod": mod,
 }  # fmt: skip

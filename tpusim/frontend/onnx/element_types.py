@@ -1,24 +1,16 @@
 """Element types of a graph's tensors, for models that do not compute in float32 alone.
 
 A top module computes in f32 and holds integers in it. That is exact where no integer leaves 2^24 and where an op means
-the same for reals; ops that do not (a division that rounds, a sum that wraps around) are refused by their types.
+the same for reals; ops that do not (a division that rounds, a sum that wraps around) are read by their types.
 """
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tpusim.errors import UnsupportedError
-from tpusim.frontend.onnx.model_file import NUMBERS, GraphInput, declare_inputs, type_text
-
-ROUNDING = ("Div", "ReduceMean", "ReduceL2")
-"""Ops whose result on integers is rounded toward 0."""
-WRAPPING = ("Add", "Sum", "Sub", "Mul", "Neg", "Abs", "MatMul", "Gemm", "ReduceSum", "ReduceProd", "ReduceL1")
-"""Ops whose result on integers of 8 and 16 bits, or without sign, wraps around."""
-WIDE = (TensorProto.INT32, TensorProto.INT64)
+from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, NUMBERS
 
 
 def dtype_of(elem_type: int) -> np.dtype:
@@ -26,38 +18,65 @@ def dtype_of(elem_type: int) -> np.dtype:
     return NUMBERS.get(elem_type, np.dtype(np.float32))
 
 
-class ElementTypes:
-    """The types of all tensors by ONNX's inference, which runs only if a network input is not float32."""
+def type_of(array: np.ndarray) -> int:
+    """The element type of an array."""
+    return helper.np_dtype_to_tensor_dtype(array.dtype)
 
-    def __init__(self, model: onnx.ModelProto, inputs: Sequence[GraphInput]) -> None:
-        self._model = model
-        self._inputs = inputs
-        self.mixed = any(i.elem_type != TensorProto.FLOAT for i in inputs)
+
+class ElementTypes:
+    """The types of the tensors seen so far, node by node, by ONNX's own inference."""
+
+    def __init__(self, found: dict[str, int]) -> None:
+        self._found = found
+        self._results: dict[Hashable, tuple[int, ...]] = {}
+
+    def of(self, name: str) -> int:
+        """The element type; of a tensor that nothing states a type for, FLOAT."""
+        return self._found.get(name) or TensorProto.FLOAT
+
+    def dtype(self, name: str) -> np.dtype:
+        """The NumPy type."""
+        return dtype_of(self.of(name))
+
+    def set(self, name: str, elem_type: int) -> None:
+        """State the type of a tensor."""
+        self._found[name] = elem_type
 
     def is_integer(self, name: str) -> bool:
         """Whether a tensor is of an integer type."""
-        return dtype_of(self._found.get(name, TensorProto.FLOAT)).kind in "iu"
+        return self.dtype(name).kind in "iu"
 
-    def require_exact(self, node: onnx.NodeProto) -> None:
-        """Raise UnsupportedError for a node whose integer arithmetic is not that of reals."""
-        if not self.mixed or node.op_type not in (*ROUNDING, *WRAPPING):
-            return
-        kinds = {self._found.get(name, TensorProto.FLOAT) for name in node.input if self.is_integer(name)}
-        if kinds and node.op_type in ROUNDING:
-            raise UnsupportedError("the result on integers is rounded toward 0; cast the operands to float")
-        narrow = sorted(type_text(kind) for kind in kinds.difference(WIDE))
-        if narrow:
-            raise UnsupportedError(f"the result on {narrow[0]} wraps around; cast the operands to float or int32")
+    def note(self, node: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> None:
+        """Find the types of a node's outputs from those of its inputs."""
+        key = (node.domain, node.op_type, len(node.output), *(self.of(n) if n else 0 for n in node.input))
+        key = (key, *((a.name, a.i) for a in node.attribute if a.type == onnx.AttributeProto.INT))
+        if key not in self._results:
+            self._results[key] = self._inferred(node, opsets)
+        self._found |= {n: t for n, t in zip(node.output, self._results[key], strict=True) if n}
 
-    @cached_property
-    def _found(self) -> dict[str, int]:
-        graph = onnx.GraphProto()
-        graph.CopyFrom(self._model.graph)
-        declare_inputs(graph, self._inputs)
-        model = helper.make_model(graph, opset_imports=self._model.opset_import)
+    def _inferred(self, node: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto]) -> tuple[int, ...]:
+        first = self.of(node.input[0]) if node.input and node.input[0] else TensorProto.FLOAT
+        version = next((o.version for o in opsets if o.domain in DEFAULT_DOMAINS), 0)
+        if node.domain not in DEFAULT_DOMAINS or not onnx.defs.has(node.op_type, version, ""):
+            return (first,) * len(node.output)
+        schema = onnx.defs.get_schema(node.op_type, version, "")
+        given = {n: typed(self.of(n)) for n in node.input if n}
         try:
-            found = onnx.shape_inference.infer_shapes(model).graph
-        except (onnx.shape_inference.InferenceError, ValueError):
-            found = graph
-        values = (*found.input, *found.value_info, *found.output)
-        return {v.name: v.type.tensor_type.elem_type for v in values}
+            found = onnx.shape_inference.infer_node_outputs(schema, node, given, opset_imports=list(opsets))
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError):
+            found = {}
+        own = [_stated(schema, node, i) or first for i in range(len(node.output))]
+        return tuple(found[n].tensor_type.elem_type if n in found else t for n, t in zip(node.output, own, strict=True))
+
+
+def _stated(schema: onnx.defs.OpSchema, node: onnx.NodeProto, index: int) -> int:
+    """The type of an output that no operand decides, for operands that the operator set does not allow; else 0."""
+    to = next((a.i for a in node.attribute if a.name == "to"), 0)
+    outputs = schema.outputs
+    kind = outputs[min(index, len(outputs) - 1)].type_str
+    return to or {"tensor(bool)": TensorProto.BOOL, "tensor(int64)": TensorProto.INT64}.get(kind, 0)
+
+
+def typed(elem_type: int, shape: Sequence[int] | None = None) -> onnx.TypeProto:
+    """The type of a tensor, for ONNX's inference."""
+    return helper.make_tensor_type_proto(elem_type, shape)

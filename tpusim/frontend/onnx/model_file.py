@@ -27,6 +27,13 @@ NUMBERS: dict[int, np.dtype] = {
     TensorProto.INT32: np.dtype(np.int32), TensorProto.INT64: np.dtype(np.int64), TensorProto.UINT8: np.dtype(np.uint8),
     TensorProto.UINT16: np.dtype(np.uint16), TensorProto.UINT32: np.dtype(np.uint32),
     TensorProto.UINT64: np.dtype(np.uint64),
+    **{
+        kind: helper.tensor_dtype_to_np_dtype(kind)
+        for kind in (
+            TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E5M2FNUZ,
+            TensorProto.FLOAT4E2M1, TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2,
+        )
+    },
 }  # fmt: skip
 """ONNX element types that network inputs may have, and the NumPy types in which users give them."""
 Source = str | os.PathLike[str] | onnx.ModelProto
@@ -149,9 +156,14 @@ def default_name(source: Source) -> str:
 
 def live_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """The nodes that the graph's outputs depend on, in order."""
-    needed = {output.name for output in graph.output}
+    return live_nodes_of(graph.node, {output.name for output in graph.output})
+
+
+def live_nodes_of(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.NodeProto]:
+    """The nodes that tensors depend on, in order."""
+    needed = set(names)
     live: list[onnx.NodeProto] = []
-    for node in reversed(graph.node):
+    for node in reversed(nodes):
         if needed.intersection(node.output):
             needed.update(reads(node))
             live.append(node)

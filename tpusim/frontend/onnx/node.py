@@ -8,8 +8,17 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim.border import EXACT_F32, is_float
+from tpusim.frontend.onnx.element_types import ElementTypes
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import Builder
+
+
+class ConstantNeeded(ValueError):
+    """What has to be known when the model is compiled is computed by it; `tensor` is its name."""
+
+    def __init__(self, tensor: str, what: str) -> None:
+        super().__init__(f"constant {what} are required, '{tensor}' is computed")
+        self.tensor = tensor
 
 
 class Tensors(Protocol):
@@ -22,16 +31,21 @@ class Tensors(Protocol):
         """What `make` of an op takes."""
         ...
 
-    def value(self, name: str, *, integers: bool = False) -> SSAValue:
-        """The value of a tensor; a float constant becomes a top.Weight. integers: one of integers may too."""
+    def value(self, name: str) -> SSAValue:
+        """The value of a tensor; a constant becomes a top.Weight."""
         ...
 
     def constant(self, name: str) -> np.ndarray | None:
         """The data of a constant tensor, None if the tensor is computed."""
         ...
 
-    def is_integer(self, name: str) -> bool:
-        """Whether a computed tensor is of an integer type."""
+    def is_last(self, name: str) -> bool:
+        """Whether the graph returns a tensor that no node reads."""
+        ...
+
+    @property
+    def types(self) -> ElementTypes:
+        """The element types of tensors."""
         ...
 
 
@@ -81,8 +95,7 @@ class Node:
         """The value of an input; an absent one is a top.None."""
         if not self.has(index):
             return self.builder.none()
-        integers = any(self.tensors.is_integer(name) for name in self.inputs)
-        return self.tensors.value(self.inputs[index], integers=integers)
+        return self.tensors.value(self.inputs[index])
 
     def optional(self, index: int) -> SSAValue | None:
         """The value of an input that may be absent."""
@@ -98,12 +111,20 @@ class Node:
 
     def numbers(self, index: int, what: str) -> list[Any] | None:
         """The numbers of a constant input, None if it is absent. Raises ValueError if it is computed."""
-        if not self.has(index):
-            return None
+        return self.need(index, what).reshape(-1).tolist() if self.has(index) else None
+
+    def need(self, index: int, what: str) -> np.ndarray:
+        """The data of an input that must be constant. Raises ConstantNeeded if it is computed, ValueError if absent."""
         constant = self.constant(index)
-        if constant is None:
-            raise ValueError(f"constant {what} are required, '{self.inputs[index]}' is computed")
-        return constant.reshape(-1).tolist()
+        if constant is not None:
+            return constant
+        if not self.has(index):
+            raise ValueError(f"{what} are required")
+        raise ConstantNeeded(self.inputs[index], what)
+
+    def dtype(self, index: int) -> np.dtype:
+        """The type that an input has in ONNX."""
+        return self.tensors.types.dtype(self.inputs[index])
 
     def shape(self, index: int) -> tuple[int, ...]:
         """The extents of an input."""
@@ -127,9 +148,11 @@ def as_float(constant: np.ndarray, name: str) -> np.ndarray:
     """Bools and integers as f32. Raises ValueError for integers that f32 does not hold."""
     if constant.dtype.kind not in "biu":
         raise ValueError(f"floats, bools or integers are required, '{name}' is {constant.dtype}")
-    if constant.size and max(-int(constant.min()), int(constant.max())) > EXACT_F32:
+    real = constant.astype(np.float32)
+    large = np.abs(real) > EXACT_F32
+    if large.any() and [int(r) for r in real[large]] != constant[large].tolist():
         raise ValueError(f"integers that float32 holds exactly are required, '{name}' has others")
-    return constant.astype(np.float32)
+    return real
 
 
 Mapper: TypeAlias = Callable[[Node], SSAValue | Sequence[SSAValue]]

@@ -23,10 +23,7 @@ def batch_normalization(node: Node) -> SSAValue:
     if node.opset < 7 and not node.take("is_test", 0):
         raise ValueError("is_test must be 1; export the model for inference")
     for index in (1, 2, 3, 4):
-        if node.constant(index) is None:
-            raise ValueError(
-                f"constant scale, bias, mean and variance are required, '{node.inputs[index]}' is computed"
-            )
+        node.need(index, "scale, bias, mean and variance")
     x, mean, variance, gamma, beta = (node.value(index) for index in (0, 3, 4, 1, 2))
     parameters = {"mean": mean, "variance": variance, "gamma": gamma, "beta": beta}
     return TopBatchNorm.make(node.builder, x, **parameters, **node.options("epsilon"), name=node.output)

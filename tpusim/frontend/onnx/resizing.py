@@ -1,4 +1,4 @@
-"""Resize and its predecessor Upsample."""
+"""Resize, its predecessor Upsample, and sampling at computed places."""
 
 from math import floor
 
@@ -6,6 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
+from tpusim.ops.grid_sampler import TopGridSampler
 from tpusim.ops.resize import TopInterp
 
 Shape = tuple[int, ...]
@@ -61,4 +62,17 @@ def _from_scales(shape: Shape, scales: list[float]) -> tuple[list[float], Shape]
     return scales, tuple(floor(size * scale) for size, scale in zip(shape, scales, strict=True))
 
 
-MAPPERS: dict[str, Mapper] = {"Resize": resize, "Upsample": resize}
+GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""Names of opset 16."""
+
+
+def grid_sample(node: Node) -> SSAValue:
+    """GridSample of images and volumes."""
+    mode = node.take("mode", "linear")
+    options = {"padding_mode": node.take("padding_mode", "zeros"), "mode": GRID_MODES.get(mode, mode)}
+    corners = bool(node.take("align_corners", 0))
+    x, grid = node.value(0), node.value(1)
+    return TopGridSampler.make(node.builder, x, grid, **options, align_corners=corners, name=node.output)
+
+
+MAPPERS: dict[str, Mapper] = {"Resize": resize, "Upsample": resize, "GridSample": grid_sample}

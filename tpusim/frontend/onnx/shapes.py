@@ -8,6 +8,8 @@ from xdsl.ir import SSAValue
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
 from tpusim.ops.concat import TopConcat
+from tpusim.ops.cumulate import TopCumSum
+from tpusim.ops.elements import TopGatherElements, TopScatterElements, TopTopK
 from tpusim.ops.pad import TopPad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.slice import TopGather, TopSlice
@@ -19,10 +21,7 @@ def reshape(node: Node) -> SSAValue:
     """Reshape: the target is an attribute before opset 5, a constant input after."""
     target = node.take("shape")
     if target is None:
-        constant = node.constant(1)
-        if constant is None:
-            raise ValueError(f"a constant target shape is required, '{node.inputs[1]}' is computed")
-        target = constant.reshape(-1).tolist()
+        target = node.need(1, "extents of the target").reshape(-1).tolist()
     allow_zero = bool(node.take("allowzero", 0))
     return TopReshape.make(node.builder, node.value(0), shape=target, allow_zero=allow_zero, name=node.output)
 
@@ -57,8 +56,10 @@ def transpose(node: Node) -> SSAValue:
 
 
 def concat(node: Node) -> SSAValue:
-    """Concat."""
-    return TopConcat.make(node.builder, node.values(), axis=int(node.take("axis", 1)), name=node.output)
+    """Concat; what has no elements is left out."""
+    filled = [node.value(i) for i in range(len(node.inputs)) if 0 not in node.shape(i)]
+    axis = int(node.take("axis", 1))
+    return filled[0] if len(filled) == 1 else TopConcat.make(node.builder, filled, axis=axis, name=node.output)
 
 
 def tile(node: Node) -> SSAValue:
@@ -75,10 +76,7 @@ def expand(node: Node) -> SSAValue:
 
 
 def _second(node: Node) -> list[int]:
-    constant = node.constant(1)
-    if constant is None:
-        raise ValueError(f"a constant second input is required, '{node.inputs[1]}' is computed")
-    return [int(number) for number in constant.reshape(-1)]
+    return [int(number) for number in node.need(1, "numbers of the second input").reshape(-1)]
 
 
 def pad(node: Node) -> SSAValue:
@@ -100,10 +98,7 @@ def pad(node: Node) -> SSAValue:
 
 
 def _constant(node: Node, index: int, what: str) -> list[Any]:
-    constant = node.constant(index)
-    if constant is None:
-        raise ValueError(f"constant {what} are required")
-    return constant.reshape(-1).tolist()
+    return node.need(index, what).reshape(-1).tolist()
 
 
 def slice_(node: Node) -> SSAValue:
@@ -138,7 +133,39 @@ def gather(node: Node) -> SSAValue:
     return TopGather.make(node.builder, x, found, axis=int(node.take("axis", 0)), name=node.output)
 
 
+def gather_elements(node: Node) -> SSAValue:
+    """GatherElements."""
+    axis = int(node.take("axis", 0))
+    return TopGatherElements.make(node.builder, node.value(0), node.value(1), axis=axis, name=node.output)
+
+
+def scatter_elements(node: Node) -> SSAValue:
+    """ScatterElements and its predecessor Scatter."""
+    options: dict[str, Any] = {"axis": int(node.take("axis", 0)), "reduction": node.take("reduction", "none")}
+    return TopScatterElements.make(node.builder, *node.values(), **options, name=node.output)
+
+
+def top_k(node: Node) -> list[SSAValue]:
+    """TopK: the places, and the elements at them. Before opset 10 the count is an attribute."""
+    x, given = node.value(0), node.take("k")
+    k = int(node.need(1, "counts").reshape(-1)[0] if given is None else given)
+    axis, largest = int(node.take("axis", -1)), bool(node.take("largest", 1))
+    node.take("sorted")  # in order in any case
+    places = TopTopK.make(node.builder, x, k=k, axis=axis, largest=largest, name=node.outputs[1])
+    values = TopGatherElements.make(node.builder, x, places, axis=axis, name=node.output)
+    return [values, places]
+
+
+def cumulate(node: Node) -> SSAValue:
+    """CumSum and CumProd along a constant axis."""
+    axis, mode = int(node.need(1, "axes").reshape(-1)[0]), "sum" if node.op_type == "CumSum" else "prod"
+    flags = {key: bool(node.take(key, 0)) for key in ("exclusive", "reverse")}
+    return TopCumSum.make(node.builder, node.value(0), axis=axis, mode=mode, **flags, name=node.output)
+
+
 MAPPERS: dict[str, Mapper] = {
     "Reshape": reshape, "Flatten": flatten, "Squeeze": squeeze, "Unsqueeze": unsqueeze, "Transpose": transpose,
     "Concat": concat, "Tile": tile, "Expand": expand, "Pad": pad, "Slice": slice_, "Split": split, "Gather": gather,
+    "GatherElements": gather_elements, "ScatterElements": scatter_elements, "Scatter": scatter_elements, "TopK": top_k,
+    "CumSum": cumulate, "CumProd": cumulate,
 }  # fmt: skip

@@ -1,7 +1,8 @@
 """Activation functions: element-wise ops of one operand (numerics.md 9.7, 9.8, 10).
 
-`top.py` has the functions: import, float form, table or float lowering; `slope.py` LeakyRelu and PRelu; `tpu.py` the
-ops of the chip; `lut_bf16.py` BF16 by tables; `fusion.py` the patterns that find SiLU and GELU in their parts.
+`top.py` has the functions: import, float form, table or float lowering; `without_table.py` those that have no bytes;
+`slope.py` LeakyRelu and PRelu; `tpu.py` the ops of the chip; `lut_bf16.py` BF16 by tables; `fusion.py` the patterns
+that find SiLU and GELU in their parts.
 """
 
 from tpusim.ops.activation.lut_bf16 import TpuLutBF16
@@ -10,6 +11,7 @@ from tpusim.ops.activation.top import (
     TopAbs,
     TopCeil,
     TopCos,
+    TopCosh,
     TopElu,
     TopErf,
     TopExp,
@@ -19,22 +21,33 @@ from tpusim.ops.activation.top import (
     TopHardSwish,
     TopLog,
     TopMish,
+    TopPow,
     TopReciprocal,
     TopRound,
     TopSigmoid,
     TopSign,
     TopSiLU,
     TopSin,
+    TopSinh,
     TopSoftplus,
     TopSoftsign,
     TopSqrt,
     TopTanh,
 )
 from tpusim.ops.activation.tpu import TpuActive, TpuLut, TpuReciprocal
+from tpusim.ops.activation.without_table import (
+    TopArccos,
+    TopArcsin,
+    TopArctan,
+    TopArctanh,
+    TopTan,
+    TopTrunc,
+)
 
 __all__ = [
-    "TopAbs", "TopCeil", "TopCos", "TopElu", "TopErf", "TopExp", "TopFloor", "TopGELU", "TopHardSigmoid",
-    "TopHardSwish", "TopLeakyRelu", "TopLog", "TopMish", "TopPRelu", "TopReciprocal", "TopRound", "TopSiLU",
+    "TopAbs", "TopArccos", "TopArcsin", "TopArctan", "TopArctanh", "TopCosh", "TopSinh", "TopTan", "TopTrunc",
+    "TopCeil", "TopCos", "TopElu", "TopErf", "TopExp", "TopFloor", "TopGELU", "TopHardSigmoid",
+    "TopHardSwish", "TopLeakyRelu", "TopLog", "TopMish", "TopPRelu", "TopPow", "TopReciprocal", "TopRound", "TopSiLU",
     "TopSigmoid", "TopSign", "TopSin", "TopSoftplus", "TopSoftsign", "TopSqrt", "TopTanh", "TpuActive", "TpuLeakyRelu",
     "TpuLut", "TpuLutBF16", "TpuPRelu", "TpuReciprocal",
 ]  # fmt: skip

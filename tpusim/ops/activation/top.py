@@ -312,6 +312,46 @@ class TopCos(Activation):
 
 
 @irdl_op_definition
+class TopSinh(Activation):
+    """`top.Sinh`."""
+
+    name = "top.Sinh"
+    MODE: ClassVar[str] = "SINH"
+    FLOAT: ClassVar[FloatRule] = WIDE
+
+
+@irdl_op_definition
+class TopCosh(Activation):
+    """`top.Cosh`."""
+
+    name = "top.Cosh"
+    MODE: ClassVar[str] = "COSH"
+    FLOAT: ClassVar[FloatRule] = WIDE
+
+
+@irdl_op_definition
+class TopPow(Activation):
+    """`top.Pow`: x to the power of a number."""
+
+    name = "top.Pow"
+    MODE: ClassVar[str] = "POW"
+    FLOAT: ClassVar[FloatRule] = WIDE
+
+    exponent = attr_def(FloatAttr)
+
+    @classmethod
+    @names_op
+    def make(cls, builder: Builder, x: SSAValue, *, exponent: float, name: str) -> SSAValue:
+        """exponent: any number; a square is better written as a product."""
+        return builder.build(cls, [x], {"exponent": float_attr(exponent)}, name)
+
+    @property
+    def coeffs(self) -> tuple[float, ...]:
+        """(exponent,)."""
+        return (self.exponent.value.data,)
+
+
+@irdl_op_definition
 class TopReciprocal(Activation):
     """`top.Reciprocal`: const_val/x."""
 

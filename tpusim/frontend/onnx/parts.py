@@ -1,0 +1,78 @@
+"""`Parts`: what a decomposition writes the nodes of another node to."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tpusim.frontend.onnx.node import Node
+
+PARTS_OPSET = 22
+"""Version of the operator set that decompositions are written in; ONNX Runtime folds what is constant in them."""
+Part: TypeAlias = str | np.ndarray | np.generic
+"""A tensor by name, or a constant."""
+
+
+class Parts:
+    """The nodes that a node is made of, in ONNX's own ops; used: the outputs that something reads.
+
+    `opset` is the version of the operator set that they are in.
+    Args of `op` are tensors by name, arrays and numbers, which become constants, or "" for an absent input.
+    """
+
+    def __init__(self, node: Node, used: Sequence[str]) -> None:
+        self.node = node
+        self.used = used
+        self.opset = PARTS_OPSET
+        self.nodes: list[onnx.NodeProto] = []
+
+    @property
+    def x(self) -> str:
+        """The first input."""
+        return self.node.inputs[0]
+
+    def input(self, index: int) -> str:
+        """The name of an input, "" for an absent one."""
+        return self.node.inputs[index] if self.node.has(index) else ""
+
+    def output(self, index: int) -> str:
+        """The name of an output, "" for one that nothing reads."""
+        name = self.node.outputs[index] if index < len(self.node.outputs) else ""
+        return name if name in self.used else ""
+
+    def op(self, op_type: str, *inputs: Part, **attributes: Any) -> str:
+        """Append a node; its output."""
+        return self._append(op_type, inputs, [self._name(op_type)], attributes)[0]
+
+    def ops(self, op_type: str, count: int, *inputs: Part, **attributes: Any) -> list[str]:
+        """Append a node of several outputs."""
+        names = [f"{self._name(op_type)}_{i}" for i in range(count)]
+        return self._append(op_type, inputs, names, attributes)
+
+    def result(self, op_type: str, *inputs: Part, index: int = 0, **attributes: Any) -> None:
+        """Append the node that makes an output; nothing if nothing reads that."""
+        if self.output(index):
+            self._append(op_type, inputs, [self.output(index)], attributes)
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """`x` in another shape."""
+        return self.op("Reshape", x, np.array(shape, np.int64))
+
+    def _append(
+        self, op_type: str, inputs: Sequence[Part], outputs: list[str], attributes: dict[str, Any]
+    ) -> list[str]:
+        names = [i if isinstance(i, str) else self._constant(np.asarray(i)) for i in inputs]
+        kept = {key: value for key, value in attributes.items() if value is not None}
+        self.nodes.append(helper.make_node(op_type, names, outputs, **kept))
+        return outputs
+
+    def _constant(self, array: np.ndarray) -> str:
+        name = self._name("constant")
+        self.nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array)))
+        return name
+
+    def _name(self, what: str) -> str:
+        first = next(name for name in self.node.outputs if name)
+        return f"{first}_part{len(self.nodes)}_{what}"

@@ -1,0 +1,51 @@
+"""What is wrong with a model, in one message: a line for all nodes of a type that are refused for one reason."""
+
+from dataclasses import dataclass, field
+
+from tpusim.errors import UnsupportedError
+
+
+class NetworkRefused(UnsupportedError):
+    """A model that cannot be imported; `wanted`: its inputs that would have to be constant for it."""
+
+    def __init__(self, message: str, wanted: frozenset[str]) -> None:
+        super().__init__(message)
+        self.wanted = wanted
+
+
+@dataclass
+class Problems:
+    """Problems in the order of the graph."""
+
+    label: str
+    nodes: dict[tuple[str, str, str], list[str]] = field(default_factory=dict[tuple[str, str, str], list[str]])
+    """(op type, operator set, reason) -> names."""
+    others: list[str] = field(default_factory=list[str])
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.nodes or self.others)
+
+    def of_model(self, line: str) -> None:
+        """Note a problem that is no node's."""
+        self.others.append(line)
+
+    def of_node(self, op_type: str, name: str, operators: str, why: str) -> None:
+        """Note why a node cannot be imported."""
+        self.nodes.setdefault((op_type, operators, why.replace(f"'{name}'", "'{}'")), []).append(name)
+
+    def refusal(self, wanted: frozenset[str]) -> NetworkRefused:
+        """The error for the model."""
+        count = sum(map(len, self.nodes.values())) + len(self.others)
+        lines = [*self.others, *(_line(*key, names) for key, names in self.nodes.items())]
+        listing = "\n".join(f"  {line}" for line in lines)
+        return NetworkRefused(
+            f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n"
+            "replace these nodes before the export, or run them outside the network",
+            wanted,
+        )
+
+
+def _line(op_type: str, operators: str, why: str, names: list[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{op_type} '{names[0]}'{more} ({operators}): " + why.replace("'{}'", f"'{names[0]}'")

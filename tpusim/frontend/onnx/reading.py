@@ -1,0 +1,261 @@
+"""`Reader`: fold, alias or build one node after the other; what a node is made of is read in its place."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from xdsl.ir import OpResult, SSAValue
+
+from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
+from tpusim.frontend.onnx.decompositions import PARTS
+from tpusim.frontend.onnx.element_types import type_of, typed
+from tpusim.frontend.onnx.folding import evaluate, foldable
+from tpusim.frontend.onnx.functions import function_nodes, has_function
+from tpusim.frontend.onnx.integers import finished, finishes
+from tpusim.frontend.onnx.known import Known
+from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, GraphInput, live_nodes, live_nodes_of, opset_version, reads
+from tpusim.frontend.onnx.node import ConstantNeeded, Node
+from tpusim.frontend.onnx.parts import Parts
+from tpusim.frontend.onnx.table import MAPPERS
+from tpusim.ir.types import shape_of
+from tpusim.ops.building import BuildError
+
+DEEPEST = 12
+"""How many nodes may be made of each other in turn."""
+OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMul", "Gemm", "Concat"})
+NO_SUCH_OP = "tpusim has no such op"
+
+
+class Reader(Known):
+    """Reads nodes in order; raises for one that cannot be imported.
+
+    A node has up to three ways: its mapper, the nodes that it is decomposed to, the body that ONNX defines it by. A way
+    that fails is undone before the next is tried. `_wanted` are tensors that a way would have had constant.
+    """
+
+    def __init__(self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], *, onnx_names: bool) -> None:
+        super().__init__(proto, inputs, onnx_names=onnx_names)
+        self._wanted: set[str] = set()
+        self._made_from: dict[str, tuple[str, ...]] = {}
+        self._depth = 0
+
+    def _read(self, node: onnx.NodeProto) -> None:
+        self.types.note(node, self._opsets)
+        self._made_from |= dict.fromkeys(node.output, tuple(reads(node)))
+        if self._alias(node) or self._fold(node) or self._merge(node):
+            return
+        if not is_imported(node, self._version(node.domain)):
+            raise UnsupportedError(NO_SUCH_OP)
+        for name in node.input:
+            if not self._is_known(name):
+                raise ImportModelError(f"tensor '{name}' is not available")
+        self._build(node)
+
+    def _alias(self, node: onnx.NodeProto) -> bool:
+        """Identity, Dropout in inference, and a Cast of float32 to float32: the output is the input."""
+        if node.domain not in DEFAULT_DOMAINS or not node.input:
+            return False
+        source = self._aliases.get(node.input[0], node.input[0])
+        if node.op_type == "Dropout":
+            self._require_inference(node)
+        elif node.op_type == "Cast":
+            if self._resolve(source) not in self._values or _attributes(node).get("to") != TensorProto.FLOAT:
+                return False
+        elif node.op_type != "Identity":
+            return False
+        self._aliases[node.output[0]] = source
+        if node.op_type == "Dropout" or node.input[0] in self._dropped:
+            self._dropped.add(node.output[0])
+        return True
+
+    def _require_inference(self, node: onnx.NodeProto) -> None:
+        if len(node.input) > 2 and node.input[2]:
+            training = self.constant(node.input[2])
+            if training is None:
+                raise ConstantNeeded(node.input[2], "training modes")
+            ratio = self.constant(node.input[1]) if node.input[1] else np.float32(0.5)
+            if training.any() and (ratio is None or ratio.any()):
+                raise ImportModelError("training_mode must be the constant false")
+        for name in self._used_outputs(node)[1:]:
+            self._constants[name] = np.ones(self._shape(node.input[0]), np.bool_)
+
+    def _fold(self, node: onnx.NodeProto) -> bool:
+        """Evaluate a node of constants; Shape and Size need only the shape of their input."""
+        if node.op_type in ("Shape", "Size") and node.domain in DEFAULT_DOMAINS and self._is_tensor(node.input[0]):
+            self._constants[node.output[0]] = self._measure(node)
+            return True
+        if not foldable(node) or not all(self._is_constant(name) for name in node.input):
+            return False
+        feeds = {name: array for name in node.input if name and (array := self.constant(name)) is not None}
+        found = evaluate(node, self._opsets, feeds)
+        self._constants |= found
+        for name, array in found.items():
+            self.types.set(name, type_of(array))
+        return True
+
+    def _merge(self, node: onnx.NodeProto) -> bool:
+        """A node that repeats an earlier one: the outputs are that one's; parts of nodes are left alone."""
+        return self._depth == 0 and self._duplicates.merge(
+            node, self.constant, (self._aliases.get(name, name) for name in node.input)
+        )
+
+    def _measure(self, node: onnx.NodeProto) -> np.ndarray:
+        shape = shape_of(self._values[self._resolve(node.input[0])])
+        if node.op_type == "Size":
+            return np.array(int(np.prod(shape)), np.int64)
+        self.types.set(node.output[0], TensorProto.INT64)
+        attributes = _attributes(node)
+        return np.array(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
+
+    def _build(self, node: onnx.NodeProto) -> None:
+        """By its mapper; where that cannot, by the nodes that it is made of, or that ONNX defines it by."""
+        refused: Exception | None = None
+        for way in (self._by_mapper, self._by_parts, self._by_function):
+            end = self._module.mark()
+            try:
+                if way(node):
+                    return
+            except (TpusimError, ValueError) as error:
+                gone = self._module.undo(end)
+                self._values = {name: v for name, v in self._values.items() if v not in gone}
+                if isinstance(error, ConstantNeeded):
+                    self._wanted.add(error.tensor)
+                refused = refused or error
+        raise refused or UnsupportedError(NO_SUCH_OP)
+
+    def _by_mapper(self, node: onnx.NodeProto) -> bool:
+        mapper = MAPPERS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
+        if mapper is None:
+            return False
+        if self._depth == 0 and node.op_type in OF_ONE_TYPE:
+            self._require_one_type(node)
+        result = self.types.dtype(node.output[0])
+        source = self.types.dtype(node.input[0]) if node.input else result
+        unfinished = finishes(node.op_type, source, result)
+        read = self._node(node)
+        if unfinished:
+            read.outputs = (f"{node.output[0]}_exact",)
+        value = mapper(read)
+        if unfinished:
+            assert isinstance(value, SSAValue)  # ops of arithmetic have one result
+            value = finished(self._module, value, node.op_type, result, node.output[0])
+        self._bind(node, value)
+        unread = [key for key in read.attributes.keys() - read.taken if not self._is_default(node, key, read)]
+        if unread:
+            found = str(read.attributes[min(unread)])[:60]
+            raise ImportModelError(f"attribute {min(unread)} = {found} is not supported")
+        return True
+
+    def _require_one_type(self, node: onnx.NodeProto) -> None:
+        found = list(dict.fromkeys(str(self.types.dtype(name)) for name in node.input if name))
+        if len(found) > 1:
+            raise ImportModelError(f"operands of one type are required, got {' and '.join(found)}")
+
+    def _node(self, node: onnx.NodeProto) -> Node:
+        return Node(node.op_type, node_name(node), tuple(node.input), tuple(node.output), _attributes(node), self)
+
+    def _by_parts(self, node: onnx.NodeProto) -> bool:
+        decompose = PARTS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
+        if decompose is None:
+            return False
+        parts = Parts(self._node(node), self._used_outputs(node))
+        decompose(parts)
+        self._read_inner(node, parts.nodes, parts.opset)
+        return True
+
+    def _by_function(self, node: onnx.NodeProto) -> bool:
+        given = {n: typed(self.types.of(n), self._shape(n)) for n in node.input if n}
+        found = function_nodes(node, self._version(node.domain), self.opset, given)
+        if found is None:
+            return False
+        self._read_inner(node, *found)
+        return True
+
+    def _version(self, domain: str) -> int:
+        """The version of an operator set, of the model's or of the parts that are read."""
+        return self.opset if domain in DEFAULT_DOMAINS else opset_version(self._proto, domain)
+
+    def _read_inner(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], opset: int) -> None:
+        """Read the nodes that make up another, as far as its results need them. Raises for the first that cannot be."""
+        if self._depth > DEEPEST:
+            raise UnsupportedError("its parts are made of parts without end")
+        outer = self.opset, self._opsets
+        self.opset, self._opsets = opset, [helper.make_opsetid("", opset)]
+        self._depth += 1
+        needed = self._used_outputs(node)
+        self._readable.update(name for inner in nodes for name in reads(inner))
+        try:
+            for inner in live_nodes_of(nodes, needed):
+                try:
+                    self._read(inner)
+                except (TpusimError, ValueError) as error:
+                    if isinstance(error, ConstantNeeded):
+                        raise
+                    why = error.why if isinstance(error, BuildError) else str(error)
+                    raise ImportModelError(f"of its parts, {inner.op_type} '{node_name(inner)}': {why}") from error
+        finally:
+            self.opset, self._opsets = outer
+            self._depth -= 1
+        self._refuse_outputs(node, [name for name in needed if not self._is_known(name)])
+
+    def _bind(self, node: onnx.NodeProto, value: SSAValue | Sequence[SSAValue]) -> None:
+        """Name the results: all values of the mapper; of a single one further results of its op are the others."""
+        results = [value] if isinstance(value, SSAValue) else list(value)
+        if isinstance(value, OpResult) and value.index == 0 and len(value.op.results) == len(node.output):
+            results = list(value.op.results)
+        self._values.update(zip(node.output, results, strict=False))
+        self._refuse_outputs(node, [n for n in self._used_outputs(node) if n in node.output[len(results) :]])
+
+    def _used_outputs(self, node: onnx.NodeProto) -> list[str]:
+        return [name for i, name in enumerate(node.output) if i == 0 or (name and name in self._readable)]
+
+    @cached_property
+    def _readable(self) -> set[str]:
+        """Names that a live node reads or the graph returns."""
+        graph = self._proto.graph
+        return {n for node in live_nodes(graph) for n in reads(node)} | {o.name for o in graph.output}
+
+    def _refuse_outputs(self, node: onnx.NodeProto, names: Sequence[str]) -> None:
+        if names:
+            raise ImportModelError(f"output '{names[0]}' (number {list(node.output).index(names[0])}) is not supported")
+
+    def _is_default(self, node: onnx.NodeProto, key: str, read: Node) -> bool:
+        """Whether an attribute states what its absence means."""
+        if not onnx.defs.has(node.op_type, self.opset, ""):
+            return False
+        known = onnx.defs.get_schema(node.op_type, self.opset, "").attributes.get(key)
+        if known is None or known.default_value.type == onnx.AttributeProto.UNDEFINED:
+            return False
+        return bool(_attribute_value(known.default_value) == read.attributes[key])
+
+
+def is_imported(node: onnx.NodeProto, version: int) -> bool:
+    """Whether there is a way to import nodes of this type."""
+    if node.domain not in DEFAULT_DOMAINS:
+        return has_function(node.op_type, version, node.domain)
+    return node.op_type in MAPPERS or node.op_type in PARTS or has_function(node.op_type, version)
+
+
+def node_name(node: onnx.NodeProto) -> str:
+    """What messages call a node."""
+    return node.name or next((name for name in node.output if name), "(unnamed)")
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: _attribute_value(a) for a in node.attribute}
+
+
+def _attribute_value(attribute: onnx.AttributeProto) -> Any:
+    """The Python value: bytes decoded, tensors as arrays, lists as tuples."""
+    value: Any = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, list | tuple):
+        items = cast("list[Any]", value)
+        return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in items)
+    return value

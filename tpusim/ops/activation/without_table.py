@@ -1,0 +1,70 @@
+"""Functions that have no table of bytes upstream: they run in float in every mode (numerics.md 9.8, 12.1)."""
+
+from typing import ClassVar
+
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition
+
+from tpusim.ops.activation.top import Activation
+from tpusim.ops.base import FloatRule, Holds, LoweringContext
+
+
+class WithoutTable(Activation):
+    """An activation that INT8 networks compute in float."""
+
+    SPEC: ClassVar[tuple[str, ...]] = ("9.8", "12.1")
+    FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
+
+    def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
+        """Why not."""
+        del ctx
+        return f"{self.name.removeprefix('top.')} has no table (numerics.md 9.8)"
+
+
+@irdl_op_definition
+class TopTan(WithoutTable):
+    """`top.Tan`."""
+
+    name = "top.Tan"
+    MODE: ClassVar[str] = "TAN"
+
+
+@irdl_op_definition
+class TopArccos(WithoutTable):
+    """`top.Arccos`."""
+
+    name = "top.Arccos"
+    MODE: ClassVar[str] = "ARCCOS"
+
+
+@irdl_op_definition
+class TopArctanh(WithoutTable):
+    """`top.Arctanh`."""
+
+    name = "top.Arctanh"
+    MODE: ClassVar[str] = "ARCTANH"
+
+
+@irdl_op_definition
+class TopArcsin(WithoutTable):
+    """`top.Arcsin`; upstream has no such op."""
+
+    name = "top.Arcsin"
+    MODE: ClassVar[str] = "ARCSIN"
+
+
+@irdl_op_definition
+class TopArctan(WithoutTable):
+    """`top.Arctan`; upstream has no such op."""
+
+    name = "top.Arctan"
+    MODE: ClassVar[str] = "ARCTAN"
+
+
+@irdl_op_definition
+class TopTrunc(WithoutTable):
+    """`top.Trunc`: towards 0, what a cast of floats to integers does; upstream leaves such casts out."""
+
+    name = "top.Trunc"
+    MODE: ClassVar[str] = "TRUNC"
+    HOLDS: ClassVar[Holds] = "integer"
