@@ -7,7 +7,7 @@ is added keeps the version; one that is renamed, or means something else, raises
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -17,7 +17,7 @@ from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, 
 PATH: Final = Path(__file__).with_name("report.schema.json")
 
 
-class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class _Strict(msgspec.Struct, forbid_unknown_fields=True):
     """An object whose keys are all listed."""
 
 
@@ -140,7 +140,7 @@ def read_report(path: str | Path) -> ReportFile:
     """The content of a `report.json`. Raises ConfigError for one of another version or another form."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        found = content.get("schema") if isinstance(content, dict) else None
+        found = cast("dict[str, Any]", content).get("schema") if isinstance(content, dict) else None
         if found != SCHEMA_VERSION:
             raise ConfigError(f"{path}: a report of schema {SCHEMA_VERSION} is required, got {found}; run tpusim again")
         return msgspec.convert(content, ReportFile)
