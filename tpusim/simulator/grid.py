@@ -16,7 +16,7 @@ def grid_sample(function: fn.GridSample, operands: tuple[np.ndarray, ...], outpu
     image, grid = (x.astype(np.float64) for x in operands)
     extents = image.shape[2:]
     axes = [_neighbours(function, grid[..., -1 - k], size) for k, size in enumerate(extents)]
-    batch = np.arange(image.shape[0]).reshape(-1, *[1] * (grid.ndim - 2))
+    batch = np.expand_dims(np.arange(len(image)), tuple(range(1, grid.ndim - 1)))
     total = np.zeros((*grid.shape[:-1], image.shape[1]))
     channels_last = np.moveaxis(image, 1, -1)
     for chosen in product(*axes):

@@ -1,5 +1,7 @@
 """Macro functions of positions and of pairs: gathering, scattering, sorting, running sums, powers, remainders."""
 
+from typing import Any
+
 import numpy as np
 
 from tpusim.errors import SimulationError
@@ -27,7 +29,7 @@ def gather(function: fn.Gather, operands: Operands, output: View) -> np.ndarray:
 def gather_elements(function: fn.GatherElements, operands: Operands, output: View) -> np.ndarray:
     """One element per index."""
     data, indices = operands
-    at = list(np.indices(indices.shape, sparse=True))
+    at: list[Any] = list(np.indices(indices.shape, sparse=True))
     at[function.axis] = _places(indices, data.shape[function.axis])
     return data[tuple(at)]
 
@@ -35,7 +37,7 @@ def gather_elements(function: fn.GatherElements, operands: Operands, output: Vie
 def scatter_elements(function: fn.ScatterElements, operands: Operands, output: View) -> np.ndarray:
     """One update after the other."""
     data, indices, updates = operands
-    at = list(np.indices(indices.shape, sparse=True))
+    at: list[Any] = list(np.indices(indices.shape, sparse=True))
     at[function.axis] = _places(indices, data.shape[function.axis])
     found = data.copy()
     if function.reduction == "none":

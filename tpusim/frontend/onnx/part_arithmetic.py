@@ -90,8 +90,8 @@ def reduction(p: Parts) -> None:
     elif kind == "ReduceLogSum":
         p.result("Log", reduced("ReduceSum", p.x, keepdims))
     else:
-        lowest, most = (np.finfo(np.float32).min, np.finfo(np.float32).max)
-        first = p.op("Clip", reduced("ReduceMax", p.x, 1), f32(lowest), f32(most))
+        most = float(np.finfo(np.float32).max)
+        first = p.op("Clip", reduced("ReduceMax", p.x, 1), f32(-most), f32(most))
         total = reduced("ReduceSum", p.op("Exp", p.op("Sub", p.x, first)), 1)
         y = p.op("Add", p.op("Log", total), first)
         p.result("Identity", y if keepdims or none else p.op("Squeeze", y, along))

@@ -67,7 +67,7 @@ def scan(p: Parts) -> None:
     outputs = len(body.output) - states
     axes, directions = (list(p.node.take(f"scan_input_{k}", (0,) * count)) for k in ("axes", "directions"))
     out_axes, out_directions = (list(p.node.take(f"scan_output_{k}", (0,) * outputs)) for k in ("axes", "directions"))
-    length = p.node.shape(states)[axes[0]]
+    length: int = p.node.shape(states)[int(axes[0])]
     if length * len(body.node) > MOST_NODES:
         raise ValueError(f"a Scan of less than {MOST_NODES:,} nodes in all is required, its length is {length}")
     stacked: list[list[str]] = [[] for _ in range(outputs)]

@@ -82,7 +82,7 @@ def one_hot(p: Parts) -> None:
     axis = int(p.node.take("axis", -1)) % (len(shape) + 1)
     along = np.arange(depth, dtype=np.float32).reshape([-1 if a == axis else 1 for a in range(len(shape) + 1)])
     x = p.op("Unsqueeze", p.op("Cast", p.x, to=1), whole([axis]))
-    x = p.op("Where", p.op("Less", x, np.float32([0])), p.op("Add", x, np.float32([depth])), x)
+    x = p.op("Where", p.op("Less", x, np.zeros(1, np.float32)), p.op("Add", x, np.array([depth], np.float32)), x)
     off, on = p.ops("Split", 2, p.input(2), axis=0, num_outputs=2)
     p.result("Where", p.op("Equal", x, along), on, off)
 

@@ -102,7 +102,10 @@ def recurrent(p: Parts) -> None:
 
 def _cell(p: Parts, kind: str, d: int, hidden: int, count: int) -> Cell:
     node, gates = p.node, GATES[kind]
-    pick = lambda index: p.op("Gather", p.input(index), np.array(d), axis=0)  # noqa: E731
+
+    def pick(index: int) -> str:
+        return p.op("Gather", p.input(index), np.array(d), axis=0)
+
     functions = [str(f) for f in node.take("activations", DEFAULTS[kind] * count)]
     each = len(DEFAULTS[kind])
     found = [next((name for name in PLAIN if name.lower() == f.lower()), "") for f in functions[d * each :][:each]]

@@ -68,8 +68,8 @@ GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 def grid_sample(node: Node) -> SSAValue:
     """GridSample of images and volumes."""
-    mode = node.take("mode", "linear")
-    options = {"padding_mode": node.take("padding_mode", "zeros"), "mode": GRID_MODES.get(mode, mode)}
+    mode, padding = str(node.take("mode", "linear")), str(node.take("padding_mode", "zeros"))
+    options = {"padding_mode": padding, "mode": GRID_MODES.get(mode, mode)}
     corners = bool(node.take("align_corners", 0))
     x, grid = node.value(0), node.value(1)
     return TopGridSampler.make(node.builder, x, grid, **options, align_corners=corners, name=node.output)

@@ -24,7 +24,6 @@ def conv(node: Node) -> SSAValue:
 def conv_transpose(node: Node) -> SSAValue:
     """ConvTranspose."""
     options = node.options(*WINDOW, "group", "output_padding", "output_shape")
-    node.need(1, "weights")
     return TopDeconv.make(node.builder, node.value(0), node.value(1), node.optional(2), **options, name=node.output)
 
 

@@ -341,7 +341,7 @@ class TopPow(Activation):
 
     @classmethod
     @names_op
-    def make(cls, builder: Builder, x: SSAValue, *, exponent: float, name: str) -> SSAValue:
+    def make(cls, builder: Builder, x: SSAValue, *, exponent: float = 1.0, name: str) -> SSAValue:
         """exponent: any number; a square is better written as a product."""
         return builder.build(cls, [x], {"exponent": float_attr(exponent)}, name)
 
