@@ -388,12 +388,6 @@ def test_round_goes_away_from_zero(chip: str, mode: str) -> None:
 def test_unknown_options_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="approximate none or tanh is required"):
         import_onnx(one("Gelu", SAMPLE, approximate="sigmoid"))
-    x = SAMPLE[:, :6]
-    for slope in (np.ones((2,), np.float32), np.ones((6, 1, 2), np.float32)):
-        with pytest.raises(UnsupportedError, match="one slope per channel"):
-            import_onnx(one("PRelu", x, 16, {"w": slope}))
-    with pytest.raises(UnsupportedError, match="a constant slope is required"):
-        import_onnx(network([node("PRelu", "x z")])({"x": (1, 2, 3, 4), "z": (1, 2, 1, 1)}))
     for op in ("LayerNormalization", "GroupNormalization"):
         more = {"num_groups": 2} if op == "GroupNormalization" else {}
         ones = {"w": np.ones(6, np.float32), "b": np.ones(6, np.float32)}
@@ -401,6 +395,13 @@ def test_unknown_options_are_refused() -> None:
             import_onnx(one(op, np.zeros((1, 6, 2, 6), np.float32), 21, ones, stash_type=16, **more))
     with pytest.raises(UnsupportedError, match="constant axes are required"):
         import_onnx(computed_axes())
+
+
+@pytest.mark.parametrize("shape", [(2,), (6, 1, 2)])
+def test_slopes_of_other_shapes_are_products(shape: tuple[int, ...]) -> None:
+    x, slope = SAMPLE[:, :6], np.linspace(-1, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+    found = run(import_onnx(one("PRelu", x, 16, {"w": slope})), {"x": x})["y"]
+    np.testing.assert_allclose(found, np.where(x < 0, slope * x, x), rtol=1e-6)
 
 
 def computed_axes() -> onnx.ModelProto:

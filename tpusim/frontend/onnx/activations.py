@@ -2,6 +2,7 @@
 
 from xdsl.ir import SSAValue
 
+from tpusim.errors import UnsupportedError
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ops.activation import (
     TopAbs,
@@ -49,7 +50,7 @@ def gelu(node: Node) -> SSAValue:
     """Gelu: approximate none or tanh."""
     approximate = node.take("approximate", "none")
     if approximate not in ("none", "tanh"):
-        raise ValueError(f"approximate none or tanh is required, got {approximate!r}")
+        raise UnsupportedError(f"approximate none or tanh is required, got {approximate!r}")
     mode = "tanh" if approximate == "tanh" else "normal"
     return TopGELU.make(node.builder, node.value(0), approx_mode=mode, name=node.output)
 

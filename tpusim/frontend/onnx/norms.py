@@ -4,6 +4,7 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
+from tpusim.errors import UnsupportedError
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
 from tpusim.ops.groupnorm import TopGroupNorm, TopInstanceNorm
@@ -31,7 +32,7 @@ def batch_normalization(node: Node) -> SSAValue:
 
 def _require_float_statistics(node: Node) -> None:
     if node.take("stash_type", 1) != 1:
-        raise ValueError("stash_type 1 (float32 statistics) is required")
+        raise UnsupportedError("stash_type 1 (float32 statistics) is required")
 
 
 def layer_normalization(node: Node) -> SSAValue:

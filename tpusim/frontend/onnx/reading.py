@@ -123,6 +123,8 @@ class Reader(Known):
                 self._values = {name: v for name, v in self._values.items() if v not in gone}
                 if isinstance(error, ConstantNeeded):
                     self._wanted.add(error.tensor)
+                if way == self._by_mapper and isinstance(error, UnsupportedError):
+                    raise  # what the node says has no meaning that another way could find
                 refused = refused or error
         raise refused or UnsupportedError(NO_SUCH_OP)
 
