@@ -207,6 +207,13 @@ def lut(op: Any, operands: Sequence[Array]) -> Array:
     return table.reshape(-1)[q.astype(np.int64) % 256]
 
 
+def top_k(op: Any, operands: Sequence[Array]) -> Array:
+    """Places in the order of their values; of equal ones the first place first."""
+    values = operands[0].astype(np.float64) * (-1 if flagged(op, "largest") else 1)
+    order = np.argsort(values, axis=number(op, "axis"), kind="stable")
+    return np.take(order, range(number(op, "K")), axis=number(op, "axis")).astype(np.int32)
+
+
 ORACLES: dict[str, Oracle] = {
     "tpu.Active": lambda op, x: np.abs(x[0].astype(np.int64)).astype(x[0].dtype),
     "tpu.LeakyRelu": leaky_relu,
@@ -219,6 +226,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.MatMul": matmul,
     "tpu.Mul": mul,
     "tpu.MulShift": rescale(half_up),
+    "tpu.TopK": top_k,
     "tpu.Permute": lambda op, x: np.transpose(x[0], ints(op.order)),
     "tpu.Pool2D": pool,
     "tpu.Relu": relu,

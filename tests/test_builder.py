@@ -26,7 +26,7 @@ from tpusim.ops.matmul import TopMatMul, make_gemm
 from tpusim.ops.mul import TopMul
 from tpusim.ops.pool import TopMaxPool
 from tpusim.ops.relu import TopRelu
-from tpusim.ops.slice import TopGather, TopSlice
+from tpusim.ops.slice import TopSlice
 from tpusim.ops.view import TopFlatten, TopReshape
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,10 +149,6 @@ Making = Callable[[ModuleBuilder], object]
         (
             lambda b: TopReshape.make(b, b.input("x", (2, 3)), shape=(4, -1), name="r"),
             r"top.Reshape 'r': 6 elements of \(2, 3\) do not fill target",
-        ),
-        (
-            lambda b: TopGather.make(b, b.input("x", (2, 3)), b.input("i", (1,), np.int64), name="g"),
-            "top.Gather 'g': constant indices, or those of ArgMax, are required, 'i' is neither",
         ),
         (
             lambda b: make_gemm(b, b.input("x", (2, 3)), b.input("y", (3, 2)), alpha=2.0, name="g"),

@@ -118,7 +118,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     changed = [a for a, b in zip((tmp_path / "new_table").read_text().splitlines(), table.splitlines(), strict=True)
                if a != b]  # fmt: skip
     assert len(changed) == 1 and changed[0].startswith("pointwise_Relu ")
-    rows = list(csv.DictReader((tmp_path / "losses.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "losses.csv").read_text().splitlines()))
     assert {row["name"] for row in rows} == set(mended)
     assert main([*asked, "--expected-cos", "2"]) == 1
     assert "--expected-cos 2.0: above 0 and at most 1 is required" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from rotation import one_in
 
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
-from tpusim.errors import CommandError, UnsupportedError
+from tpusim.errors import CommandError
 from tpusim.frontend import OnnxReference
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
@@ -76,9 +76,10 @@ def test_what_a_tensor_stands_for_survives_moves() -> None:
     assert kinds == {"x": "real", "z": "real", "a": "bool", "b": "bool", "y": "bool"}
 
 
-def test_casts_that_change_values_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="a cast to float or bool is required"):
-        import_onnx(network([node("Cast", "x", to=INT)], {}, 17, INT)(X))
+def test_a_cast_to_an_integer_cuts_off() -> None:
+    proto = network([node("Cast", "x", to=INT)], {}, 17, INT)(X)
+    x = np.linspace(-3, 3, int(np.prod(X["x"])), dtype=np.float32).reshape(X["x"])
+    np.testing.assert_array_equal(run(import_onnx(proto), {"x": x})["y"], np.trunc(x))
 
 
 # ---------------------------------------------------------------------------------------------------- propagation (3.3)

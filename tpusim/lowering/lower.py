@@ -487,7 +487,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     if integers:
         marks = {op: why for op, why in float_marks(work).items() if op not in listed and formats[op].calibrated}
         in_float = {op for op, format in listed.items() if format.name in ("f32", "f16")}
-        propagate(work, chip, in_float | {op for op in marks if masks(op)})
+        propagate(work, chip, in_float | (marks.keys() & masks(work).keys()))
     stage = Lowering(work, config, chip, formats, marks)
     lowered = stage.run()
     verify(lowered.module, "after lowering")

@@ -1,5 +1,7 @@
 """Automatic float marks: ops that integers would ruin, found before propagation (docs/spec/numerics.md 3.4)."""
 
+import numpy as np
+from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.attrs import op_name, value_name
@@ -23,9 +25,9 @@ def counts(op: Operation) -> bool:
 
 def float_marks(model: Model) -> dict[Operation, str]:
     """Ops to lower in float, with the reason."""
-    marks: dict[Operation, str] = {}
+    marks, masked = dict[Operation, str](), masks(model)
     for op in model.ops:
-        why = INTEGERS if counts(op) else masks(op)
+        why = INTEGERS if counts(op) else masked.get(op)
         if why is None and isinstance(op, TopOp) and op.RANGE.sum_sign:
             why = _unbalanced(op)
         elif why is None and isinstance(op, TopOp) and (op.RANGE.difference or op.RANGE.sub_constant):
@@ -35,16 +37,40 @@ def float_marks(model: Model) -> dict[Operation, str]:
     return marks
 
 
-def masks(op: Operation) -> str | None:
-    """A mask (minus infinity, the lowest float, -1e9) sets a scale in which the data beside it is 0."""
-    if not isinstance(op, TopOp) or isinstance(op, TopInput):
-        return None
-    for value in (*op.results, *op.operands):
-        found = calibrated_range(value) if is_tensor(value) else None
-        if found is not None and max(abs(found[0]), abs(found[1])) >= MASK:
-            largest = max(abs(found[0]), abs(found[1]))
-            return f"the threshold {largest:.6g} of '{value_name(value)}' is that of a mask, not of data"
-    return None
+def masks(model: Model) -> dict[Operation, str]:
+    """Ops that make or read a mask (minus infinity, the lowest float, -1e9): in its scale the data beside it is 0.
+
+    A mask has a threshold of MASK or more and comes from a constant of that size, or from an input with nothing but
+    zeros and large negative values. What a product with weights gives is data, however large.
+    """
+    found, largest = dict[Operation, str](), dict[SSAValue, float]()
+    for op in model.ops:
+        if not isinstance(op, TopOp):
+            continue
+        if any(v in largest for v in op.operands) or _has_mask(op, model):
+            largest |= {v: size for v in op.results if (size := _size(v)) >= MASK and not op.WEIGHS}
+        where = next((v for v in (*op.results, *op.operands) if v in largest), None)
+        if where is not None and not isinstance(op, TopInput):
+            found[op] = f"the threshold {largest[where]:.6g} of '{value_name(where)}' is that of a mask, not of data"
+    return found
+
+
+def _size(value: SSAValue) -> float:
+    found = calibrated_range(value) if is_tensor(value) else None
+    return 0.0 if found is None else max(abs(found[0]), abs(found[1]))
+
+
+def _has_mask(op: TopOp, model: Model) -> bool:
+    """Whether a constant of the op, or a network input, is a mask by its size."""
+    if isinstance(op, TopInput):
+        found = calibrated_range(op.output)
+        return found is not None and found[0] <= -MASK and found[1] < MASK
+    weights = (model.weights[op_name(v.owner)] for v in op.operands if isinstance(v.owner, TopWeight))
+    if any(w.size and w.dtype.kind == "f" and float(np.abs(w).max()) >= MASK for w in weights):
+        return True
+    scalar = op.attributes.get("const_val")
+    numbers = (*op.constant_branches(), *((scalar.value.data,) if isinstance(scalar, FloatAttr) else ()))
+    return any(abs(number) >= MASK for number in numbers)
 
 
 def _cancels(op: TopOp, model: Model) -> str | None:

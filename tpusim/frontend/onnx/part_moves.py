@@ -250,6 +250,8 @@ def slice_(p: Parts) -> None:
     if starts is None or ends is None:
         raise ValueError("starts and ends are required")
     axes, steps = axes or range(len(starts)), steps or [1] * len(starts)
+    if any(not -len(shape) <= axis < len(shape) for axis in axes):
+        raise ValueError(f"an axis of {tuple(shape)} is required, got {list(axes)}")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
     if 0 not in shape:
