@@ -104,7 +104,8 @@ class TpusimRep(BackendRep):
             if len(values) != len(self.inputs):
                 raise ConfigError(f"inputs: {len(self.inputs)} are required, got {len(values)}")
             given = dict(zip(self.inputs, values, strict=True))
-        return {name: _array(name, given.get(name)) for name in self.inputs}
+        by_name: Mapping[str, Any] = given
+        return {name: _array(name, by_name.get(name)) for name in self.inputs}
 
     def _ready_for(self, feeds: Arrays) -> Ready:
         while True:

@@ -21,7 +21,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True):
     """An object whose keys are all listed."""
 
 
-class TensorFile(_Strict, frozen=True):
+class TensorFile(_Strict):
     """One compared tensor; a number that is not finite is null. Units: sqnr_db in dB, the similarities at most 1."""
 
     name: str
@@ -37,7 +37,7 @@ class TensorFile(_Strict, frozen=True):
     note: str
 
 
-class ComparisonFile(_Strict, frozen=True):
+class ComparisonFile(_Strict):
     """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared."""
 
     passed: bool
@@ -55,7 +55,7 @@ class ComparisonFile(_Strict, frozen=True):
     tensors: list[TensorFile]
 
 
-class DecisionFile(_Strict, frozen=True):
+class DecisionFile(_Strict):
     """A decision of the specification, and the ops that follow it."""
 
     decision: str
@@ -63,7 +63,7 @@ class DecisionFile(_Strict, frozen=True):
     ops: list[str]
 
 
-class FallbackFile(_Strict, frozen=True):
+class FallbackFile(_Strict):
     """An op that fell back to a float type, and why."""
 
     op: str
@@ -74,7 +74,7 @@ class FallbackFile(_Strict, frozen=True):
     reason: str
 
 
-class FidelityFile(_Strict, frozen=True):
+class FidelityFile(_Strict):
     """How far to trust the numbers: counts of ops by class and by the type they are stored in."""
 
     ops: int
@@ -87,7 +87,7 @@ class FidelityFile(_Strict, frozen=True):
     in_float: int = msgspec.field(name="float")
 
 
-class OpWorkFile(_Strict, frozen=True):
+class OpWorkFile(_Strict):
     """Cycles that the engines work and wait for one op of a group."""
 
     op: str
@@ -99,7 +99,7 @@ class OpWorkFile(_Strict, frozen=True):
     bound: str
 
 
-class EnginesFile(_Strict, frozen=True):
+class EnginesFile(_Strict):
     """Shares of the whole time in which the engines work, and the cycles behind them."""
 
     tiu_busy: float

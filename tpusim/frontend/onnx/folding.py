@@ -65,7 +65,8 @@ def by_definition(
 
     model = _alone(node, opsets, feeds)
     try:
-        found: list[Any] = ReferenceEvaluator(model).run(None, dict(feeds))  # pyright: ignore[reportAssignmentType]
+        evaluator: Any = ReferenceEvaluator(model)
+        found: list[Any] = evaluator.run(None, dict(feeds))
     except Exception:  # noqa: BLE001  whatever its Python code runs into
         return None
     names = [o.name for o in model.graph.output]

@@ -1,6 +1,7 @@
 """ONNX function bodies: an op that ONNX itself defines by others is read as those."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import onnx
 import onnx.inliner
@@ -25,7 +26,7 @@ def function_nodes(
     domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
     if not onnx.defs.has(node.op_type, version, domain):
         return None
-    schema = onnx.defs.get_schema(node.op_type, version, domain)
+    schema: Any = onnx.defs.get_schema(node.op_type, version, domain)  # its stub lacks functions
     found = _body(schema, node, version, types)
     if found is None:
         return None
@@ -39,27 +40,29 @@ def has_function(op_type: str, version: int, domain: str = "") -> bool:
     """Whether ONNX defines an op by others."""
     if not onnx.defs.has(op_type, version, domain):
         return False
-    schema = onnx.defs.get_schema(op_type, version, domain)
+    schema: Any = onnx.defs.get_schema(op_type, version, domain)
     return op_type in EVER_THE_SAME or bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _body(
-    schema: onnx.defs.OpSchema, node: onnx.NodeProto, version: int, types: Mapping[str, onnx.TypeProto]
+    schema: Any, node: onnx.NodeProto, version: int, types: Mapping[str, onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
     """The newest body whose operator set is not newer than the model's."""
     body = onnx.FunctionProto()
-    fixed = [v for v in schema.function_opset_versions if v <= version]
+    fixed: list[int] = [v for v in schema.function_opset_versions if v <= version]
     if not fixed and schema.name in EVER_THE_SAME:
         schema = onnx.defs.get_schema(schema.name, max_inclusive_version=NEWEST)
         fixed = schema.function_opset_versions[:1]
     if fixed:
         body.ParseFromString(schema.get_function_with_opset_version(max(fixed)))
         return body
-    of_types = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+    of_types: list[int] = [v for v in schema.context_dependent_function_opset_versions if v <= version]
     if not of_types:
         return None
     given = [types[name].SerializeToString() if name else b"" for name in node.input]
-    content = schema.get_context_dependent_function_with_opset_version(max(of_types), node.SerializeToString(), given)
+    content: bytes = schema.get_context_dependent_function_with_opset_version(
+        max(of_types), node.SerializeToString(), given
+    )
     body.ParseFromString(content)
     return body if body.node else None
 

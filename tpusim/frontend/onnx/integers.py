@@ -36,7 +36,10 @@ def finished(builder: Builder, x: SSAValue, op_type: str, result: np.dtype, name
     """The integers of a type that the exact result stands for."""
     if op_type in ROUNDING:
         return TopTrunc.make(builder, x, name=name)
-    number = lambda value, what: builder.weight(f"{name}_{what}", np.array(value, np.float32))  # noqa: E731
+
+    def number(value: float, what: str) -> SSAValue:
+        return builder.weight(f"{name}_{what}", np.array(value, np.float32))
+
     size = number(2.0 ** bits_of(result), "size")
     if whole_limits(result)[0] == 0:
         return TopMod.make(builder, x, size, name=name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels import conv as kernels
@@ -98,7 +98,7 @@ class TpuConv2D(PackedConvTpu):
     def for_kernel(self, index: int, constant: Array) -> Any:
         """The filter of an integer convolution as its library takes it."""
         if index == 1 and self.integer and isinstance(constant, np.ndarray):
-            return kernels.filter_of(constant, self.groups)
+            return kernels.filter_of(cast("np.ndarray", constant), self.groups)
         return constant
 
     def unpacked(self, operands: Sequence[Array]) -> tuple[Array, Array, Array, tuple[Array, Array] | None]:

@@ -12,7 +12,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
-from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype
+from tpusim.ir.types import element_of, is_tensor, shape_of, storage_dtype, tensor_of
 from tpusim.ops.activation.tpu import TpuActive
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import OpT, is_none
@@ -136,14 +136,13 @@ def _cancel(first: TpuPermute, second: TpuPermute, rewriter: PatternRewriter) ->
 
 def _exchange(op: Operation, rewriter: PatternRewriter) -> None:
     """The result with rows and heads exchanged, and a Permute behind it that gives the old one by its name."""
-    old = op.results[0].type
-    assert isinstance(old, TensorType)
+    old = tensor_of(op.results[0])
     behind = TpuPermute.create(
         operands=[op.results[0]], result_types=[old], attributes={"order": ints_attr(HEADS)}
     )  # fmt: skip
     copy_name(behind, op)
     set_op_name(op, op_name(op) + SUFFIX)
-    exchanged = TensorType(old.element_type, permuted(shape_of(op.results[0]), HEADS))
+    exchanged = TensorType(element_of(op.results[0]), permuted(shape_of(op.results[0]), HEADS))
     value = rewriter.replace_value_with_new_type(op.results[0], exchanged)
     rewriter.insert(behind, InsertPoint.after(op))
     value.replace_uses_with_if(behind.output, lambda use: use.operation is not behind)
