@@ -10,7 +10,7 @@ them that a call gives, and kept. What cannot be imported or computed raises a T
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -104,8 +104,7 @@ class TpusimRep(BackendRep):
             if len(values) != len(self.inputs):
                 raise ConfigError(f"inputs: {len(self.inputs)} are required, got {len(values)}")
             given = dict(zip(self.inputs, values, strict=True))
-        by_name: Mapping[str, Any] = given
-        return {name: _array(name, by_name.get(name)) for name in self.inputs}
+        return {name: _array(name, cast("Arrays", given).get(name)) for name in self.inputs}
 
     def _ready_for(self, feeds: Arrays) -> Ready:
         while True:
