@@ -25,7 +25,7 @@ from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
-USUAL = [pytest.param(c, id=c.id, marks=marks(is_first(c, 0) or turn(c, 0, 8))) for c in CASES]
+USUAL = [pytest.param(c, id=c.id, marks=marks(is_first(c, 0) or turn(c, 0, 24))) for c in CASES]
 """The first row of every op, and of the others one in eight."""
 
 

@@ -194,6 +194,7 @@ def test_top_is_what_onnx_runtime_computes(name: str) -> None:
     assert_like_onnx(proto, import_onnx(proto), feeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", first_of(["int8", "f32", "f16"]))
 @pytest.mark.parametrize("name", first_of(list(NETWORKS)))
 def test_machine_computes_what_the_flat_network_does(name: str, mode: str) -> None:

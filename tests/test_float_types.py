@@ -180,7 +180,7 @@ def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | 
 @pytest.mark.parametrize(
     ("case", "names"),
     [
-        pytest.param(case, names, id=f"{case.id}-{'-'.join(names)}", marks=marks(turn(case, number, 40)))
+        pytest.param(case, names, id=f"{case.id}-{'-'.join(names)}", marks=marks(turn(case, number, 80)))
         for case in CASES
         for number, names in enumerate((ALL[:2], ALL[2:]))
     ],

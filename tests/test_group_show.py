@@ -239,6 +239,7 @@ def test_plot_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch,
     assert not (folder / "pictures").exists()
 
 
+@pytest.mark.slow
 def test_plot_writes_two_pictures_per_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     image = pytest.importorskip("matplotlib.image", reason="extra 'plot' is not installed")
     assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "pictures")]) == 0
@@ -271,6 +272,7 @@ def test_pictures_show_every_area_and_item() -> None:
         assert boxes == sorted(r for r, row in enumerate(view.rows) for _ in row)
 
 
+@pytest.mark.slow
 def test_large_groups_have_pages_with_everything_inside(network_of: GroupView) -> None:
     """Every row is on one page, every area of the page in its legend, and no legend reaches out of the figure."""
     pytest.importorskip("matplotlib", reason="extra 'plot' is not installed")

@@ -51,11 +51,11 @@ NOT_SIMILAR: dict[tuple[str, str], str] = {
 
 
 SOME = [
-    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 4 * len(SECONDARY))))
+    pytest.param(case, label, id=f"{case.id}-{label}", marks=marks(turn(case, number, 8 * len(SECONDARY))))
     for case in CASES
     for number, label in enumerate(SECONDARY)
 ]
-"""In the default tests every fourth row meets one of the nine."""
+"""In the default tests every eighth row meets one of the nine."""
 
 
 @pytest.mark.parametrize(("case", "label"), SOME)

@@ -170,7 +170,7 @@ def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
 
 
 @configured(
-    lambda case, number: is_usual(case, number) or turn(case, number, 10 if CONFIGS[number][1] == "int8" else 20)
+    lambda case, number: is_usual(case, number) or turn(case, number, 20 if CONFIGS[number][1] == "int8" else 40)
 )
 def test_lowering_kernels_and_machine(case: OpCase, chip: str, mode: str) -> None:
     """The lowered row against the float one, its integers against the oracle, its commands against its kernels."""
@@ -251,7 +251,7 @@ OTHER_ON_BM1684 = ("conv-3x3", "conv-depthwise", "gemm-fc", "add", "relu", "bn-a
 """Rows with integer kernels that differ from BM1684X (shift only, 8-bit relu, 16-bit clamp); the other rows compile to
 the same code on both, so once is enough."""
 ONCE = [
-    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(some_first(case, number) or turn(case, number, 20)))
+    pytest.param(case, chip, id=f"{case.id}-{chip}", marks=marks(some_first(case, number) or turn(case, number, 80)))
     for number, chip in enumerate(CHIPS)
     for case in CASES
     if chip == "bm1684x" or case.id in OTHER_ON_BM1684

@@ -562,7 +562,7 @@ def test_resume_with_a_wrong_address(tmp_path: Path, int8: Path, capsys: pytest.
 # --- batches
 
 
-@pytest.mark.parametrize(("chip", "batch"), [("bm1684x", 4), ("bm1684", 8)])
+@pytest.mark.parametrize(("chip", "batch"), [("bm1684x", 4), pytest.param("bm1684", 8, marks=pytest.mark.slow)])
 def test_batches_are_cut(tmp_path: Path, chip: str, batch: int):
     """A batch is cut into n sections when it does not fit at once (on bm1684 by four, as it packs); the bits stay."""
     model = small_convnet(tmp_path / "batch.onnx", batch=batch, size=160)
@@ -581,6 +581,7 @@ def test_batches_are_cut(tmp_path: Path, chip: str, batch: int):
     assert_equal(alone, {name: together[name] for name in alone})
 
 
+@pytest.mark.slow
 def test_batch_size_does_not_change_an_image(tmp_path: Path):
     """Four images in one batch give what each gives alone."""
     one = small_convnet(tmp_path / "one.onnx", batch=1)

@@ -262,6 +262,7 @@ def test_the_replay_on_bytes_notices_what_is_wrong() -> None:
     assert user
 
 
+@pytest.mark.slow
 def test_the_switches_are_those_of_the_commands(tmp_path: Path) -> None:
     """Same names, same defaults: LayerGroupConfig, `tpusim run` and `group`, the pass `layer-group`."""
     wanted = {f.name: f.default for f in fields(Refinements)}

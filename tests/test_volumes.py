@@ -79,6 +79,7 @@ def assert_flat(divided: Model, feeds: dict[str, Array], flat: dict[str, Array])
     equal(in_every_order(program_of(divided), feeds), flat)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "chip"), one_in(4, product((VOLUME, WIDE), ("bm1684x", "bm1688"))))
 def test_volumes_in_random_groups_give_the_bits_of_the_whole(shape: tuple[int, ...], chip: str) -> None:
     """Validity tests e and f of layer_group.md 16 in 3D groups, cut along every axis that may be."""
