@@ -173,7 +173,7 @@ class WholeContext(ABC):
         raise NotImplementedError(f"{self.op.name}: the global form may not use a local work buffer")
 
     def _traffic(self, body: Command) -> tuple[int, int, int]:
-        """(tiles, bytes loaded, bytes stored) (DL-06): what does not fit is cut, activations or constants.
+        """(tiles, bytes loaded, bytes stored) (DL-06): what does not fit is cut; tiles: of what is loaded once.
 
         The constants are loaded for each tile of activations, or the activations for each tile of constants, whichever
         moves less; each may take half of local memory. Of the constants those count that this command of the op reads.
@@ -190,7 +190,7 @@ class WholeContext(ABC):
             return 1, moved_bytes + constant_bytes, store
         rows, columns = (max(1, ceil_div(2 * size, self.chip.lmem_bytes)) for size in (active, beside))
         by_rows, by_columns = moved_bytes + constant_bytes * rows, constant_bytes + moved_bytes * columns
-        return max(rows, columns), min(by_rows, by_columns), store
+        return (rows, by_rows, store) if by_rows <= by_columns else (columns, by_columns, store)
 
     def _is_read(self, value: SSAValue, body: Command) -> bool:
         whole = self._view(value)

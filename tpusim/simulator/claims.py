@@ -135,14 +135,19 @@ def check_constant(
 
 
 def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
-    """Activations move once, also those of which the window of a convolution meets a part, constants once per tile."""
+    """Activations move once, also those of which the window of a convolution meets a part, constants once per tile.
+
+    Or the other way round: constants once, and activations for every tile of them.
+    """
     tensors = {entry.name: entry.view.nbytes for entry in program.tensors}
     # that there is one source per operand is checked by `Ownership`
     names = kernel.sources or ("",) * len(kernel.reads())
     operands = [(v, n) for v, n in zip(kernel.reads(), names, strict=False) if not constant_of(program, v.address)]
     active = sum(tensors.get(name, view.nbytes) for view, name in operands)
     stored = sum(view.nbytes for view in kernel.writes())
-    loads = [active + constant * kernel.tiles for constant in _constant_bytes(kernel, program)]
+    constants = _constant_bytes(kernel, program)
+    loads = [active + constant * kernel.tiles for constant in constants]
+    loads += [active * kernel.tiles + constant for constant in constants]
     if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
         required = f"{loads[0]:,} bytes loaded and {stored:,} stored, in one tile or more,"
