@@ -7,7 +7,7 @@ one place (`tpusim.isa.cycles`). An item's slices differ little in size; each si
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -17,10 +17,10 @@ from tpusim.ir.types import is_tensor
 from tpusim.layer_group.cost.benches import global_ns, slice_ns, transfer_ns
 from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
-from tpusim.layer_group.slicing import whole_slices
+from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import PIPELINE_STAGES
-from tpusim.schedule import GroupSchedule, Item, Step, Transferred, Turn, edge_step, subgraph, turns
+from tpusim.schedule import GroupSchedule, Item, Step, Subgraph, Transferred, Turn, edge_step, subgraph, turns
 
 Times: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
 """Nanoseconds by row and iteration."""
@@ -139,6 +139,15 @@ class CostModel:
             return 0.0
         kinds = (kind for kind in GroupType if op.why_not_in(kind, self.chip) is None)
         return min((self._uncut(op, kind) for kind in kinds), default=0.0)
+
+    def moved_ns(self, value: SSAValue, how: Literal["load", "store"], op: TpuOp) -> float:
+        """The least that it takes to move a whole tensor for `op`, over the group types it may be in."""
+        kinds = (kind for kind in GroupType if op.why_not_in(kind, self.chip) is None)
+        return min((self._moved(value, how, subgraph([op], self.chip, kind)) for kind in kinds), default=0.0)
+
+    def _moved(self, value: SSAValue, how: Literal["load", "store"], graph: Subgraph) -> float:
+        whole = largest_slice(whole_slice(value, graph, self.chip))
+        return transfer_ns(Transferred(value, how, 0), whole, graph, self.chip)
 
     def _uncut(self, op: TpuOp, kind: GroupType) -> float:
         graph = subgraph([op], self.chip, kind)

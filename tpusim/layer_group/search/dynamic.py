@@ -206,14 +206,16 @@ class Run:
     # ---------------------------------------------------------------------------------------------------- lower bounds
 
     def bound(self, start: int, end: int) -> float:
-        """Nanoseconds that no sections of the group can undercut: every byte moved once, or its rows one by one.
+        """Nanoseconds that no sections of the group can undercut: every tensor moved once, or its rows one by one.
 
         A row lasts as long as its op uncut, and as the load of the coefficients that the next op alone holds: these
         move once, in that row of one iteration, however often the group is cut. Nothing is computed beside the load
-        of the first op's. Several cores share all at best but these coefficients, which each of them loads.
+        of the first op's. Several cores share all at best but these coefficients, which each of them loads. One op alone
+        may be a global layer, and is planned.
         """
-        load, store = self._crossing(start, end)
-        moved = (load / self.chip.bandwidth.s2l + store / self.chip.bandwidth.l2s) / self.cores
+        if end - start == 1:
+            return self.interval(start, end).cost_ns
+        moved = self._crossing(start, end) / self.cores + self._loaded[end] - self._loaded[start]
         rows = self._held[start] + self._rows[end - 1] - self._rows[start] + self._computed[end - 1]
         return max(rows, moved)
 
@@ -236,7 +238,12 @@ class Run:
         value = op.operands[index]
         if not isinstance(value.owner, TopWeight) or op.splits_weight(index) or not value.has_one_use():
             return 0.0
-        return self.chip.dma_latency_ns + stored_bytes(value) / self.chip.bandwidth.s2l
+        return self.model.moved_ns(value, "load", op)
+
+    @cached_property
+    def _loaded(self) -> list[float]:
+        """Running sum of what it takes to load the coefficients."""
+        return [0.0, *accumulate(self._held)]
 
     @cached_property
     def _rows(self) -> list[float]:
@@ -245,27 +252,32 @@ class Run:
 
     @cached_property
     def _values(self) -> "_Values":
-        return _Values.of(self.ops)
+        return _Values.of(self.ops, self.model)
 
-    def _crossing(self, start: int, end: int) -> tuple[int, int]:
-        """(bytes loaded, bytes stored) by a group at least."""
+    def _crossing(self, start: int, end: int) -> float:
+        """Nanoseconds of a group's loads and stores of activations at least."""
         values = self._values
         loaded = (values.made < start) & (values.next[start] < end)
         stored = (values.made >= start) & (values.made < end) & (values.last >= end)
-        return int(values.bytes[loaded].sum()), int(values.bytes[stored].sum())
+        return float(values.load_ns[loaded].sum() + values.store_ns[stored].sum())
 
 
 @dataclass(frozen=True)
 class _Values:
-    """Tensors of a run: bytes, the op that makes each (-1: outside), its last user, and its next user from an op on."""
+    """Tensors of a run: bytes, the least times of a load and a store, the op that makes each (-1: outside), users.
+
+    Constants take no time here. last: the last user; next: the next user from an op on.
+    """
 
     bytes: np.ndarray
+    load_ns: np.ndarray
+    store_ns: np.ndarray
     made: np.ndarray
     last: np.ndarray
     next: np.ndarray
 
     @classmethod
-    def of(cls, ops: Sequence[TpuOp]) -> "_Values":
+    def of(cls, ops: Sequence[TpuOp], model: CostModel) -> "_Values":
         """Of these ops."""
         index: dict[object, int] = {op: i for i, op in enumerate(ops)}
         values: dict[SSAValue, None] = {}
@@ -278,8 +290,19 @@ class _Values:
         for column, found in enumerate(users):
             for user in reversed(found):
                 after[: user + 1, column] = user
+        inside = [[ops[u] for u in found if u < count] for found in users]
+        loads = [_load_ns(v, found, model) for v, found in zip(values, inside, strict=True)]
+        stores = [model.moved_ns(v, "store", ops[at]) if at >= 0 else 0.0 for v, at in zip(values, made, strict=True)]
         sizes = [stored_bytes(v) for v in values]
-        return cls(np.array(sizes), np.array(made), np.array([max(u, default=-1) for u in users]), after)
+        last = [max(u, default=-1) for u in users]
+        return cls(*map(np.array, (sizes, loads, stores, made, last)), after)
+
+
+def _load_ns(value: SSAValue, users: Sequence[TpuOp], model: CostModel) -> float:
+    """The least time of a load of an activation for one of its users."""
+    if isinstance(value.owner, TopWeight):
+        return 0.0
+    return min((model.moved_ns(value, "load", user) for user in dict.fromkeys(users)), default=0.0)
 
 
 def _shortest(costs: np.ndarray) -> list[int]:
