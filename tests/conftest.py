@@ -54,6 +54,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests stay until the end; the garbage collector need not look at them again and again.
+
+    Raises UsageError if pytest-xdist was asked for groups and made none, as 3.8 does beside pytest 9.2 (xdist #1386):
+    then both processes compile the same, and nothing else shows it.
+    """
+    if session.config.getoption("loadgroup", False) and not any("@" in item.nodeid for item in session.items):
+        raise pytest.UsageError("--dist loadgroup does not group with this pytest; install pytest<9.2, or leave it out")
+    gc.freeze()
+
+
 def row_of(item: pytest.Item) -> str | None:
     """The op row that a test is about."""
     call = getattr(item, "callspec", None)
@@ -64,11 +76,6 @@ def row_of(item: pytest.Item) -> str | None:
 def is_slow(item: pytest.Item) -> bool:
     """Whether the default tests leave it out."""
     return bool(item.get_closest_marker("slow") or item.get_closest_marker("zoo"))
-
-
-def pytest_collection_finish() -> None:
-    """Thousands of tests stay until the end; the garbage collector need not look at them again and again."""
-    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,12 +1,12 @@
 """Which configurations of a row belong to the default tests, which to CI, and which to `make slow` alone.
 
-Every op meets its first configuration in every run, with its first row and a third of the others. Secondary
+Every op meets its first configuration in every run, with its first row and a sixth of the others. Secondary
 configurations take turns by a hash of the row's name, the same everywhere: every one is met by its share of the rows,
 and every row by its share of them.
 Of what is slow in every configuration, CI (`make models`) has one in 16 by the same hash. `make slow` has all.
 
 What is not about a row takes turns by the hash of the item's name (`thin`): a function of several items has its
-first and of the others every fourth or sixth in the default tests, unless it is marked `every`.
+first and of the others every sixth or ninth in the default tests, unless it is marked `every`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def is_first(case: OpCase, number: int) -> bool:
 
 
 def is_usual(case: OpCase, number: int) -> bool:
-    """Whether this is the first configuration of a row that always meets it: an op's first, one in three of others."""
-    return is_first(case, number) or (number == 0 and turn(case, number, 3))
+    """Whether this is the first configuration of a row that always meets it: an op's first, one in six of others."""
+    return is_first(case, number) or (number == 0 and turn(case, number, 6))
 
 
 def some_first(case: OpCase, number: int) -> bool:
@@ -71,7 +71,7 @@ def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
 
 
 LONG = 9
-"""A function with as many items or more has its first and one in six in the default tests, others one in four."""
+"""A function with as many items or more has its first and one in nine in the default tests, others one in six."""
 
 
 def thin(items: Iterable[pytest.Item]) -> None:
@@ -82,7 +82,7 @@ def thin(items: Iterable[pytest.Item]) -> None:
     for found in functions.values():
         if not found[0].get_closest_marker("every"):
             for item in found[1:]:
-                _take_turns(item, 6 if len(found) >= LONG else 4)
+                _take_turns(item, 9 if len(found) >= LONG else 6)
 
 
 def _take_turns(item: pytest.Item, share: int) -> None:

@@ -20,7 +20,7 @@ def test_every_op_has_a_first_row() -> None:
     assert sorted(first) == sorted({case.result for case in CASES})
     assert not any(is_first(case, 1) for case in CASES)
     usual = [case.result for case in CASES if is_usual(case, 0)]
-    assert set(usual) == set(first) and 0.4 < len(usual) / len(CASES) < 0.7
+    assert set(usual) == set(first) and 0.25 < len(usual) / len(CASES) < 0.5
 
 
 def test_what_is_left_is_slow() -> None:
@@ -45,14 +45,14 @@ class Named:
 
 
 def test_long_functions_are_thinned_out() -> None:
-    """The first always, one in six of many, one in four of few; CI has a few of the others."""
+    """The first always, one in nine of many, one in six of few; CI has a few of the others."""
     items = [Named(f"a.py::{name}[{i}]") for name, count in (("many", 600), ("few", 8)) for i in range(count)]
     whole = [Named(f"a.py::whole[{i}]", "every") for i in range(50)]
     thin([*items, *whole, Named("a.py::single")])  # type: ignore[list-item]
     many, few = items[:600], items[600:]
     assert not many[0].names and not few[0].names and all(item.names == ["every"] for item in whole)
-    assert 75 < sum(not item.names for item in many) < 125
+    assert 45 < sum(not item.names for item in many) < 90
     assert 1 <= sum(not item.names for item in few) < 6
     left = [item for item in many if item.names]
     assert all(item.names in (["slow"], ["slow", "rotated"]) for item in left)
-    assert 5 < sum("rotated" not in item.names for item in left) < 60
+    assert 5 < sum("rotated" not in item.names for item in left) < 70
