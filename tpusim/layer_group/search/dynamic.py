@@ -4,28 +4,25 @@ best[j] = min over i of best[i] + cost of the group i..j, which is the interval 
 fixed. Most intervals are never planned: a lower bound of their cost shows that they cannot win.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate, chain, combinations, pairwise
+from itertools import combinations, pairwise
 from math import inf, isfinite
 
 import numpy as np
-from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import is_tensor, stored_bytes
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Decided, plan, view_at_edge
+from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.shapes import better
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
-from tpusim.ops.structure import TopWeight
 from tpusim.schedule import GroupSchedule, Memo
 
 CLUSTERS = 50
-"""Runs with more ops are cut into clusters of at most len/CLUSTERS ops, which the program does not look into."""
+"""Runs with more ops have clusters of at most len/CLUSTERS ops; longer groups begin and end where clusters do."""
 PATIENCE = 8
 """Groups from the same first op that may fail, beyond the longest that works, before none longer is tried."""
 MARGIN = 1 - 1e-9
@@ -45,7 +42,7 @@ def dynamic(
     run = Run(ops, chip, cores, memo)
     if len(ops) == 1:
         return [run.spread(alone(ops[0], chip, run.memo))]
-    cuts = run.refined(run.divided(clusters(run)))
+    cuts = run.refined(run.cheapest(clusters(run)))
     found = [run.decided(i, j) for i, j in pairwise(cuts)]
     first = [run.spread(item) for item in greedy(ops, chip, run.memo)]
     if better_shapes:
@@ -69,6 +66,7 @@ class Run:
         self.cores = cores
         self.model = CostModel(chip, cores)
         self.memo = memo or Memo()
+        self.bounds = Bounds(self.ops, self.model)
         self._known: dict[tuple[int, int], _Interval] = {}
         self._ends: list[dict[int, bool]] = [{} for _ in self.ops]
         """Of the groups planned from each op: their ends, and whether they work."""
@@ -115,37 +113,41 @@ class Run:
         """Nanoseconds of a division."""
         return sum(self.interval(i, j).cost_ns for i, j in intervals)
 
-    def divided(self, allowed: Sequence[int]) -> list[int]:
-        """The cuts of the cheapest division; clusters that are no group by themselves are opened where none works.
+    def cheapest(self, places: Sequence[int]) -> list[int]:
+        """The cuts, ends included, of the cheapest division into groups from place to place, and ones of a few ops.
 
-        A cluster of one op always works (it may be a global layer), so that a division is found in the end.
-        """
-        cuts = self.cheapest(allowed)
-        return cuts if isfinite(self.total(pairwise(cuts))) else self.cheapest(self._opened(allowed))
-
-    def _opened(self, allowed: Sequence[int]) -> list[int]:
-        """The places, and every place in a cluster that is no group: one that ends in a view, say."""
-        steps = (range(i, j) if self.interval(i, j).decided is None else (i,) for i, j in pairwise(allowed))
-        return [*chain.from_iterable(steps), allowed[-1]]
-
-    def cheapest(self, allowed: Sequence[int]) -> list[int]:
-        """The cuts, ends included, of the cheapest division at the allowed places.
-
+        places: ends included. A group that ends elsewhere has as many ops as a cluster at most; one of a single op
+        always works (it may be a global layer), so that a division is found.
         An interval counts with its lower bound until it stands on the cheapest division by what is known so far; then
         it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned.
         """
-        count = len(allowed)
-        costs = np.full((count, count), inf)
-        for k, at in combinations(range(count), 2):
-            costs[k, at] = self.bound(allowed[k], allowed[at]) * MARGIN
+        costs = np.full((len(self.ops) + 1,) * 2, inf)
+        for start, end in self._able(places):
+            costs[start, end] = self.bound(start, end) * MARGIN
         planned = np.zeros_like(costs, dtype=bool)
+        evidence = Evidence(len(self.ops))
         while True:
             division = _shortest(costs)
             unknown = [pair for pair in pairwise(division) if not planned[pair]]
             if not unknown:
-                return [allowed[at] for at in division]
-            for k, at in unknown:
-                costs[k, at], planned[k, at] = self.interval(allowed[k], allowed[at]).cost_ns, True
+                return division
+            for pair in unknown:
+                costs[pair], planned[pair] = self.interval(*pair).cost_ns, True
+                if self.cores > 1 and isfinite(costs[pair]):
+                    evidence.add(*pair, float(costs[pair]) - self.bounds.crossing_ns(*pair))
+            np.maximum(costs, evidence.inside * MARGIN, out=costs, where=~planned)
+
+    def _able(self, places: Sequence[int]) -> Iterator[tuple[int, int]]:
+        count = len(self.ops)
+        yield from combinations(places, 2)
+        for start in range(count):
+            yield from ((start, end) for end in range(start + 1, min(start + self.cluster_size, count) + 1))
+
+    def bound(self, start: int, end: int) -> float:
+        """Nanoseconds that no group of these ops undercuts; one op alone may be a global layer, and is planned."""
+        if end - start == 1:
+            return self.interval(start, end).cost_ns
+        return self.bounds.least_ns(start, end)
 
     def refined(self, cuts: list[int]) -> list[int]:
         """Cuts slid inside the clusters beside them, and neighbours merged, while that is cheaper."""
@@ -203,107 +205,6 @@ class Run:
         """Ops per cluster at most."""
         return max(len(self.ops) // CLUSTERS, 1)
 
-    # ---------------------------------------------------------------------------------------------------- lower bounds
-
-    def bound(self, start: int, end: int) -> float:
-        """Nanoseconds that no sections of the group can undercut: every tensor moved once, or its rows one by one.
-
-        A row lasts as long as its op uncut, and as the load of the coefficients that the next op alone holds: these
-        move once, in that row of one iteration, however often the group is cut. Nothing is computed beside the load
-        of the first op's. Several cores share all at best but these coefficients, which each of them loads. One op alone
-        may be a global layer, and is planned.
-        """
-        if end - start == 1:
-            return self.interval(start, end).cost_ns
-        moved = self._crossing(start, end) / self.cores + self._loaded[end] - self._loaded[start]
-        rows = self._held[start] + self._rows[end - 1] - self._rows[start] + self._computed[end - 1]
-        return max(rows, moved)
-
-    def crossing_bytes(self, cut: int) -> int:
-        """Bytes of the activations that a cut sends through global memory."""
-        values = self._values
-        return int(values.bytes[(values.made >= 0) & (values.made < cut) & (values.last >= cut)].sum())
-
-    @cached_property
-    def _computed(self) -> list[float]:
-        """What each op takes to compute uncut, of a core's share."""
-        return [self.model.compute_ns(op) / self.cores for op in self.ops]
-
-    @cached_property
-    def _held(self) -> list[float]:
-        """What it takes to load the coefficients that each op alone uses and no cut makes smaller."""
-        return [sum(self._held_ns(op, index) for index in range(len(op.operands))) for op in self.ops]
-
-    def _held_ns(self, op: TpuOp, index: int) -> float:
-        value = op.operands[index]
-        if not isinstance(value.owner, TopWeight) or op.splits_weight(index) or not value.has_one_use():
-            return 0.0
-        return self.model.moved_ns(value, "load", op)
-
-    @cached_property
-    def _loaded(self) -> list[float]:
-        """Running sum of what it takes to load the coefficients."""
-        return [0.0, *accumulate(self._held)]
-
-    @cached_property
-    def _rows(self) -> list[float]:
-        """Running sum of the least time of each op's row with another op after it."""
-        return [0.0, *accumulate(max(pair) for pair in zip(self._computed, self._held[1:], strict=False))]
-
-    @cached_property
-    def _values(self) -> "_Values":
-        return _Values.of(self.ops, self.model)
-
-    def _crossing(self, start: int, end: int) -> float:
-        """Nanoseconds of a group's loads and stores of activations at least."""
-        values = self._values
-        loaded = (values.made < start) & (values.next[start] < end)
-        stored = (values.made >= start) & (values.made < end) & (values.last >= end)
-        return float(values.load_ns[loaded].sum() + values.store_ns[stored].sum())
-
-
-@dataclass(frozen=True)
-class _Values:
-    """Tensors of a run: bytes, the least times of a load and a store, the op that makes each (-1: outside), users.
-
-    Constants take no time here. last: the last user; next: the next user from an op on.
-    """
-
-    bytes: np.ndarray
-    load_ns: np.ndarray
-    store_ns: np.ndarray
-    made: np.ndarray
-    last: np.ndarray
-    next: np.ndarray
-
-    @classmethod
-    def of(cls, ops: Sequence[TpuOp], model: CostModel) -> "_Values":
-        """Of these ops."""
-        index: dict[object, int] = {op: i for i, op in enumerate(ops)}
-        values: dict[SSAValue, None] = {}
-        for op in ops:
-            values.update(dict.fromkeys(v for v in (*op.operands, op.results[0]) if is_tensor(v)))
-        made = [index.get(v.owner, -1) for v in values]
-        count = len(ops)
-        users = [sorted(index.get(u.operation, count) for u in v.uses) for v in values]
-        after = np.full((count + 1, len(values)), count)
-        for column, found in enumerate(users):
-            for user in reversed(found):
-                after[: user + 1, column] = user
-        inside = [[ops[u] for u in found if u < count] for found in users]
-        loads = [_load_ns(v, found, model) for v, found in zip(values, inside, strict=True)]
-        stores = [model.moved_ns(v, "store", ops[at]) if at >= 0 else 0.0 for v, at in zip(values, made, strict=True)]
-        sizes = [stored_bytes(v) for v in values]
-        last = [max(u, default=-1) for u in users]
-        return cls(*map(np.array, (sizes, loads, stores, made, last)), after)
-
-
-def _load_ns(value: SSAValue, users: Sequence[TpuOp], model: CostModel) -> float:
-    """The least time of a load of an activation for one of its users."""
-    if isinstance(value.owner, TopWeight):
-        return 0.0
-    return min((model.moved_ns(value, "load", user) for user in dict.fromkeys(users)), default=0.0)
-
 
 def _shortest(costs: np.ndarray) -> list[int]:
     """The nodes of the cheapest way from the first to the last; costs[i, j] is that of the step from i to j > i."""
@@ -327,5 +228,5 @@ def clusters(run: Run) -> list[int]:
     cuts = [0]
     while cuts[-1] < count:
         able = range(cuts[-1] + 1, min(cuts[-1] + size, count) + 1)
-        cuts.append(count if able[-1] == count else min(able, key=lambda cut: (run.crossing_bytes(cut), -cut)))
+        cuts.append(count if able[-1] == count else min(able, key=lambda cut: (run.bounds.crossing_bytes(cut), -cut)))
     return cuts

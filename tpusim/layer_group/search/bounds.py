@@ -1,0 +1,137 @@
+"""Lower bounds of what a run's intervals cost as groups, which spare the search most of its plans (DL-06)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.ir.types import is_tensor, stored_bytes
+from tpusim.layer_group.cost import CostModel
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopWeight
+
+
+class Bounds:
+    """What every group of a run moves and computes at least, in nanoseconds of a core of the model."""
+
+    def __init__(self, ops: Sequence[TpuOp], model: CostModel) -> None:
+        self.ops = ops
+        self.model = model
+
+    def least_ns(self, start: int, end: int) -> float:
+        """Time of two ops or more as one group that no sections can undercut: every tensor moved, or row by row.
+
+        A row lasts as long as its op uncut, and as the load of the coefficients that the next op alone holds: these
+        move once, in that row of one iteration, however often the group is cut. Nothing is computed beside the load
+        of the first op's. Several cores share all at best but these coefficients, which each of them loads.
+        """
+        moved = self.crossing_ns(start, end) / self.model.cores + self._loaded[end] - self._loaded[start]
+        rows = self._held[start] + self._rows[end - 1] - self._rows[start] + self._computed[end - 1]
+        return max(rows, moved)
+
+    def crossing_ns(self, start: int, end: int) -> float:
+        """Time of a group's loads and stores of whole activations."""
+        values = self._values
+        loaded = (values.made < start) & (values.next[start] < end)
+        stored = (values.made >= start) & (values.made < end) & (values.last >= end)
+        return float(values.load_ns[loaded].sum() + values.store_ns[stored].sum())
+
+    def crossing_bytes(self, cut: int) -> int:
+        """Bytes of the activations that a cut sends through global memory."""
+        values = self._values
+        return int(values.bytes[(values.made >= 0) & (values.made < cut) & (values.last >= cut)].sum())
+
+    @cached_property
+    def _computed(self) -> list[float]:
+        """What each op takes to compute uncut, of a core's share."""
+        return [self.model.compute_ns(op) / self.model.cores for op in self.ops]
+
+    @cached_property
+    def _held(self) -> list[float]:
+        """What it takes to load the coefficients that each op alone uses and no cut makes smaller."""
+        return [sum(self._held_ns(op, index) for index in range(len(op.operands))) for op in self.ops]
+
+    def _held_ns(self, op: TpuOp, index: int) -> float:
+        value = op.operands[index]
+        if not isinstance(value.owner, TopWeight) or op.splits_weight(index) or not value.has_one_use():
+            return 0.0
+        return self.model.moved_ns(value, "load", op)
+
+    @cached_property
+    def _loaded(self) -> list[float]:
+        """Running sum of what it takes to load the coefficients."""
+        return [0.0, *accumulate(self._held)]
+
+    @cached_property
+    def _rows(self) -> list[float]:
+        """Running sum of the least time of each op's row with another op after it."""
+        return [0.0, *accumulate(max(pair) for pair in zip(self._computed, self._held[1:], strict=False))]
+
+    @cached_property
+    def _values(self) -> "_Values":
+        return _Values.of(self.ops, self.model)
+
+
+class Evidence:
+    """What planned groups say of longer ones: these take at least as long inside, whatever they are cut into.
+
+    Decision: a group's ops are taken to cost no less inside a longer group than in the group planned for them alone,
+    but for the activations that only the shorter one moves. On several cores, where halos grow with a group's length,
+    this says much more than `Bounds`, which lets the cores share everything.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.inside = np.zeros((count + 1, count + 1))
+        """The most that planned groups, one after the other, take from op to op."""
+
+    def add(self, start: int, end: int, ns: float) -> None:
+        """These ops take so long inside a group."""
+        inside = self.inside
+        through = inside[: start + 1, start, None] + ns + inside[None, end, end:]
+        np.maximum(inside[: start + 1, end:], through, out=inside[: start + 1, end:])
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Tensors of a run: bytes, the least times of a load and a store, the op that makes each (-1: outside), users.
+
+    Constants take no time here. last: the last user; next: the next user from an op on.
+    """
+
+    bytes: np.ndarray
+    load_ns: np.ndarray
+    store_ns: np.ndarray
+    made: np.ndarray
+    last: np.ndarray
+    next: np.ndarray
+
+    @classmethod
+    def of(cls, ops: Sequence[TpuOp], model: CostModel) -> "_Values":
+        """Of these ops."""
+        index: dict[object, int] = {op: i for i, op in enumerate(ops)}
+        values: dict[SSAValue, None] = {}
+        for op in ops:
+            values.update(dict.fromkeys(v for v in (*op.operands, op.results[0]) if is_tensor(v)))
+        made = [index.get(v.owner, -1) for v in values]
+        count = len(ops)
+        users = [sorted(index.get(u.operation, count) for u in v.uses) for v in values]
+        after = np.full((count + 1, len(values)), count)
+        for column, found in enumerate(users):
+            for user in reversed(found):
+                after[: user + 1, column] = user
+        inside = [[ops[u] for u in found if u < count] for found in users]
+        loads = [_load_ns(v, found, model) for v, found in zip(values, inside, strict=True)]
+        stores = [model.moved_ns(v, "store", ops[at]) if at >= 0 else 0.0 for v, at in zip(values, made, strict=True)]
+        sizes = [stored_bytes(v) for v in values]
+        last = [max(u, default=-1) for u in users]
+        return cls(*map(np.array, (sizes, loads, stores, made, last)), after)
+
+
+def _load_ns(value: SSAValue, users: Sequence[TpuOp], model: CostModel) -> float:
+    """The least time of a load of an activation for one of its users."""
+    if isinstance(value.owner, TopWeight):
+        return 0.0
+    return min((model.moved_ns(value, "load", user) for user in dict.fromkeys(users)), default=0.0)
