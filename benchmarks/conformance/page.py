@@ -101,7 +101,12 @@ def verdict(cell: Cell) -> str:
 
 
 def _near(cell: Cell) -> str:
-    ops = cell.parts["ops"]
+    ops, through = cell.parts["ops"], cell.parts["tensors"]
+    if ops.equal == ops.compared and through.differences:
+        first = through.differences[0]
+        why = reason(cell.key, "tensors", first) or "*unexplained*"
+        behind = f"{through.differing} of {through.compared} results behind others are not"
+        return f"near: every op is equal on the real operands, {behind}; first {first}: {why}"
     worst = max((d.largest for d in ops.differences), default=0.0)
     return f"near: {ops.compared - ops.equal} of {ops.compared} float results off by at most {worst:.3g} units"
 
