@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 from end_to_end import DIGITS
-from networks import cached_lowered, program_of, randomly_grouped
+from networks import Network, cached_lowered, program_of, randomly_grouped, reordered
 from rotation import one_in
 
 from tpusim import chips, zoo
@@ -21,6 +21,7 @@ from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import first_guess, resectioned
 from tpusim.layer_group.search import STRATEGIES
+from tpusim.layer_group.search import dynamic as dynamic_search
 from tpusim.layer_group.search.dynamic import Run, clusters, dynamic
 from tpusim.layer_group.search.shapes import better
 from tpusim.layer_group.slicing import max_sections
@@ -170,18 +171,18 @@ def every_division(count: int) -> Iterator[tuple[int, ...]]:
             yield 0, *cuts, count
 
 
-@pytest.mark.parametrize("lmem", [None, 2**15, 2**13])
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
-def test_the_dynamic_program_is_optimal_over_contiguous_divisions(chip: str, lmem: int | None) -> None:
+@pytest.mark.every
+@pytest.mark.parametrize("lmem", [None, 2**13])
+@pytest.mark.parametrize(("chip", "cores"), [("bm1684x", 1), ("bm1684", 1), ("bm1690", 8)])
+def test_the_dynamic_program_is_optimal_over_contiguous_divisions(chip: str, cores: int, lmem: int | None) -> None:
     """Against all divisions of the first six ops; and no interval costs less than its lower bound."""
     spec = chips.load(chip)
     spec = spec if lmem is None else msgspec.structs.replace(spec, lmem_bytes=lmem)
     seen = 0
     for seed in range(5):
         for ops in runs_of(seed, chip):
-            run = Run(ops[:6], spec)
+            run, brute = Run(ops[:6], spec, cores), Run(ops[:6], spec, cores)
             found = run.cheapest(clusters(run))
-            brute = Run(ops[:6], spec)
             best = min(brute.total(pairwise(cuts)) for cuts in every_division(len(brute.ops)))
             assert run.total(pairwise(found)) == pytest.approx(best)
             assert run.total(pairwise(run.refined(found))) <= best * (1 + 1e-9)
@@ -189,6 +190,20 @@ def test_the_dynamic_program_is_optimal_over_contiguous_divisions(chip: str, lme
                 assert brute.bound(i, j) <= brute.interval(i, j).cost_ns * (1 + 1e-9)
                 seen += brute.interval(i, j).cost_ns < inf
     assert seen > 20
+
+
+def test_more_cores_are_never_dearer_on_a_long_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long groups lose the cores to halos; the program may end groups inside clusters, and finds the short ones."""
+    monkeypatch.setattr(dynamic_search, "CLUSTERS", 8)  # three ops each
+    net = Network(np.random.default_rng(0))
+    x = net.input((1, 10, 48, 40))
+    for _ in range(24):
+        x = net.conv(x, 10)
+    (ops,) = (ops for ops, why in base_groups(reordered(net.top(), "bm1690"), chips.load("bm1690")) if why is None)
+    one, eight = (CostModel(chips.load("bm1690"), cores) for cores in (1, 8))
+    found = eight.total_ns(dynamic(ops, eight.chip, 8))
+    assert found < 0.8 * one.total_ns(dynamic(ops, one.chip, 1))
+    assert found <= min(eight.total_ns(STRATEGIES[opt](ops, eight.chip, 8)) for opt in ("1", "off"))
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
