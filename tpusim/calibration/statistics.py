@@ -17,6 +17,8 @@ Counts = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
 
 DEFAULT_BINS = 2048
+PART = 1 << 16
+"""Values that are counted at a time: they stay in the processor's cache."""
 MAX_BINS = 8_000_000
 """When growing would need more bins, the histogram starts again with the current sample."""
 
@@ -39,17 +41,24 @@ class Seen:
 def look(values: NDArray[Any]) -> tuple[Seen, NDArray[np.float32]]:
     """(what is seen of the values, those that are finite)."""
     values = values.astype(np.float32, copy=False).ravel()
-    finite, nans = values[np.isfinite(values)], 0
-    infinities = 0
-    if finite.size < values.size:
-        nans = int(np.count_nonzero(np.isnan(values)))
-        infinities = values.size - finite.size - nans
-        stand_ins = np.copysign(np.float32(INFINITY_STAND_IN), values[np.isinf(values)])
-        values = np.concatenate([finite, stand_ins])
     if not values.size:
+        return Seen(np.inf, -np.inf, 0, 0, 0.0), values
+    low, high = float(values.min()), float(values.max())  # NaN and infinities show here
+    if np.isfinite(low) and np.isfinite(high):
+        return Seen(low, high, 0, 0, max(-low, high)), values
+    return _look_around(values)
+
+
+def _look_around(values: NDArray[np.float32]) -> tuple[Seen, NDArray[np.float32]]:
+    """`look` at values that are not all finite."""
+    finite, nans = values[np.isfinite(values)], int(np.count_nonzero(np.isnan(values)))
+    infinities = values.size - finite.size - nans
+    stand_ins = np.copysign(np.float32(INFINITY_STAND_IN), values[np.isinf(values)])
+    numbers = np.concatenate([finite, stand_ins])
+    if not numbers.size:
         return Seen(np.inf, -np.inf, nans, infinities, 0.0), finite
-    top = max(-float(finite.min()), float(finite.max())) if finite.size else 0.0
-    return Seen(float(values.min()), float(values.max()), nans, infinities, top), finite
+    top = float(np.abs(finite).max()) if finite.size else 0.0
+    return Seen(float(numbers.min()), float(numbers.max()), nans, infinities, top), finite
 
 
 class TensorStatistics:
@@ -189,13 +198,18 @@ class ActivationStatistics:
 
 def bin_counts(finite: NDArray[np.float32], width: float, bins: int) -> Counts:
     """Counts of floor(magnitude / width + 0.5) of the values that are not zero, computed in f32."""
-    magnitudes = np.abs(finite)
-    magnitudes = magnitudes[magnitudes != 0]
-    if magnitudes.size == 0:
-        return np.zeros(bins, np.int64)
     step = max(np.float32(width), np.finfo(np.float32).smallest_subnormal)
-    indices = np.floor(magnitudes / step + np.float32(0.5)).astype(np.int64)
-    return np.bincount(np.minimum(indices, bins - 1), minlength=bins)
+    counts = np.zeros(bins, np.int64)
+    for start in range(0, finite.size, PART):
+        part = np.abs(finite[start : start + PART])
+        zeros = part.size - np.count_nonzero(part)
+        np.divide(part, step, out=part)
+        np.add(part, np.float32(0.5), out=part)
+        indices = part.astype(np.int32)  # rounds down: there is no sign
+        found = np.bincount(np.minimum(indices, bins - 1, out=indices))
+        counts[: len(found)] += found
+        counts[0] -= zeros
+    return counts
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], dtype: Any) -> Arrays:
