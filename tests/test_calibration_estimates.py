@@ -8,15 +8,12 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from op_row import network, node
-from plain_names import import_onnx
+from relu_chain import chain
 
 from tpusim.calibration.estimates import Ends, aciq_gauss_threshold, aciq_laplace_threshold, mse_threshold
 from tpusim.calibration.stage import METHODS, CalibrationConfig, calibrate
-from tpusim.canonicalize import canonicalize
 from tpusim.cli.options import Method
 from tpusim.errors import ConfigError
-from tpusim.ir.module import Model
 
 RNG = np.random.default_rng(11)
 
@@ -84,12 +81,6 @@ def test_few_values_are_kept_whole():
     ends.update(np.arange(10, dtype=np.float32))
     ends.update(np.arange(-3, 7, dtype=np.float32))
     assert ends.limits() == (-3, 9) and ends.magnitude() == 9
-
-
-def chain() -> Model:
-    """Seven Relus; the last five tensors may be kept whole."""
-    nodes = [node("Relu", "x" if i == 0 else f"r{i - 1}", f"r{i}" if i < 6 else "y") for i in range(7)]
-    return canonicalize(import_onnx(network(nodes)({"x": (1, 4)}), name="chain"))[0]
 
 
 @pytest.mark.parametrize("method", ["mse", "aciq_gauss", "aciq_laplace"])

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
-FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness"}
+FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.arrays": set(),
     "tpusim.border": set(),
     "tpusim.closeness": set(),
+    "tpusim.workers": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
@@ -61,9 +62,10 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.store": IR,
     "tpusim.zoo": {"tpusim.ir"},
     "tpusim.artefacts": BELOW_PIPELINE,
+    "tpusim.accuracy": {*BELOW_PIPELINE, "tpusim.artefacts"},
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
-    "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.store"},
+    "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.accuracy", "tpusim.persistence", "tpusim.store"},
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
     "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
     "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled"},

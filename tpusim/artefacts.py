@@ -20,6 +20,7 @@ from tpusim.lowering.lower import Fallback
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
+from tpusim.workers import Workers
 
 Tensors = dict[str, np.ndarray]
 T = TypeVar("T")
@@ -58,7 +59,8 @@ class RunConfig:
     class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
     out: folder of the artefacts. to: last stage to run. start: first stage to run, the artefacts of the ones before are
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
-    local_samples: how many labelled samples the machine runs, 0: all.
+    local_samples: how many labelled samples the machine runs, 0: all. workers: who measures and evaluates samples,
+    None: this process.
     """
 
     model: Path
@@ -76,6 +78,7 @@ class RunConfig:
     start: str | None = None
     resume: bool = False
     local_samples: int = 0
+    workers: Workers | None = None
 
 
 @dataclass

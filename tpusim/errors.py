@@ -33,6 +33,10 @@ class SimulationError(TpusimError):
     """The machine refused a command stream: bounds, uninitialised bytes, a hazard, a deadlock."""
 
 
+class WorkerError(TpusimError):
+    """A unit of work failed again and again where it was sent."""
+
+
 def first_line(error: Exception) -> str:
     """What an error of a library says, shortened, for a message of ours."""
     return str(error).split("\n", 1)[0][:200] or type(error).__name__

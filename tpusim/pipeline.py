@@ -7,27 +7,26 @@ back. Modules are verified between stages.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
-from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
-from tpusim.calibration.samples import load_samples, origin_of, require_finite
+from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
+from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.stage import apply_table, calibrate
-from tpusim.calibration.table import read_table
+from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.codegen import generate
-from tpusim.errors import CalibrationError, ConfigError
+from tpusim.errors import ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
-from tpusim.inference import Gradual, dequantised, float_upstream, input_specs
+from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
@@ -40,9 +39,8 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
 from tpusim.simulator import Simulator, Timeline
-from tpusim.store import Store
+from tpusim.store import UNFINISHED, Store
 from tpusim.verify.compare import compare
-from tpusim.verify.npz import load_tensors
 from tpusim.verify.report import Report, build_report
 from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
@@ -65,24 +63,30 @@ def stage_canonicalize(a: Artefacts) -> None:
 def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
-    samples = load_samples(a.config.data, input_specs(model), a.config.calibration.max_samples, shuffled=True)
+    samples = Samples(a.config.data, input_specs(model), a.config.calibration.max_samples, shuffled=True)
+    a.sample = dict(next(iter(samples)))
     if not is_calibrated(a.config):
-        a.sample = dict(next(samples))
         a.calibrated = model
         return
     if a.config.table is not None:
         a.table = read_table(a.config.table)
-        a.sample = dict(next(samples))
     else:
-        kept = _keeping_first(a, samples)
-        a.table, a.measured = calibrate(model, kept, a.config.calibration, a.observer.progress)
+        a.table, a.measured = _measure(a, model, samples)
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
 
 
-def _keeping_first(a: Artefacts, samples: Iterator[Tensors]) -> Iterator[Tensors]:
-    for sample in samples:
-        a.sample = a.sample or dict(sample)
-        yield sample
+def _measure(a: Artefacts, model: Model, samples: Samples) -> tuple[CalibrationTable, int]:
+    """The table, and how many samples; with --resume on from where an unfinished run of the same key came to."""
+    config, progress = a.config, a.observer.progress
+    if config.workers is not None:
+        return calibrate(model, samples, config.calibration, progress, workers=config.workers)
+    state = config.out / UNFINISHED / f"calibration-{stage_keys(config)['calibrate'][:16]}.npz"
+    for left in state.parent.glob("calibration-*.npz"):  # of runs that did not finish either
+        if left != state or not config.resume:
+            left.unlink()
+    found = calibrate(model, samples, config.calibration, progress, state=state)
+    state.unlink()
+    return found
 
 
 def stage_lower(a: Artefacts) -> None:
@@ -256,9 +260,9 @@ def check_samples(a: Artefacts) -> None:
             for number, sample in enumerate(samples, 1):
                 require_finite(sample, origin_of(sample, number))
     if config.labels is not None:
-        wanted = _labels(config.labels, classes=prod(shape_of(top.results[0])[1:]))
+        wanted = labels_of(config.labels, classes=prod(shape_of(top.results[0])[1:]))
         if reaches >= list(STAGES).index("simulate"):
-            count = sum(_batch(sample) for sample in load_samples(config.test_data or config.data, specs))
+            count = sum(batch_of(sample) for sample in load_samples(config.test_data or config.data, specs))
             require_labels(config.labels, len(wanted), count)
 
 
@@ -268,77 +272,6 @@ def _reads(config: RunConfig) -> Callable[[Path], bool]:
     read = {os.path.realpath(path) for path in given if path is not None}
     samples_here = os.path.realpath(config.out) in read
     return lambda path: os.path.realpath(path) in read or (samples_here and path.suffix == ".npz")
-
-
-# ----------------------------------------------------------------------------------------------------------- accuracy
-
-
-def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
-    """Top-1 of the float module, the flat tpu module and the machine over all labelled samples."""
-    top, tpu = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
-    program, machine = need(a.program, "the program"), need(a.machine, "the machine")
-    wanted = _labels(labels, classes=prod(shape_of(top.results[0])[1:]))
-    stored = [t.name for t in program.tensors if t.role != "input" and not t.parts]
-    exact = [n for n in stored if n not in float_upstream(tpu)]
-    float_graph, flat_graph = Gradual(top), Gradual(tpu, list(dict.fromkeys([*stored, *_result_names(tpu)])))
-    hits = {"float": 0, "int8": 0, "local": 0}
-    count = local = identical = 0
-    for sample in load_samples(a.config.test_data or a.config.data, input_specs(top)):
-        truth = wanted[count : count + _batch(sample)]
-        hits["float"] += _hits(float_graph(sample), _result_names(top), truth)
-        flat = flat_graph(sample)
-        hits["int8"] += _hits(flat, _result_names(tpu), truth)
-        if a.config.local_samples == 0 or local < a.config.local_samples:
-            found = machine.run(sample).tensors
-            hits["local"] += _hits(found, _result_names(tpu), truth)
-            local += _batch(sample)
-            identical += _batch(sample) * (bool(exact) and all(np.array_equal(found[n], flat[n]) for n in exact))
-        count += _batch(sample)
-        a.observer.progress(count, len(wanted))
-    return {
-        "samples": count,
-        "float_top1": hits["float"] / count,
-        "int8_top1": hits["int8"] / count,
-        "local_top1": hits["local"] / local,
-        "local_samples": local,
-        "local_bit_exact_samples": identical,
-        "local_exact_tensors": len(exact),
-    }
-
-
-def require_labels(path: Path, labels: int, samples: int) -> None:
-    """Raise CalibrationError unless there is one label per sample."""
-    if labels != samples:
-        raise CalibrationError(f"labels '{path}': {samples} are required, one per sample, got {labels}")
-
-
-def _labels(path: Path, classes: int) -> np.ndarray:
-    arrays = load_tensors(path)
-    if len(arrays) != 1:
-        raise ConfigError(f"labels '{path}': one array of class indices is required, got {', '.join(arrays) or 'none'}")
-    (array,) = arrays.values()
-    if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
-        got = f"{array.dtype} of shape {array.shape}"
-        raise ConfigError(f"labels '{path}': one array of class indices (integers, 1-D) is required, got {got}")
-    if array.min() < 0 or array.max() >= classes:
-        got = f"{array.min()} to {array.max()}"
-        raise ConfigError(f"labels '{path}': class indices from 0 to {classes - 1} are required, got {got}")
-    return array
-
-
-def _batch(sample: Mapping[str, np.ndarray]) -> int:
-    return len(next(iter(sample.values())))
-
-
-def _result_names(model: Model) -> list[str]:
-    from tpusim.ir.attrs import value_name
-
-    return [value_name(v) for v in model.results]
-
-
-def _hits(tensors: Mapping[str, np.ndarray], names: list[str], truth: np.ndarray) -> int:
-    scores = tensors[names[0]].reshape(len(truth), -1)
-    return int((scores.argmax(axis=1) == truth).sum())
 
 
 # -------------------------------------------------------------------------------------------------------------- report

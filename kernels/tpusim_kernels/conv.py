@@ -2,7 +2,8 @@
 
 Layout: tensors are NCHW; inside, NHWC. Integer convolutions are int8 x int8 -> int32 with NHWC images and HWIO filters,
 or one matrix product for a 1x1 kernel: the forms that XLA hands to a library on a CPU, 100 times as fast as what it
-compiles for others, and in no time. Depthwise convolutions are shifted multiply-adds.
+compiles for others, and in no time. On other backends they are products of patches (`prim.forms` chooses). Depthwise
+convolutions are shifted multiply-adds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.prim.bytedot import signed
+from tpusim_kernels.prim.forms import form
 from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order
+from tpusim_kernels.prim.products import dot, of_patches
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
 
@@ -186,10 +189,12 @@ def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, 
     """int32 sums of products in NHWC of a padded NHWC int8 image and the values of a `Filter`."""
     if w.ndim == 2:
         (tap,) = _taps(x, (1, 1), strides, dilations)
-        return lax.dot_general(tap, w, (((3,), (1,)), ((), ())), preferred_element_type=jnp.int32)
+        return dot(tap, jnp.asarray(w), (3, 1))
     _require_room(x, (w.shape[0], w.shape[1]), dilations)
     if groups == 1:  # channels by four, as the library's products take them
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
+    if form() != "library":
+        return of_patches(_taps(x, (w.shape[0], w.shape[1]), strides, dilations), jnp.asarray(w), groups)
     return lax.conv_general_dilated(
         x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups, preferred_element_type=jnp.int32,

@@ -30,6 +30,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.experimental import serialize_executable
 
+from tpusim_kernels.prim.forms import FORMS, form
+
 Key = tuple[object, ...]
 
 DIGEST = 32
@@ -230,6 +232,16 @@ def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:
     return _in_use[0]
 
 
+def _own(body: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function under another identity: what JAX has traced of it in one form is not taken for another's."""
+
+    @functools.wraps(body)
+    def own(*args: Any, **kwargs: Any) -> Any:
+        return body(*args, **kwargs)
+
+    return own
+
+
 class Stored:
     """A function of arrays as `jax.jit` makes it, with the executables of this process; the others are in the store.
 
@@ -248,7 +260,7 @@ class Stored:
         self._body, self._static, self._inline = body, frozenset(static), inline
         self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
-        self._traced = self._jitted(body)
+        self._traced = {name: self._jitted(_own(body)) for name in FORMS}
         self._known: dict[Key, jax.stages.Compiled] = {}
 
     def _jitted(self, body: Callable[..., Any]) -> Any:
@@ -268,13 +280,13 @@ class Stored:
         """Run it on these arguments, without tracing if its executable is known."""
         kept, identity = store(), self._identity()
         if kept is None or identity is None or _must_trace():
-            return self._traced(*args, **kwargs)
+            return self._traced[form()](*args, **kwargs)
         arrays = [a for i, a in enumerate(args) if i not in self._at]
         named = {k: v for k, v in kwargs.items() if k not in self._static}
         try:
             key = self._key(args, kwargs, arrays, named)
         except _Unknown:
-            return self._traced(*args, **kwargs)
+            return self._traced[form()](*args, **kwargs)
         run = self._known.get(key)
         if run is None:
             name = _disk_key(identity, key)
@@ -290,5 +302,5 @@ class Stored:
         attributes = tuple((i, _described(args[i])) for i in self._at if i < len(args))
         more = tuple((k, _described(kwargs[k])) for k in sorted(self._static & kwargs.keys()))
         config: Any = jax.config
-        how = config.jax_default_matmul_precision, config.read("jax_disable_most_optimizations")
+        how = config.jax_default_matmul_precision, config.read("jax_disable_most_optimizations"), form()
         return attributes, more, str(tree), tuple(_aval(leaf) for leaf in leaves), how

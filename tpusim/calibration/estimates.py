@@ -10,6 +10,7 @@ means of a tensor in f32, everything between them in f64.
 
 import math
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tpusim.calibration.table import Entry
 from tpusim.calibration.thresholds import ALMOST_ZERO
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
+from tpusim.ir.types import shape_of
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
 
@@ -30,6 +32,8 @@ LEVEL, HIGHEST_LEVEL = 99.99, 99.999999
 LAST = 5
 """So many of the last tensors may be kept whole."""
 ITERATIONS, NEAR = 20, 1e-6
+SPARE = 8
+"""So many times what a level needs is kept before the rest is let go: letting go costs a sort."""
 GAUSS, LAPLACE = 3.92403337, 9.89675982
 """Best clipping of 8 bits, in standard deviations of a normal, in mean deviations of a Laplace distribution."""
 
@@ -81,25 +85,39 @@ class Ends:
         self._count = int(samples * size * (1 - level / 100)) + 1
         place = level / 100 * (samples * size - 1)
         self._ratio = place - int(place)
-        self._found: list[F32] = []
+        self.found = np.zeros(0, np.float32)
 
     def update(self, values: F32) -> None:
         """Take in one sample. `values` are 1-D."""
+        self.merge(self.of(values))
+
+    def of(self, values: F32) -> F32:
+        """The lowest and the highest values of one sample, 1-D; of few values some are among both."""
         values = np.sort(values)
-        self._found += [values[: self._count].copy(), values[-self._count :].copy()]
+        return np.concatenate([values[: self._count], values[-self._count :]])
+
+    def merge(self, found: F32) -> None:
+        """Take in what `of` gave for more samples; what cannot be among the ends of all of them is let go."""
+        self.found = np.concatenate([self.found, found])
+        if self.found.size > SPARE * self._count:
+            self.found = self.of(self.found)
 
     def limits(self) -> tuple[float, float]:
         """The lowest and the highest value at the level."""
-        values = np.sort(np.concatenate(self._found).astype(np.float64))
+        values = np.sort(self.found.astype(np.float64))
         return self._between(values[: self._count][::-1]), self._between(values[-self._count :])
 
     def magnitude(self) -> float:
         """The absolute value at the level."""
-        return self._between(np.sort(np.abs(np.concatenate(self._found).astype(np.float64)))[-self._count :])
+        return self._between(np.sort(np.abs(self.found.astype(np.float64)))[-self._count :])
 
     def _between(self, values: NDArray[np.float64]) -> float:
         """From the value at the level towards the next one outward."""
         return float(values[0] + self._ratio * (values[1] - values[0]) if self._count > 1 else values[0])
+
+
+Found = tuple[Mapping[str, NDArray[Any]], Mapping[str, F32]]
+"""Thresholds of single samples, and ends, by tensor."""
 
 
 class Estimates:
@@ -114,6 +132,7 @@ class Estimates:
         self._made = {value_name(v): op for op in ops for v in op.results}
         step = (HIGHEST_LEVEL - LEVEL) / len(ops)
         number = {op: i for i, op in enumerate(ops)}
+        self._sizes = {value_name(v): prod(shape_of(v)) for op in ops for v in op.results}
         self._levels = {name: LEVEL + number[op] * step for name, op in self._made.items()}
         self._last = list(self._made)[: -LAST - 1 : -1]
         self._ends: dict[str, Ends] = {}
@@ -121,17 +140,37 @@ class Estimates:
 
     def update(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Take in the tensors of one sample."""
+        self.merge(self.found(tensors))
+
+    def found(self, tensors: Mapping[str, NDArray[Any]]) -> "Found":
+        """What the tensors of one sample say."""
+        sums, ends = dict[str, F32](), dict[str, F32]()
         for name, found in tensors.items():
             values = found.astype(np.float32, copy=False).ravel()
             values = values[np.isfinite(values)]
-            if not values.size:
-                continue
-            if self._method == "percentile9999" or name in self._last:
-                if name not in self._ends:
-                    self._ends[name] = Ends(self._levels[name], self._samples, found.size)
-                self._ends[name].update(values)
-            if self._method in PER_SAMPLE:
-                self._sums[name].append(PER_SAMPLE[self._method](values))
+            if values.size and (self._method == "percentile9999" or name in self._last):
+                ends[name] = self._ends_of(name).of(values)
+            if values.size and self._method in PER_SAMPLE:
+                sums[name] = np.array([PER_SAMPLE[self._method](values)])
+        return sums, ends
+
+    def merge(self, found: "Found") -> None:
+        """Take in what `found` gave for the next samples."""
+        sums, ends = found
+        for name, values in sums.items():
+            self._sums[name] += values.tolist()
+        for name, values in ends.items():
+            self._ends_of(name).merge(values)
+
+    def state(self) -> "Found":
+        """All that is known; merged into a new object it is known there."""
+        sums = {name: np.array(values, np.float64) for name, values in self._sums.items() if values}
+        return sums, {name: ends.found for name, ends in self._ends.items()}
+
+    def _ends_of(self, name: str) -> Ends:
+        if name not in self._ends:
+            self._ends[name] = Ends(self._levels[name], self._samples, self._sizes[name])
+        return self._ends[name]
 
     def improved(self, entries: Mapping[str, Entry], statistics: ActivationStatistics) -> dict[str, Entry]:
         """The entries with this method's thresholds.

@@ -70,6 +70,25 @@ def load_samples(
     return islice(samples, limit) if limit > 0 else samples
 
 
+class Samples:
+    """The samples of a source as often as they are iterated; none is kept. Arguments as of `load_samples`."""
+
+    def __init__(
+        self, source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0, *, shuffled: bool = False
+    ) -> None:
+        self._source, self._inputs, self._limit, self._shuffled = source, dict(inputs), limit, shuffled
+        self._count: int | None = None
+
+    def __iter__(self) -> Iterator[Sample]:
+        return load_samples(self._source, self._inputs, self._limit, shuffled=self._shuffled)
+
+    def __len__(self) -> int:
+        """How many there are: the source is read for it, once."""
+        if self._count is None:
+            self._count = sum(1 for _ in self)
+        return self._count
+
+
 def _random(text: str, inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
     match = re.fullmatch(r"random:([0-9]{1,9})(?::([0-9]{1,18}))?", text)
     if match is None or int(match[1]) == 0:

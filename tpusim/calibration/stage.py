@@ -1,17 +1,19 @@
 """The stage: run samples through the float network, find thresholds, and write them into the module's types."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from warnings import warn
 
 import numpy as np
 
-from tpusim.calibration import estimates
+from tpusim.calibration import estimates, units
+from tpusim.calibration.measured import Measured
 from tpusim.calibration.samples import origin_of, require_finite
-from tpusim.calibration.statistics import ActivationStatistics
+from tpusim.calibration.state import State, Taken
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_table
-from tpusim.calibration.thresholds import HISTOGRAM_METHODS, thresholds
+from tpusim.calibration.thresholds import HISTOGRAM_METHODS
 from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning
 from tpusim.inference import Gradual
@@ -21,9 +23,11 @@ from tpusim.ir.names import names_in
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
+from tpusim.workers import Workers
 
 METHODS = (*HISTOGRAM_METHODS, *estimates.METHODS)
 TUNED = ("kl", "aciq_gauss", "aciq_laplace")
+Tensors = Mapping[str, np.ndarray]
 Progress = Callable[[int], None]
 """Called with the number of samples done."""
 
@@ -49,63 +53,106 @@ class CalibrationConfig:
 
 def calibrate(
     model: Model,
-    samples: Iterable[Mapping[str, np.ndarray]],
+    samples: Iterable[Tensors],
     config: CalibrationConfig,
     progress: Progress | None = None,
+    *,
+    state: Path | None = None,
+    workers: Workers | None = None,
 ) -> tuple[CalibrationTable, int]:
     """(table of every tensor, number of samples); the table is what `write_table` and `read_table` would give back.
 
-    Raises CalibrationError if there is no sample, and for one that is not finite. A tensor inside the network that is
-    not finite for finite inputs (a mask of -inf, a division by zero) is a warning that names tensor and sample.
+    state: a file that is written on the way and that a killed calibration goes on from; it is not removed. workers: who
+    measures the samples, which are then read three times, None: this process on all its devices. Memory does not grow
+    with the number of samples if `samples` can be iterated again (`Samples`) and does not hold them all itself.
+
+    Raises CalibrationError if there is no sample, for one that is not finite, and for a state of something else. A
+    tensor inside the network that is not finite for finite inputs (a mask of -inf, a division by zero) is a warning
+    that names tensor and sample.
     """
     model.require_state("TOP_F32", stage="calibrate")
     _require_method(config.method)
-    graph = Gradual(model, "all")
-    samples = samples if config.method not in estimates.METHODS or isinstance(samples, Sized) else list(samples)
-    measured = _Measured(model, config, len(samples) if isinstance(samples, Sized) else 0)
-    count, first = 0, list[Mapping[str, np.ndarray]]()
-    for count, sample in enumerate(samples, 1):  # noqa: B007  the last count is the result
-        origin = origin_of(sample, count)
-        require_finite(sample, origin)
-        measured.update(graph(sample), origin)
-        if len(first) < config.tune_samples:
-            first.append(dict(sample))
-        if progress is not None:
-            progress(count)
-    if count == 0:
-        raise CalibrationError("calibration: at least one sample is required, got none")
-    _warn_of(measured.statistics.notes())
-    entries = measured.entries()
-    if config.tunes:
-        absmax = {name: measured.statistics.tensors[name].absmax for name in entries}
-        tuned = tuned_thresholds(graph, first, {name: entry.threshold for name, entry in entries.items()}, absmax)
-        entries = {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
-    return CalibrationTable(entries), count
+    if state is not None and workers is not None:
+        raise ConfigError(f"calibration state {state}: is kept by one process; leave it or the workers out")
+    if not isinstance(samples, Sized) and (workers is not None or config.method in estimates.METHODS):
+        samples = list(samples)  # to be read more than once
+    number = len(samples) if isinstance(samples, Sized) and config.method in estimates.METHODS else 0
+    run = _Run(model, config, number, progress or _silent)
+    if workers is not None:
+        run.by_workers(samples, workers)
+    else:
+        run.here(samples, state)
+    return CalibrationTable(run.entries()), run.taken.count
 
 
-class _Measured:
-    """What is known of all tensors after some samples, as much as a method needs. samples: how many there will be."""
+def _silent(done: int) -> None:
+    del done
 
-    def __init__(self, model: Model, config: CalibrationConfig, samples: int) -> None:
-        self.statistics = ActivationStatistics(config.bins)
-        self._estimates = None
-        self._method = config.method
-        if config.method in estimates.METHODS:
-            self._method, self._estimates = "max", estimates.Estimates(model, config.method, samples)
 
-    def update(self, tensors: Mapping[str, np.ndarray], origin: str) -> None:
-        """Take in one sample."""
-        self.statistics.update(tensors, origin)
-        if self._estimates is not None:
-            self._estimates.update(tensors)
+class _Run:
+    """One calibration. samples: how many there will be, for the methods that must know."""
+
+    def __init__(self, model: Model, config: CalibrationConfig, samples: int, progress: Progress) -> None:
+        self._model, self._config, self._samples, self._progress = model, config, samples, progress
+        self._graph = Gradual(model, "all")
+        self._measured = Measured(model, config.method, config.bins, samples)
+        self._first: list[Tensors] = []
+        self.taken = Taken()
+
+    def here(self, samples: Iterable[Tensors], path: Path | None) -> None:
+        """Measure in this process, from where an earlier one came to."""
+        left, state = iter(samples), None
+        if path is not None:
+            method = f"{self._config.method}, {self._config.bins} bins, {self._samples or 'any number of'} samples"
+            state = State(path, self._model, method)
+            about = state.restore(self._measured)
+            for sample in islice(left, about.samples):
+                self._take(sample)
+            if about.samples:
+                state.require_samples(about, self.taken)
+                self._progress(self.taken.count)
+        for sample, tensors in self._graph.each(_finite(left, self.taken.count)):
+            self._measured.update(tensors, origin_of(sample, self.taken.count + 1))
+            self._take(sample)
+            self._progress(self.taken.count)
+            if state is not None:
+                state.keep(self._measured, self.taken)
+        if state is not None:
+            state.write(self._measured, self.taken)
+
+    def by_workers(self, samples: Iterable[Tensors], workers: Workers) -> None:
+        """Let workers measure; what tuning needs, and that all is finite, is seen to here."""
+        for sample in _finite(samples, 0):
+            self._take(sample)
+        config = self._config
+        units.measure(
+            self._model, self._measured, config.method, config.bins, samples, self._samples, workers, self._progress
+        )
+
+    def _take(self, sample: Tensors) -> None:
+        self.taken.add(sample)
+        if len(self._first) < self._config.tune_samples:
+            self._first.append(dict(sample))
 
     def entries(self) -> dict[str, Entry]:
-        """As printed in a table."""
-        seen = self.statistics.tensors
-        found = {name: thresholds(seen[name], self._method, name=name) for name in seen}
-        if self._estimates is not None:
-            found = self._estimates.improved(found, self.statistics)
-        return {name: as_printed(entry) for name, entry in found.items()}
+        """Of every tensor, tuned if the method is, as printed."""
+        if self.taken.count == 0:
+            raise CalibrationError("calibration: at least one sample is required, got none")
+        _warn_of(self._measured.statistics.notes())
+        entries = self._measured.entries()
+        if not self._config.tunes:
+            return entries
+        absmax = {name: self._measured.statistics.tensors[name].absmax for name in entries}
+        measured = {name: entry.threshold for name, entry in entries.items()}
+        tuned = tuned_thresholds(self._graph, self._first, measured, absmax)
+        return {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
+
+
+def _finite(samples: Iterable[Tensors], before: int) -> Iterator[Tensors]:
+    """The samples, each examined; before: how many there were already."""
+    for number, sample in enumerate(samples, before + 1):
+        require_finite(sample, origin_of(sample, number))
+        yield sample
 
 
 def _require_method(method: str) -> None:
@@ -117,7 +164,7 @@ def _warn_of(notes: list[str]) -> None:
     """One warning for all tensors that were not finite; the first one is where to look."""
     if notes:
         more = f"; and {len(notes) - 1} more tensors" if len(notes) > 1 else ""
-        warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=3)
+        warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=4)
 
 
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:

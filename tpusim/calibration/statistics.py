@@ -4,7 +4,8 @@ Source: numerics.md 15.2 (upstream `cali_math.py`, `histogram` and `combine_hist
 down to its quirk on growth, because the histogram decides thresholds and those decide compiled constants (DN-02).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,59 @@ from numpy.typing import NDArray
 from tpusim.calibration.table import INFINITY_STAND_IN
 
 Counts = NDArray[np.int64]
+Arrays = Mapping[str, NDArray[Any]]
 
 DEFAULT_BINS = 2048
+PART = 1 << 16
+"""Values that are counted at a time: they stay in the processor's cache."""
 MAX_BINS = 8_000_000
 """When growing would need more bins, the histogram starts again with the current sample."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The values of one tensor in one sample: what can be known of them before the width of a bin is.
+
+    minimum, maximum: infinities count as +-65000 (what a table's `inf` means), NaN not at all; inf and -inf if there is
+    no value. top: the largest finite magnitude.
+    """
+
+    minimum: float
+    maximum: float
+    nans: int
+    infinities: int
+    top: float
+
+
+def look(values: NDArray[Any]) -> tuple[Seen, NDArray[np.float32]]:
+    """(what is seen of the values, those that are finite)."""
+    values = values.astype(np.float32, copy=False).ravel()
+    if not values.size:
+        return Seen(np.inf, -np.inf, 0, 0, 0.0), values
+    low, high = float(values.min()), float(values.max())  # NaN and infinities show here
+    if np.isfinite(low) and np.isfinite(high):
+        return Seen(low, high, 0, 0, max(-low, high)), values
+    return _look_around(values)
+
+
+def _look_around(values: NDArray[np.float32]) -> tuple[Seen, NDArray[np.float32]]:
+    """`look` at values that are not all finite."""
+    finite, nans = values[np.isfinite(values)], int(np.count_nonzero(np.isnan(values)))
+    infinities = values.size - finite.size - nans
+    stand_ins = np.copysign(np.float32(INFINITY_STAND_IN), values[np.isinf(values)])
+    numbers = np.concatenate([finite, stand_ins])
+    if not numbers.size:
+        return Seen(np.inf, -np.inf, nans, infinities, 0.0), finite
+    top = float(np.abs(finite).max()) if finite.size else 0.0
+    return Seen(float(numbers.min()), float(numbers.max()), nans, infinities, top), finite
 
 
 class TensorStatistics:
     """What is known of the values of one tensor after some samples.
 
     Values that are not finite are not in the histogram: a NaN is only counted (`nans`), an infinity counts as +-65000
-    in minimum and maximum (what a table's `inf` means) and is counted (`infinities`). `first` is the origin of the
-    first sample that had one.
+    in minimum and maximum and is counted (`infinities`). `first` is the origin of the first sample that had one.
+    restarts: how often the histogram began anew.
     """
 
     def __init__(self, bins: int = DEFAULT_BINS) -> None:
@@ -35,6 +77,7 @@ class TensorStatistics:
         self.nans = 0
         self.infinities = 0
         self.first = ""
+        self.restarts = 0
         self._histogram: Counts = np.zeros(bins, np.int64)
         self._top = 0.0
 
@@ -60,30 +103,33 @@ class TensorStatistics:
 
     def update(self, values: NDArray[Any], origin: str = "") -> None:
         """Take in the values of one more sample; `origin` names it."""
-        self.samples += 1
-        finite = self._update_range(values.astype(np.float32, copy=False).ravel())
-        if finite.size < values.size and not self.first:
-            self.first = origin or f"sample {self.samples}"
-        magnitudes = np.abs(finite)
-        magnitudes = magnitudes[magnitudes != 0]
-        if magnitudes.size == 0:
-            return
-        self._grow_to(float(magnitudes.max()))
-        self._histogram += _bin_counts(magnitudes, self.width, len(self._histogram))
+        seen, finite = look(values)
+        self.widen(seen, origin)
+        self.count(bin_counts(finite, self.width, len(self._histogram)))
 
-    def _update_range(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Widen minimum and maximum, count what is not finite, and return the finite values."""
-        finite = values[np.isfinite(values)]
-        if finite.size < values.size:
-            nans = int(np.count_nonzero(np.isnan(values)))
-            self.nans += nans
-            self.infinities += values.size - finite.size - nans
-            infinite = values[np.isinf(values)]
-            values = np.concatenate([finite, np.copysign(np.float32(INFINITY_STAND_IN), infinite)])
-        if values.size:
-            self.minimum = min(self.minimum, float(values.min()))
-            self.maximum = max(self.maximum, float(values.max()))
-        return finite
+    def widen(self, seen: Seen, origin: str = "") -> None:
+        """Take in what is seen of one more sample, all but its counts."""
+        self.samples += 1
+        self.nans += seen.nans
+        self.infinities += seen.infinities
+        if (seen.nans or seen.infinities) and not self.first:
+            self.first = origin or f"sample {self.samples}"
+        self.minimum, self.maximum = min(self.minimum, seen.minimum), max(self.maximum, seen.maximum)
+        self._grow_to(seen.top)
+
+    def count(self, counts: Counts) -> None:
+        """Add counts of as many bins as there are, or fewer."""
+        self._histogram[: len(counts)] += counts
+
+    def numbers(self) -> list[float]:
+        """All that is known but the counts and `first`, for `restore`."""
+        return [self.minimum, self.maximum, self.samples, self.nans, self.infinities, self._top]
+
+    def restore(self, numbers: Sequence[float], first: str, counts: Counts) -> None:
+        """Become what `numbers` and `histogram` said of others."""
+        self.minimum, self.maximum, samples, nans, infinities, self._top = map(float, numbers)
+        self.samples, self.nans, self.infinities = int(samples), int(nans), int(infinities)
+        self.first, self._histogram = first, counts.astype(np.int64)
 
     def _grow_to(self, top: float) -> None:
         """Make the bins reach `top`.
@@ -100,6 +146,7 @@ class TensorStatistics:
         added = (top - self._top) // step + 1
         if added + len(self._histogram) > MAX_BINS:
             self._histogram, self._top = np.zeros(self.bins, np.int64), top
+            self.restarts += 1
             return
         self._top += int(added) * step
         self._histogram = np.pad(self._histogram, (0, int(added)))
@@ -117,6 +164,28 @@ class ActivationStatistics:
         for name, values in activations.items():
             self.tensors.setdefault(name, TensorStatistics(self.bins)).update(values, origin)
 
+    def widen(self, seen: Mapping[str, Seen], origin: str = "") -> None:
+        """Take in what is seen of the tensors of one sample, all but their counts."""
+        for name, found in seen.items():
+            self.tensors.setdefault(name, TensorStatistics(self.bins)).widen(found, origin)
+
+    def state(self) -> Arrays:
+        """All that is known, as arrays."""
+        found = self.tensors.values()
+        counts = pack({name: known.histogram for name, known in self.tensors.items()}, np.int64)
+        return {
+            "numbers": np.array([known.numbers() for known in found], np.float64).reshape(-1, 6),
+            "firsts": np.array([known.first for known in found], "U"),
+            **counts,
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Become what `state` was of."""
+        counts = unpack(state)
+        for (name, histogram), numbers, first in zip(counts.items(), state["numbers"], state["firsts"], strict=True):
+            self.tensors[name] = TensorStatistics(self.bins)
+            self.tensors[name].restore(numbers.tolist(), str(first), histogram)
+
     def notes(self) -> list[str]:
         """One line per tensor whose values were not all finite."""
         return [
@@ -127,8 +196,33 @@ class ActivationStatistics:
         ]
 
 
-def _bin_counts(magnitudes: NDArray[np.float32], width: float, bins: int) -> Counts:
-    """Counts of floor(magnitude / width + 0.5), computed in f32."""
+def bin_counts(finite: NDArray[np.float32], width: float, bins: int) -> Counts:
+    """Counts of floor(magnitude / width + 0.5) of the values that are not zero, computed in f32."""
     step = max(np.float32(width), np.finfo(np.float32).smallest_subnormal)
-    indices = np.floor(magnitudes / step + np.float32(0.5)).astype(np.int64)
-    return np.bincount(np.minimum(indices, bins - 1), minlength=bins)
+    counts = np.zeros(bins, np.int64)
+    for start in range(0, finite.size, PART):
+        part = np.abs(finite[start : start + PART])
+        zeros = part.size - np.count_nonzero(part)
+        np.divide(part, step, out=part)
+        np.add(part, np.float32(0.5), out=part)
+        indices = part.astype(np.int32)  # rounds down: there is no sign
+        found = np.bincount(np.minimum(indices, bins - 1, out=indices))
+        counts[: len(found)] += found
+        counts[0] -= zeros
+    return counts
+
+
+def pack(arrays: Mapping[str, NDArray[Any]], dtype: Any) -> Arrays:
+    """1-D arrays by name as three arrays: names, lengths, all values."""
+    values = [np.asarray(array, dtype) for array in arrays.values()]
+    return {
+        "names": np.array(list(arrays), "U"),
+        "lengths": np.array([len(array) for array in values], np.int64),
+        "values": np.concatenate([np.zeros(0, dtype), *values]),
+    }
+
+
+def unpack(packed: Arrays) -> dict[str, NDArray[Any]]:
+    """What `pack` was given."""
+    parts = np.split(packed["values"], np.cumsum(packed["lengths"])[:-1]) if len(packed["names"]) else []
+    return {str(name): part for name, part in zip(packed["names"], parts, strict=True)}

@@ -19,6 +19,8 @@ from tpusim.cli.options import (
     Method,
     OptionalPath,
     Timing,
+    WorkerOptions,
+    Working,
     beside,
     load,
     parse_shapes,
@@ -60,6 +62,7 @@ class Run:
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
     seed: int = 0
     """With --dma random: which order."""
+    working: Working = WorkerOptions()
     out: OptionalPath = None
     """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for."""
     to: str = "verify"
@@ -92,6 +95,7 @@ class Run:
             start=self.start,
             resume=self.resume,
             local_samples=self.local_samples,
+            workers=self.working.workers(),
         )
         with LiveProgress(console) as progress:
             result = run(config, progress)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.lowering import LoweringConfig
     from tpusim.simulator import SimulatorOptions
+    from tpusim.workers import Workers
 
 Opt = Literal["1", "2", "off"]
 Shapes = Literal["0", "1"]
@@ -146,6 +147,29 @@ class LoweringOptions:
 
 
 Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Who measures and evaluates samples; the results are the same whoever does."""
+
+    jobs: int = 1
+    """How many processes of this machine share the samples of calibration and evaluation."""
+    executor: str = ""
+    """A cluster that shares them instead: dask://HOST:PORT (its scheduler) or ray://HOST:PORT."""
+    share: OptionalPath = None
+    """With --executor: a folder that all its workers see, for the modules they load; default: the temporary one."""
+
+    def workers(self) -> "Workers | None":
+        """Who the options name, None for this process alone. Raises ConfigError."""
+        from tpusim.workers import workers_of
+
+        if self.jobs < 1:
+            raise ConfigError(f"--jobs {self.jobs}: 1 or more is required")
+        return workers_of(self.jobs, self.executor, self.share)
+
+
+Working = Annotated[WorkerOptions, tyro.conf.arg(name="")]
 
 
 def simulator_options(dma: Timing, seed: int, *, sanitize: bool = True) -> "SimulatorOptions":

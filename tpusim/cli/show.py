@@ -6,8 +6,19 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from tpusim.fidelity import DECISIONS, Card, card_of
 from tpusim.layer_group import LowerBounds
@@ -20,6 +31,14 @@ MAX_OPS_SHOWN = 4
 """Op names shown per group before they are abbreviated."""
 
 
+class RateColumn(ProgressColumn):
+    """Items per second of the last while."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing until two are done."""
+        return Text(f"{task.speed:,.1f} images/s" if task.speed and not task.finished else "")
+
+
 class LiveProgress:
     """An observer that draws one line per stage with time and, where known, items done."""
 
@@ -30,6 +49,7 @@ class LiveProgress:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            RateColumn(),
             console=console,
             transient=False,
         )

@@ -14,6 +14,8 @@ from tpusim.cli.options import (
     LoweringOptions,
     Method,
     OptionalPath,
+    WorkerOptions,
+    Working,
     beside,
     load,
     parse_shapes,
@@ -79,6 +81,9 @@ class Calibrate:
     """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
+    state: OptionalPath = None
+    """File of what was measured so far, which a killed calibration goes on from; gone when the table is written."""
+    working: Working = WorkerOptions()
     out_table: OptionalPath = None
     """Table to write; default cali_table beside the input."""
     out: OptionalPath = None
@@ -86,7 +91,7 @@ class Calibrate:
 
     def execute(self, console: Console) -> bool:
         """Measure (or read) thresholds and put them into the module."""
-        from tpusim.calibration.samples import load_samples
+        from tpusim.calibration.samples import Samples
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.show import LiveProgress
@@ -98,16 +103,21 @@ class Calibrate:
             raise ConfigError(
                 f"--out-table {self.out_table}: nothing is measured with --table {self.table}; leave one out"
             )
+        if self.table is not None and self.state is not None:
+            raise ConfigError(f"--state {self.state}: nothing is measured with --table {self.table}; leave one out")
+        workers = self.working.workers()
         model = load(self.module)
         if self.table is not None:
             table = read_table(self.table)
         else:
             config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
-            found = load_samples(self.data, input_specs(model), self.samples, shuffled=True)
+            found = Samples(self.data, input_specs(model), self.samples, shuffled=True)
             with LiveProgress(console) as progress, progress.stage("calibrate"):
-                table, count = calibrate(model, found, config, progress.progress)
+                table, count = calibrate(model, found, config, progress.progress, state=self.state, workers=workers)
             path = beside(self.module, "cali_table", self.out_table)
             save_table(path, table, config, count, module=self.module.name)
+            if self.state is not None:
+                self.state.unlink()
             console.print(f"wrote {path}", highlight=False)
         return save(
             console,

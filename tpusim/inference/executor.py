@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, cast
 
@@ -151,6 +152,13 @@ def kept_names(model: Model, keep: Sequence[str] | str | None) -> list[str]:
     if keep is None:
         return [value_name(_made(v)) for v in model.results if isinstance(v.owner, Operation)]
     return [value_name(v) for op in tensor_ops(model) for v in op.results] if keep == "all" else list(keep)
+
+
+def bytes_of(model: Model, names: Sequence[str]) -> int:
+    """Bytes of the network's inputs and of the named tensors, of one run."""
+    wanted, made = set(names), (value for op in tensor_ops(model) for value in op.results)
+    kept = [v for v in made if value_name(v) in wanted] + [op.output for op in inputs_of(model)]
+    return sum(prod(shape_of(v)) * storage_dtype(tensor_of(v).element_type).itemsize for v in kept)
 
 
 class Graph:

@@ -1,4 +1,4 @@
-"""Exact products of byte matrices: any mix of int8 and uint8 through the fast int8 x int8 -> int32 dot."""
+"""Exact products of byte matrices: any mix of int8 and uint8 through int8 x int8 -> int32 products."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tpusim_kernels.base import Array
+from tpusim_kernels.prim.products import dot
 
 OFFSET = 128
 
@@ -31,8 +32,7 @@ def byte_dot(x: Array, w: Array) -> Array:
     if b:
         ws = jnp.concatenate([ws, jnp.ones((*ws.shape[:-1], 1), jnp.int8)], axis=-1)  # the extra column sums x'
     batch = tuple(range(w.ndim - 2)) if w.ndim > 2 else ()
-    dims = (((x.ndim - 1,), (w.ndim - 2,)), (batch, batch))
-    acc = lax.dot_general(xs, ws, dims, preferred_element_type=jnp.int32)
+    acc = dot(xs, ws, (x.ndim - 1, w.ndim - 2), (batch, batch))
     if b:
         acc = acc[..., :-1] + b * acc[..., -1:]
     if a:

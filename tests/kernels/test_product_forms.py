@@ -1,0 +1,104 @@
+"""Every form of integer products (`prim.forms`) gives the int32 of the others; all of them run on a CPU here."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tpusim_kernels import conv, conv3d, deconv, matmul
+from tpusim_kernels.prim import forms
+from tpusim_kernels.prim.bytedot import byte_dot
+from tpusim_kernels.prim.forms import CHUNK, FORMS, using
+
+RNG = np.random.default_rng(17)
+pytestmark = pytest.mark.every
+LONG = 2 * CHUNK + 5
+BYTES = st.sampled_from([(np.int8, -128, 127), (np.uint8, 0, 255)])
+
+
+def draw(kind: tuple[type, int, int], seed: int, spread: float, shape: tuple[int, ...]) -> np.ndarray:
+    """Bytes of which `spread` are the extremes of their type."""
+    dtype, low, high = kind
+    rng = np.random.default_rng(seed)
+    extremes = rng.choice([low, high], shape)
+    return np.where(rng.random(shape) < spread, extremes, rng.integers(low, high + 1, shape)).astype(dtype)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(BYTES, BYTES, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 1.0]))
+def test_long_products(form: str, left: tuple, right: tuple, seed: int, spread: float) -> None:
+    x, w = draw(left, seed, spread, (3, LONG)), draw(right, seed + 1, spread, (LONG, 4))
+    with using(form):
+        np.testing.assert_array_equal(byte_dot(x, w), x.astype(np.int64) @ w.astype(np.int64))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [CHUNK, CHUNK + 1])
+def test_the_largest_sums(form: str, size: int) -> None:
+    """-128 * -128 everywhere: a chunk more than `CHUNK` long would lose the last ones of an odd sum."""
+    x, w = np.full((1, size), -128, np.int8), np.full((size, 2), -128, np.int8)
+    w[:, 1] = 127
+    x[0, -1] = 1
+    with using(form):
+        np.testing.assert_array_equal(byte_dot(x, w), x.astype(np.int64) @ w.astype(np.int64))
+
+
+def convolution(x: np.ndarray, w: np.ndarray, z: int, groups: int) -> np.ndarray:
+    geometry = {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "groups": groups}
+    return np.asarray(conv.conv2d_accumulate(x, w, np.int32(z), **geometry))
+
+
+def transposed(x: np.ndarray, w: np.ndarray, z: int, groups: int) -> np.ndarray:
+    geometry = {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 1), "groups": groups}
+    found = deconv.deconv2d_accumulate(x, w, None, np.int32(z), output_padding=(1, 0), do_relu=False, **geometry)
+    return np.asarray(found)
+
+
+def volume(x: np.ndarray, w: np.ndarray, z: int, groups: int) -> np.ndarray:
+    geometry = {"strides": (1, 1, 1), "pads": (0, 1, 1, 0, 1, 1), "dilations": (1, 1, 1), "groups": groups}
+    deep = np.stack([x, x[::-1] if len(x) > 1 else x], axis=2)
+    found = conv3d.conv3d_accumulate(deep, np.stack([w, w], axis=2), None, np.int32(z), do_relu=False, **geometry)
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize(("kernel", "groups"), [(convolution, 1), (convolution, 2), (transposed, 1), (volume, 2)])
+def test_convolutions(kernel, groups: int) -> None:
+    """As patches, and as the library takes them; of patches the dots are the same in all forms."""
+    x, w = draw((np.uint8, 0, 255), 1, 0.5, (1, 6, 7, 6)), draw((np.uint8, 0, 255), 2, 0.5, (4, 6 // groups, 3, 2))
+    expected = kernel(x, w, 3, groups)
+    with using("int8"):
+        np.testing.assert_array_equal(kernel(x, w, 3, groups), expected)
+
+
+@pytest.mark.parametrize("form", ["int8", "bfloat16"])
+def test_filters_prepared_on_the_host(form: str) -> None:
+    """As compiled networks have them: channels filled up to fours, 1x1 filters as matrices, dense ones of groups."""
+    geometry = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "do_relu": True, "out_dtype": "int8"}
+    for oc, ic, k, groups in ((4, 6, 3, 1), (4, 6, 1, 1), (4, 6, 1, 2)):
+        x, w = (
+            draw((np.int8, -128, 127), 3, 0.3, (1, ic, 5, 5)),
+            draw((np.int8, -128, 127), 4, 0.3, (oc, ic // groups, k, k)),
+        )
+        call = [x, conv.filter_of(w, groups), None, np.int32([3]), np.int32([6]), np.int32(0), np.int32(0)]
+        expected = np.asarray(conv.conv2d_int(*call, groups=groups, **geometry))
+        with using(form):
+            np.testing.assert_array_equal(conv.conv2d_int(*call, groups=groups, **geometry), expected)
+
+
+def test_products_of_many_matrices() -> None:
+    x, w = draw((np.uint8, 0, 255), 5, 0.5, (2, 3, 9)), draw((np.int8, -128, 127), 6, 0.5, (2, 9, 4))
+    for form in FORMS:
+        with using(form):
+            found = matmul.matmul_accumulate(x, w, left_transpose=False, right_transpose=False)
+        np.testing.assert_array_equal(found, x.astype(np.int64) @ w.astype(np.int64))
+
+
+def test_the_form_is_the_backends_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert forms.form() == "library"
+    for backend, chosen in (("gpu", "int8"), ("tpu", "float32")):
+        monkeypatch.setattr("jax.default_backend", lambda backend=backend: backend)
+        assert forms.form() == chosen
+    monkeypatch.setenv(forms.VARIABLE, "bfloat16")
+    assert forms.form() == "bfloat16"
+    monkeypatch.setenv(forms.VARIABLE, "int4")
+    with pytest.raises(ValueError, match="TPUSIM_PRODUCTS: one of library, int8, bfloat16, float32 is required, got"):
+        forms.form()

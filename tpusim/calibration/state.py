@@ -1,0 +1,126 @@
+"""What calibration has measured so far, in a file: a killed run goes on from there and gives the identical table.
+
+An `.npz` of plain arrays. It says what it is of (module, method, bins, samples) and how the samples read so far hash;
+what is of something else is refused, never gone on from.
+"""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tpusim import arrays
+from tpusim.calibration.measured import Measured
+from tpusim.errors import CalibrationError
+from tpusim.ir.files import replacing
+from tpusim.ir.module import Model
+from tpusim.ir.text import print_module
+from tpusim.version import __version__
+
+EVERY_SECONDS = 20.0
+"""How often the file is written: what is lost with a process that is killed."""
+Tensors = Mapping[str, np.ndarray]
+
+
+class About(msgspec.Struct, forbid_unknown_fields=True):
+    """What a state is of. samples: how many were read; data: a digest of them, in their order."""
+
+    tpusim: str
+    model: str
+    method: str
+    samples: int = 0
+    data: str = ""
+
+
+class Taken:
+    """The samples that were taken in so far: how many, and their digest."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digest = hashlib.sha256()
+
+    def add(self, sample: Tensors) -> None:
+        """Take one more."""
+        self.count += 1
+        for name in sorted(sample):
+            _add_array(self._digest, name, np.asarray(sample[name]))
+
+    @property
+    def data(self) -> str:
+        """Digest of all samples in their order."""
+        return self._digest.copy().hexdigest()
+
+
+def digest_of(model: Model) -> str:
+    """Of a module and its weights."""
+    digest = hashlib.sha256(print_module(model.module).encode())
+    for name in sorted(model.weights):
+        _add_array(digest, name, model.weights[name])
+    return digest.hexdigest()
+
+
+def _add_array(digest: Any, name: str, array: np.ndarray) -> None:
+    digest.update(repr((name, array.shape, str(array.dtype))).encode())
+    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+
+
+class State:
+    """The file of a calibration. method: all that decides the table besides module and samples, as words."""
+
+    def __init__(self, path: Path, model: Model, method: str) -> None:
+        self.path = path
+        self._about = About(__version__, digest_of(model), method)
+        self._written = time.monotonic()
+
+    def restore(self, measured: Measured) -> About:
+        """What the file is of, after `measured` knows it; of no sample if there is no file.
+
+        Raises CalibrationError for a file that is damaged, or of another module, method or version.
+        """
+        if not self.path.exists():
+            return self._about
+        try:
+            with self.path.open("rb") as file:
+                loaded = arrays.load(file)
+                found = {name: loaded[name] for name in loaded}  # pyright: ignore[reportArgumentType, reportCallIssue]
+            about = msgspec.json.decode(bytes(found.pop("about").astype(np.uint8)), type=About)
+            self._require_same(about)
+            measured.restore(found)
+        except (*arrays.UNREADABLE, IndexError, msgspec.MsgspecError) as error:
+            reason = str(error).split("\n", 1)[0]
+            raise CalibrationError(f"calibration state {self.path}: cannot be read, {reason}; remove it") from error
+        return about
+
+    def _require_same(self, about: About) -> None:
+        for what in ("tpusim", "model", "method"):
+            wanted, got = getattr(self._about, what), getattr(about, what)
+            if wanted != got:
+                raise CalibrationError(
+                    f"calibration state {self.path}: belongs to another {what}, '{got[:60]}' where '{wanted[:60]}' is "
+                    "required; give another file, or remove it to begin anew"
+                )
+
+    def require_samples(self, about: About, taken: Taken) -> None:
+        """Raise CalibrationError unless the samples read again are those the state was made of."""
+        if (taken.count, taken.data) != (about.samples, about.data):
+            raise CalibrationError(
+                f"calibration state {self.path}: belongs to other samples, the first {about.samples} must be as they "
+                f"were; got {taken.count} with other values, or in another order; remove the file to begin anew"
+            )
+
+    def keep(self, measured: Measured, taken: Taken) -> None:
+        """Write the file if the last time is some while ago."""
+        if time.monotonic() - self._written >= EVERY_SECONDS:
+            self.write(measured, taken)
+
+    def write(self, measured: Measured, taken: Taken) -> None:
+        """Write the file, whole or not at all."""
+        about = msgspec.structs.replace(self._about, samples=taken.count, data=taken.data)
+        content = {"about": np.frombuffer(msgspec.json.encode(about), np.uint8), **measured.state()}
+        with replacing(self.path) as temporary, temporary.open("wb") as file:
+            np.savez(file, **content)  # pyright: ignore[reportArgumentType]
+        self._written = time.monotonic()

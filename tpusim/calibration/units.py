@@ -1,0 +1,128 @@
+"""Calibration by several workers: units of samples that are measured twice and merged to the same last bit.
+
+The samples travel with their unit; the module lies in a folder that all workers see, and every worker loads it once.
+`measured.py` says why there are two rounds.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from tpusim.calibration.measured import Bins, Looks, Measured, counted
+from tpusim.calibration.samples import origin_of
+from tpusim.calibration.statistics import Counts
+from tpusim.errors import CalibrationError
+from tpusim.inference import Gradual
+from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ops import context
+from tpusim.workers import Workers
+
+UNIT = 8
+"""Samples of a unit."""
+Sample = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every unit of a calibration needs. path: the module's file; the others as of `Measured`."""
+
+    path: Path
+    method: str
+    bins: int
+    samples: int
+
+
+@lru_cache(maxsize=1)
+def _loaded(job: Job) -> tuple[Model, Gradual]:
+    if not job.path.is_file():
+        raise CalibrationError(
+            f"calibration: a worker does not see {job.path}; give --share a folder that all workers have"
+        )
+    model = load_model(job.path, context())
+    return model, Gradual(model, "all")
+
+
+def look_at(job: Job, samples: Sequence[Sample]) -> list[Looks]:
+    """The first round: what every sample says without bins."""
+    model, graph = _loaded(job)
+    measured = Measured(model, job.method, job.bins, job.samples)
+    return [measured.looked(tensors) for _, tensors in graph.each(samples)]
+
+
+def count_in(job: Job, samples: Sequence[Sample], bins: Sequence[Bins]) -> dict[str, Counts]:
+    """The second round: histograms in the bins that there were at each sample."""
+    _, graph = _loaded(job)
+    return counted([(tensors, known) for (_, tensors), known in zip(graph.each(samples), bins, strict=True)])
+
+
+class _Histories:
+    """The bins of every tensor at every sample, from which its counts stay: those before a restart are dropped."""
+
+    def __init__(self, measured: Measured) -> None:
+        self._measured = measured
+        self._bins: list[Bins] = []
+        self._since: dict[str, int] = {}
+        self._restarts: dict[str, int] = {}
+
+    def add(self) -> None:
+        """What the bins are now, one sample later."""
+        found: dict[str, tuple[float, int]] = {}
+        for name, known in self._measured.statistics.tensors.items():
+            found[name] = known.width, len(known.histogram)
+            if known.restarts != self._restarts.get(name, 0):
+                self._since[name], self._restarts[name] = len(self._bins), known.restarts
+        self._bins.append(found)
+
+    def of(self, start: int, stop: int) -> list[Bins]:
+        """Of samples `start` to `stop`, without tensors whose counts were dropped later."""
+        return [
+            {name: bins for name, bins in self._bins[i].items() if i >= self._since.get(name, 0)}
+            for i in range(start, min(stop, len(self._bins)))
+        ]
+
+
+def measure(
+    model: Model,
+    measured: Measured,
+    method: str,
+    bins: int,
+    samples: Iterable[Sample],
+    count: int,
+    workers: Workers,
+    progress: Callable[[int], None],
+) -> None:
+    """Let workers measure all samples, which can be iterated more than once, for `measured`.
+
+    count: of samples, as of `Measured`; progress: is told how many are done, those of the last round.
+    """
+    with workers.shared() as folder:
+        path = folder / "module.mlir"
+        save_model(model, path, weight_file="weights.npz")
+        job, histories, number = Job(path, method, bins, count), _Histories(measured), 0
+        origins = _origins(samples)
+        for looks in workers.results(look_at, ((job, unit) for unit in _units(samples))):
+            for look in looks:
+                number += 1
+                measured.widen(look, next(origins))
+                histories.add()
+            if not measured.counts:
+                progress(number)
+        if measured.counts:
+            again = ((job, u, histories.of(i * UNIT, (i + 1) * UNIT)) for i, u in enumerate(_units(samples)))
+            for done, counts in enumerate(workers.results(count_in, again), 1):
+                measured.count(counts)
+                progress(min(done * UNIT, number))
+
+
+def _units(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
+    left = iter(samples)
+    while unit := list(islice(left, UNIT)):
+        yield unit
+
+
+def _origins(samples: Iterable[Sample]) -> Iterator[str]:
+    return (origin_of(sample, number) for number, sample in enumerate(samples, 1))

@@ -1,0 +1,220 @@
+"""Work units on any `concurrent.futures.Executor`: processes of this machine, a Dask or a Ray cluster.
+
+A unit is a module's function and arguments that can be pickled, all that it needs; it may be run again, and somewhere
+else, when who ran it dies. Results come in the order of the units. What a unit is, its caller decides.
+"""
+
+import importlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+from tpusim.errors import ConfigError, TpusimError, WorkerError
+
+T = TypeVar("T")
+TRIES = 4
+"""How often a unit is begun before it counts as one that kills its workers."""
+AHEAD = 64
+"""Units that are on their way to a cluster at a time; for processes it is two for each."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who runs units.
+
+    name: for people; make: an executor, made again when one breaks; ahead: units on their way at a time, so that memory
+    does not grow with their number; folder: where files for the workers are put, a new temporary one if None.
+    """
+
+    name: str
+    make: Callable[[], Executor] = field(repr=False)
+    ahead: int = AHEAD
+    folder: Path | None = None
+
+    @contextmanager
+    def shared(self) -> Generator[Path]:
+        """A folder for what all units need, gone afterwards."""
+        with TemporaryDirectory(prefix="tpusim-", dir=self.folder) as name:
+            yield Path(name)
+
+    def results(self, function: Callable[..., T], units: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+        """function(*unit) of every unit, in their order.
+
+        A unit whose worker dies is begun again, elsewhere if need be. Raises what a unit raises of TpusimError, and
+        WorkerError for one that has failed in another way `TRIES` times.
+        """
+        pool = _Pool(self.make)
+        try:
+            for unit in units:
+                pool.add(_Unit(function, unit))
+                if len(pool.under_way) >= self.ahead:
+                    yield pool.next()
+            while pool.under_way:
+                yield pool.next()
+        finally:
+            pool.close()
+
+
+@dataclass
+class _Unit:
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    tries: int = 0
+    future: "Future[Any] | None" = None
+    executor: Executor | None = None
+
+
+class _Pool:
+    """An executor, another one when it breaks, and the units that are on their way."""
+
+    def __init__(self, make: Callable[[], Executor]) -> None:
+        self._make = make
+        self._executor = make()
+        self.under_way: deque[_Unit] = deque()
+
+    def add(self, unit: _Unit) -> None:
+        """Begin one more unit."""
+        self._begin(unit)
+        self.under_way.append(unit)
+
+    def next(self) -> Any:
+        """The result of the unit that was begun first."""
+        result = self._finished(self.under_way[0])
+        self.under_way.popleft()
+        return result
+
+    def _begin(self, unit: _Unit) -> None:
+        unit.tries += 1
+        try:
+            unit.future = self._executor.submit(unit.function, *unit.arguments)
+        except BrokenExecutor:  # it broke with an earlier unit
+            self._renew()
+            unit.future = self._executor.submit(unit.function, *unit.arguments)
+        unit.executor = self._executor
+
+    def _finished(self, unit: _Unit) -> Any:
+        while True:
+            assert unit.future is not None
+            error = unit.future.exception()
+            if error is None:
+                return unit.future.result()
+            if isinstance(error, TpusimError):
+                raise error
+            if unit.tries >= TRIES:
+                raise WorkerError(
+                    f"a work unit failed {unit.tries} times, last with {type(error).__name__}: {error}; look at its "
+                    "workers (memory, versions), or run it here with --jobs 1"
+                ) from error
+            if isinstance(error, BrokenExecutor) and unit.executor is self._executor:
+                self._renew()
+            self._begin(unit)
+
+    def _renew(self) -> None:
+        self._executor.shutdown(wait=False)
+        self._executor = self._make()
+
+    def close(self) -> None:
+        """Give up what is on its way."""
+        for unit in self.under_way:
+            if unit.future is not None:
+                unit.future.cancel()
+        self._executor.shutdown(wait=False)
+
+
+def processes(jobs: int) -> Workers:
+    """So many processes of this machine."""
+    return Workers(f"{jobs} processes", lambda: ProcessPoolExecutor(jobs, mp_context=get_context("spawn")), 2 * jobs)
+
+
+def workers_of(jobs: int, executor: str, folder: Path | None) -> Workers | None:
+    """Who runs units, as options say it; None: nobody but this process.
+
+    executor: `dask://HOST:PORT` (a scheduler's address) or `ray://HOST:PORT`, or "" for `jobs` processes. Raises
+    ConfigError for what is neither, and for a package that is not installed.
+    """
+    if not executor:
+        if folder is not None:
+            raise ConfigError(
+                f"--share {folder}: needs --executor, processes of this machine share its temporary files"
+            )
+        return processes(jobs) if jobs > 1 else None
+    if jobs > 1:
+        raise ConfigError(f"--jobs {jobs}: --executor {executor} has its own number of workers; leave one out")
+    scheme, found, address = executor.partition("://")
+    makers = {"dask": _dask, "ray": _ray}
+    if not found or scheme not in makers or not address:
+        raise ConfigError(f"--executor {executor}: dask://HOST:PORT or ray://HOST:PORT is required")
+    return Workers(executor, makers[scheme](address), AHEAD, folder)
+
+
+def _package(scheme: str, module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"--executor {scheme}://: needs {module}; pip install 'tpusim[{scheme}]'") from error
+
+
+def _dask(address: str) -> Callable[[], Executor]:
+    distributed = _package("dask", "distributed")
+
+    def connect() -> Executor:
+        try:
+            return DaskExecutor(distributed.Client(f"tcp://{address}", timeout=10))
+        except OSError as error:
+            raise ConfigError(f"--executor dask://{address}: no scheduler answers there ({error})") from error
+
+    return connect
+
+
+class DaskExecutor(Executor):
+    """A Dask client's executor that ends the connection too. Dask itself moves units of a worker that dies."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._executor = client, client.get_executor(pure=False)
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """As Dask's."""
+        return self._executor.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End it and the connection."""
+        del cancel_futures
+        self._executor.shutdown(wait=wait)
+        self._client.close()
+
+
+def _ray(address: str) -> Callable[[], Executor]:
+    ray = _package("ray", "ray")
+    try:
+        ray.init(address=f"ray://{address}", ignore_reinit_error=True)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"--executor ray://{address}: no cluster answers there ({error})") from error
+    return lambda: RayExecutor(ray)
+
+
+class RayExecutor(Executor):
+    """Ray's tasks as an executor. ray: its package, connected to a cluster."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """A task with the function's result, or its error as the function raised it."""
+        done: Future[T] = Future()
+
+        def hand_over(task: "Future[T]") -> None:
+            error = task.exception()
+            if error is None:
+                done.set_result(task.result())
+            else:
+                cause = getattr(error, "cause", None)
+                done.set_exception(cause if isinstance(cause, TpusimError) else error)
+
+        self._ray.remote(fn).remote(*args, **kwargs).future().add_done_callback(hand_over)
+        return done
