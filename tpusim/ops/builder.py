@@ -21,7 +21,7 @@ from tpusim.ir.text import verify
 from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import ShapedOp, TopOp
-from tpusim.ops.building import BuildError
+from tpusim.ops.building import BuildError, require_size
 from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
 
 
@@ -168,6 +168,8 @@ def _inferred(
     assert isinstance(probe, ShapedOp)
     try:
         shapes = probe.infer()
+        for shape in shapes:
+            require_size(shape)
     except ValueError as error:
         raise BuildError(cls.name, name, str(error)) from error
     finally:

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 from xdsl.ir import Block, Operation, SSAValue
 
-from tpusim.errors import TpusimError
+from tpusim.errors import TpusimError, first_line
 from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.model_file import (
@@ -168,6 +168,8 @@ class Importer(Reader):
             return "refused", str(error)
         except (TpusimError, ValueError) as error:
             return "refused", str(error)
+        except (ArithmeticError, MemoryError) as error:  # numbers of the model that nobody thought of
+            return "refused", f"its numbers lead nowhere: {first_line(error)}"
 
     def _problem(self, node: onnx.NodeProto, why: str) -> None:
         """Note one line about a node and give its outputs stand-ins."""
@@ -185,6 +187,9 @@ class Importer(Reader):
         """Static float32 shapes by ONNX shape inference; only asked for once something is wrong."""
         graph = onnx.GraphProto()
         graph.CopyFrom(self._proto.graph)
+        kept = [node for node in graph.node if node.op_type != "Size"]  # whose number onnx follows one by one
+        del graph.node[:]
+        graph.node.extend(kept)
         declare_inputs(graph, self._inputs)
         model = helper.make_model(graph, opset_imports=self._proto.opset_import)
         try:
