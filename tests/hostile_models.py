@@ -55,7 +55,7 @@ def model(
 
 
 def with_initializer(**fields: object) -> onnx.ModelProto:
-    """x + w, where w states what its data are not."""
+    """A sum with w, which states what its data are not."""
     made = model(node("Add", "x w", "y"))
     made.graph.initializer.append(TensorProto(name="w", data_type=TensorProto.FLOAT, **fields))  # type: ignore[arg-type]
     return made
