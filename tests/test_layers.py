@@ -34,6 +34,7 @@ BELOW_PIPELINE = {
     "tpusim.fidelity",
     "tpusim.agreement",
     "tpusim.diagnosis",
+    "tpusim.prospect",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -58,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.verify": set(),
     "tpusim.fidelity": OPS,
     "tpusim.diagnosis": {*OPS, "tpusim.lowering", "tpusim.inference", "tpusim.verify"},
+    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.fidelity"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,
     "tpusim.zoo": {"tpusim.ir"},
@@ -96,7 +98,7 @@ THIRD_PARTY: dict[str, set[str]] = {
 
 THIRD_PARTY_OF_FILE = {"tpusim.verify.render": {"rich"}}
 
-NAMELESS = {*STAGES, "schedule", "inference", "fidelity", "diagnosis"}
+NAMELESS = {*STAGES, "schedule", "inference", "fidelity", "diagnosis", "prospect"}
 """Folders that know no op."""
 
 MAPPERS = {

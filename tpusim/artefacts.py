@@ -11,7 +11,7 @@ import numpy as np
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ConfigError
-from tpusim.frontend import Reference
+from tpusim.frontend import WHOLE, Cut, Reference
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
@@ -59,8 +59,8 @@ class RunConfig:
     class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
     out: folder of the artefacts. to: last stage to run. start: first stage to run, the artefacts of the ones before are
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
-    local_samples: how many labelled samples the machine runs, 0: all. workers: who measures and evaluates samples,
-    None: this process.
+    cut: between which tensors the network lies. local_samples: how many labelled samples the machine runs, 0: all.
+    workers: who measures and evaluates samples, None: this process.
     """
 
     model: Path
@@ -73,6 +73,7 @@ class RunConfig:
     labels: Path | None = None
     table: Path | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    cut: Cut = WHOLE
     out: Path = Path("out")
     to: str = "verify"
     start: str | None = None

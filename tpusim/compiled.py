@@ -172,7 +172,9 @@ def compile_network(
     config = checked(replace(config, model=Path(model) if not isinstance(model, Model) else Path(model.name)))
     a = Artefacts(config, Silent(), from_file=not isinstance(model, Model))
     a.reference = FunctionReference(reference) if callable(reference) else reference
-    a.top = import_onnx(model, input_shapes=config.input_shapes) if not isinstance(model, Model) else model
+    a.top = (
+        import_onnx(model, input_shapes=config.input_shapes, cut=config.cut) if not isinstance(model, Model) else model
+    )
     begin = time.perf_counter()
     STAGES["canonicalize"](a)
     a.table, a.calibrated = table, a.canonical

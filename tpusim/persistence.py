@@ -159,7 +159,12 @@ FILES: dict[str, Files] = {
         "1_top.mlir",
         "weights.npz",
         "top",
-        lambda c: [str(c.model.name), model_key(c.model), sorted(c.input_shapes.items())],
+        lambda c: [
+            str(c.model.name),
+            model_key(c.model),
+            sorted(c.input_shapes.items()),
+            *([repr(c.cut)] if c.cut else []),
+        ],
     ),
     "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical"),
     "calibrate": Files(

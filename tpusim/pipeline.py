@@ -52,7 +52,7 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 
 def stage_import(a: Artefacts) -> None:
     """ONNX -> top module."""
-    a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes)
+    a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
 
 
 def stage_canonicalize(a: Artefacts) -> None:
@@ -122,7 +122,7 @@ def stage_infer(a: Artefacts) -> None:
 def reference_of(a: Artefacts) -> Reference | None:
     """What the network's own framework computes, None if there is nothing to ask: a module alone."""
     if a.reference is None and a.from_file:
-        a.reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes)
+        a.reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     return a.reference
 
 

@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.bench import Bench
+from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
@@ -68,6 +69,7 @@ def _rates(chip: "ChipSpec") -> str:
 
 COMMANDS: dict[str, type] = {
     "run": Run,
+    "check": Check,
     "import": Import,
     "canonicalize": Canonicalize,
     "calibrate": Calibrate,

@@ -17,13 +17,14 @@ from tpusim.cli.options import (
     Lowering,
     LoweringOptions,
     Method,
+    Network,
+    NetworkOptions,
     OptionalPath,
     Timing,
     WorkerOptions,
     Working,
     beside,
     load,
-    parse_shapes,
     require_count,
     require_ulps,
     simulator_options,
@@ -55,8 +56,7 @@ class Run:
     """Samples the labels belong to; default: the calibration samples."""
     local_samples: int = 0
     """How many labelled samples the local-memory machine runs; 0: all."""
-    input_shapes: tuple[str, ...] = ()
-    """Static input shapes, NAME=1x3x224x224 each."""
+    network: Network = NetworkOptions()
     grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
@@ -89,7 +89,8 @@ class Run:
             test_data=self.test_data,
             labels=self.labels,
             table=self.table,
-            input_shapes=parse_shapes(self.input_shapes),
+            input_shapes=self.network.shapes(),
+            cut=self.network.cut(),
             out=self.out or Path("out") / self._name(),
             to=self.to,
             start=self.start,
@@ -135,15 +136,16 @@ class Infer:
     """Tensors to write; default MODEL_outputs.npz beside the model."""
     all_tensors: bool = False
     """Write every tensor, not only the network's results."""
-    input_shapes: tuple[str, ...] = ()
-    """Static input shapes for an .onnx, NAME=1x3x224x224 each."""
+    network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
         """Run one sample."""
         if self.model.suffix == ".tpusim":
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
-        if self.input_shapes and self.model.suffix != ".onnx":
-            raise ConfigError(f"--input-shapes: needs an .onnx, the inputs of a module have shapes; got {self.model}")
+        given = self.network.given()
+        if given and self.model.suffix != ".onnx":
+            why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
+            raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
         inputs = load_tensors(self.input)
         tensors, about = self._onnx(inputs) if self.model.suffix == ".onnx" else self._module(inputs)
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
@@ -156,12 +158,13 @@ class Infer:
         from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx import read_onnx
 
-        proto = read_onnx(self.model)
+        shapes, cut, about = self.network.shapes(), self.network.cut(), About("onnx")
+        proto = cut.of(read_onnx(self.model), shapes, str(self.model))
         names = None if self.all_tensors else [o.name for o in proto.graph.output]
-        shapes, about = parse_shapes(self.input_shapes), About("onnx")
-        tensors = OnnxReference(self.model, names, input_shapes=shapes).run(inputs)
+        tensors = OnnxReference(self.model, names, input_shapes=shapes, cut=cut).run(inputs)
         try:
-            return as_called(canonicalize(import_onnx(self.model, input_shapes=shapes))[0], tensors), about
+            top = canonicalize(import_onnx(self.model, input_shapes=shapes, cut=cut))[0]
+            return as_called(top, tensors), about
         except UnsupportedError:
             return tensors, about  # no module has names for them
 

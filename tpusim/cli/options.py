@@ -12,6 +12,7 @@ from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName, number_format
 
 if TYPE_CHECKING:
+    from tpusim.frontend import Cut
     from tpusim.ir.module import Model
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.lowering import LoweringConfig
@@ -51,6 +52,35 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
             raise ConfigError(f"--input-shapes {text}: NAME=1x3x224x224 is required")
         shapes[name] = tuple(int(p) for p in parts)
     return shapes
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Which part of an ONNX model, of which extents."""
+
+    input_shapes: tuple[str, ...] = ()
+    """Static input shapes, NAME=1x3x224x224 each."""
+    inputs: tuple[str, ...] = ()
+    """Tensors, by ONNX name, at which the network begins; what makes them is left out."""
+    outputs: tuple[str, ...] = ()
+    """Tensors, by ONNX name, at which the network ends; what only others need is left out."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes by input. Raises ConfigError."""
+        return parse_shapes(self.input_shapes)
+
+    def cut(self) -> "Cut":
+        """Where the network is cut out."""
+        from tpusim.frontend import Cut
+
+        return Cut(self.inputs, self.outputs)
+
+    def given(self) -> list[str]:
+        """The options that are used."""
+        return [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name)]
+
+
+Network = Annotated[NetworkOptions, tyro.conf.arg(name="")]
 
 
 def beside(path: Path, name: str, out: OptionalPath) -> Path:

@@ -13,12 +13,13 @@ from tpusim.cli.options import (
     Lowering,
     LoweringOptions,
     Method,
+    Network,
+    NetworkOptions,
     OptionalPath,
     WorkerOptions,
     Working,
     beside,
     load,
-    parse_shapes,
     require_count,
     save,
 )
@@ -35,14 +36,13 @@ class Import:
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     out: OptionalPath = None
     """Module to write; default 1_top.mlir beside the model."""
-    input_shapes: tuple[str, ...] = ()
-    """Static input shapes, NAME=1x3x224x224 each."""
+    network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
         """Import one model."""
         from tpusim.frontend import import_onnx
 
-        model = import_onnx(self.model, input_shapes=parse_shapes(self.input_shapes))
+        model = import_onnx(self.model, input_shapes=self.network.shapes(), cut=self.network.cut())
         return save(console, model, beside(self.model, "1_top.mlir", self.out))
 
 

@@ -14,12 +14,13 @@ propagate, its buffers fit, and coefficients stay resident while slices stream. 
 no global-memory address.
 """
 
+from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import LowerBounds, lower_bounds
 from tpusim.layer_group.files import ForcedGroup, GlobalView, GroupView, groups_text, read_groups, views
 from tpusim.layer_group.refinement import Refinements
 from tpusim.layer_group.search import LayerGroupConfig, group_layers
 
 __all__ = [
-    "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds", "Refinements", "group_layers",
-    "groups_text", "lower_bounds", "read_groups", "views",
+    "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds", "Refinements", "base_groups",
+    "group_layers", "groups_text", "lower_bounds", "read_groups", "views",
 ]  # fmt: skip

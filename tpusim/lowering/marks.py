@@ -47,7 +47,7 @@ def masks(model: Model) -> dict[Operation, str]:
     for op in model.ops:
         if not isinstance(op, TopOp):
             continue
-        if any(v in largest for v in op.operands) or _has_mask(op, model):
+        if any(v in largest for v in op.operands) or has_mask(op, model):
             largest |= {v: size for v in op.results if (size := _size(v)) >= MASK and not op.WEIGHS}
         where = next((v for v in (*op.results, *op.operands) if v in largest), None)
         if where is not None and not isinstance(op, TopInput):
@@ -60,7 +60,7 @@ def _size(value: SSAValue) -> float:
     return 0.0 if found is None else max(abs(found[0]), abs(found[1]))
 
 
-def _has_mask(op: TopOp, model: Model) -> bool:
+def has_mask(op: TopOp, model: Model) -> bool:
     """Whether a constant of the op, or a network input, is a mask by its size."""
     if isinstance(op, TopInput):
         found = calibrated_range(op.output)

@@ -21,7 +21,7 @@ from tpusim.ir.text import verify
 from tpusim.ir.types import tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import ShapedOp, TopOp
-from tpusim.ops.building import BuildError
+from tpusim.ops.building import BuildError, require_size
 from tpusim.ops.structure import TopNone, TopWeight, make_input, make_none, make_weight
 
 
@@ -110,15 +110,21 @@ class ModuleBuilder:
 
         Weights stay; where nothing reads them they are left out at the end.
         """
-        erased, op = set[SSAValue](), self._block.last_op
-        while op is not mark and op is not None:
-            before = op.prev_op
-            if not isinstance(op, TopWeight | TopNone):
-                erased.update(op.results)
-                op.detach()
-                op.erase()
-            op = before
+        erased = set[SSAValue]()
+        for op in reversed(self.since(mark)):
+            erased.update(op.results)
+            op.detach()
+            op.erase()
         return erased
+
+    def since(self, mark: Operation | None) -> list[Operation]:
+        """The ops that compute which were built since a mark, in order."""
+        found, op = list[Operation](), self._block.last_op
+        while op is not mark and op is not None:
+            if not isinstance(op, TopWeight | TopNone):
+                found.append(op)
+            op = op.prev_op
+        return found[::-1]
 
     def append(self, op: Operation) -> None:
         """Add a finished op."""
@@ -162,6 +168,8 @@ def _inferred(
     assert isinstance(probe, ShapedOp)
     try:
         shapes = probe.infer()
+        for shape in shapes:
+            require_size(shape)
     except ValueError as error:
         raise BuildError(cls.name, name, str(error)) from error
     finally:

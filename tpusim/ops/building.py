@@ -5,8 +5,9 @@ operands, the attributes by TPU-MLIR's names as Python values, and the tensor's 
 around it where one op is not enough, and returns the value of the result.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
+from math import prod
 from typing import Any, ParamSpec, TypeVar, cast
 
 from tpusim.errors import ImportModelError
@@ -21,6 +22,16 @@ class BuildError(ImportModelError):
     def __init__(self, op: str, name: str, why: str) -> None:
         super().__init__(f"{op} '{name}': {why}")
         self.why = why
+
+
+LARGEST = 2**31 - 1
+"""Elements of the largest tensor: 8 GB in f32, more than any of the chips addresses."""
+
+
+def require_size(shape: Sequence[int]) -> None:
+    """Raise ValueError for a tensor that no chip could hold."""
+    if prod(shape) > LARGEST:
+        raise ValueError(f"tensors of at most {LARGEST:,} elements are required, got {tuple(shape)}")
 
 
 def names_op(make: Callable[P, R]) -> Callable[P, R]:

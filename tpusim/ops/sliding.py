@@ -70,6 +70,11 @@ def window_attributes(
             f"{len(kernel)} strides and dilations and {2 * len(kernel)} pads are required, got {list(strides)}, "
             f"{list(dilations)} and {list(pads)}"
         )
+    if min(*kernel, *strides, *dilations) < 1:
+        raise ValueError(
+            f"a kernel_shape, strides and dilations of 1 or more are required, got {list(kernel)}, {list(strides)} and "
+            f"{list(dilations)}"
+        )
     if len(kernel) == 1:
         spatial, kernel, strides, dilations = (*spatial, 1), (*kernel, 1), (*strides, 1), (*dilations, 1)
         pads = [pads[0], 0, pads[1], 0]

@@ -11,8 +11,13 @@ has (`element_types.py`). Whatever cannot be imported (ops, attributes, computed
 the whole model. `OnnxReference` runs a model in ONNX Runtime.
 """
 
-from tpusim.frontend.onnx.importer import import_onnx
+from tpusim.frontend.onnx.cut import WHOLE, Cut
+from tpusim.frontend.onnx.importer import import_onnx, inspect_onnx
 from tpusim.frontend.onnx.model_file import Source, external_files, read_onnx
+from tpusim.frontend.onnx.outcome import Inspection, Outcome
 from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
 
-__all__ = ["OnnxReference", "Source", "external_files", "import_onnx", "onnx_outputs", "read_onnx"]
+__all__ = [
+    "WHOLE", "Cut", "Inspection", "OnnxReference", "Outcome", "Source", "external_files", "import_onnx", "inspect_onnx",
+    "onnx_outputs", "read_onnx",
+]  # fmt: skip

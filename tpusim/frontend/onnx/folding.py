@@ -5,6 +5,7 @@ An op that only shapes a constant therefore needs no code of its own here.
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,12 @@ from tpusim.errors import ImportModelError
 from tpusim.frontend.onnx.session import Session
 
 IR_VERSION = 8
+LARGEST_NEW = 2**27
+"""Elements of the largest constant that may be made of small ones."""
+GROWTH = 8
+"""How many times a constant may be as large as what it is made of."""
+SMALL = 64
+"""Elements of inputs that may be extents."""
 _RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
@@ -34,6 +41,7 @@ def evaluate(
     if value is not None:
         return {node.output[0]: value}
     model = _alone(node, opsets, feeds)
+    _require_size(model, feeds)
     outputs = [o.name for o in model.graph.output]
     try:
         return Session(model.SerializeToString(), threads=1).run(outputs, feeds)
@@ -42,6 +50,23 @@ def evaluate(
         if found is not None:
             return found
         raise ImportModelError(f"its inputs are constant, but it cannot be evaluated: {error}") from error
+
+
+def _require_size(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> None:
+    """Raise ImportModelError for a constant so large that making it would be all that the import does."""
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    small = {name: array for name, array in feeds.items() if array.size <= SMALL and array.dtype.kind in "iuf"}
+    probe.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in small.items())
+    try:
+        inferred = onnx.shape_inference.infer_shapes(probe, data_prop=True).graph.output
+    except (onnx.shape_inference.InferenceError, ValueError):
+        return  # whoever evaluates it says what is wrong
+    limit = max(LARGEST_NEW, *(GROWTH * array.size for array in feeds.values()), 0)
+    for output in inferred:
+        shape = [d.dim_value for d in output.type.tensor_type.shape.dim]
+        if prod(shape) > limit:
+            raise ImportModelError(f"its inputs are constant, but a constant of shape {tuple(shape)} is too large")
 
 
 def _alone(

@@ -9,7 +9,8 @@ import onnx
 from onnx import TensorProto, helper
 from xdsl.ir import Block, Operation, SSAValue
 
-from tpusim.errors import TpusimError
+from tpusim.errors import TpusimError, first_line
+from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
@@ -27,7 +28,8 @@ from tpusim.frontend.onnx.model_file import (
 )
 from tpusim.frontend.onnx.naming import Name
 from tpusim.frontend.onnx.node import ConstantNeeded
-from tpusim.frontend.onnx.problems import Problems
+from tpusim.frontend.onnx.outcome import How, Inspection, Outcome
+from tpusim.frontend.onnx.problems import NetworkRefused, Problems
 from tpusim.frontend.onnx.reading import NO_SUCH_OP, Reader, is_imported, node_name
 from tpusim.ir.attrs import framework_name, set_op_name
 from tpusim.ir.module import Model
@@ -43,15 +45,19 @@ def import_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
     onnx_names: bool = False,
+    cut: Cut = WHOLE,
 ) -> Model:
     """Import an ONNX model (path or ModelProto) as a verified module in state TOP_F32.
 
     input_shapes: static shapes for inputs, by name; they override what the model declares. name: `module.name`, by
-    default the file's stem. onnx_names: call an op like its ONNX tensor, `y`, not as TPU-MLIR does, `y_Relu`.
+    default the file's stem. onnx_names: call an op like its ONNX tensor, `y`, not as TPU-MLIR does, `y_Relu`. cut: the
+    tensors between which the network lies.
     Raises ImportModelError for a file that is no valid ONNX model or inputs that are not static tensors of numbers, and
     UnsupportedError with one line per node that tpusim cannot import.
     """
-    network = read_network(source, input_shapes=input_shapes, name=name, onnx_names=onnx_names, constants=False)
+    network = read_network(
+        source, input_shapes=input_shapes, name=name, onnx_names=onnx_names, constants=False, cut=cut
+    )
     assert network.model is not None  # a result that is constant is a problem
     return network.model
 
@@ -72,22 +78,51 @@ def read_network(
     name: str | None = None,
     onnx_names: bool = False,
     constants: bool = True,
+    cut: Cut = WHOLE,
 ) -> Network:
     """`import_onnx` for models of which some results, or all, may be constant (`constants`)."""
-    proto = read_onnx(source)
-    label = model_label(source)
-    nodes = live_nodes(proto.graph)
-    used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
-    inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
-    check_inputs(inputs, label)
-    importer = Importer(proto, inputs, label, onnx_names=onnx_names)
-    for node in nodes:
+    importer = opened(source, input_shapes=input_shapes, onnx_names=onnx_names, cut=cut)
+    for node in importer.nodes:
         importer.read(node)
     return importer.finish(name or default_name(source), constants=constants)
 
 
+def opened(
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    onnx_names: bool = False,
+    cut: Cut = WHOLE,
+) -> "Importer":
+    """A checked model, of which no node is read yet."""
+    label = model_label(source)
+    proto = cut.of(read_onnx(source), input_shapes, label)
+    nodes = live_nodes(proto.graph)
+    used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
+    inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
+    check_inputs(inputs, label)
+    return Importer(proto, inputs, label, onnx_names=onnx_names)
+
+
+def inspect_onnx(
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    cut: Cut = WHOLE,
+) -> Inspection:
+    """`import_onnx`, with what became of every node; what cannot be imported is told, not raised."""
+    importer = opened(source, input_shapes=input_shapes, cut=cut)
+    for node in importer.nodes:
+        importer.read(node)
+    try:
+        model, refusal = importer.finish(default_name(source), constants=False).model, None
+    except NetworkRefused as error:
+        model, refusal = None, error
+    return Inspection(tuple(importer.outcomes), model, refusal)
+
+
 class Importer(Reader):
-    """One import: reads every node and makes the network of them.
+    """One import: reads every node and makes the network of them; `outcomes` says what became of each.
 
     A tensor whose node could not be imported gets a stand-in value of the inferred shape where there is one, so that
     the nodes behind it are checked.
@@ -98,6 +133,9 @@ class Importer(Reader):
     ) -> None:
         super().__init__(proto, inputs, onnx_names=onnx_names)
         self._inputs = inputs
+        self.nodes = live_nodes(proto.graph)
+        self.outcomes: list[Outcome] = []
+        self._behind: set[str] = set()
         self._problems = Problems(label)
         for t in proto.graph.sparse_initializer:
             self._problems.of_model(f"initializer '{t.values.name}': sparse tensors are not supported")
@@ -105,19 +143,33 @@ class Importer(Reader):
 
     def read(self, node: onnx.NodeProto) -> None:
         """Fold, alias or build one node; what cannot be imported is noted."""
+        end = self._module.mark()
+        how, why = self._tried(node)
+        if why:
+            self._problem(node, why)
+        inputs = tuple(n for n in reads(node) if self._resolve(n) in self._values and n not in self._behind)
+        if how in ("refused", "behind a refusal") or self._behind & reads(node):
+            self._behind.update(node.output)
+        made = () if how == "refused" else tuple(self._module.since(end))
+        self.outcomes.append(Outcome(node_name(node), node.op_type, how, made, why, inputs, tuple(node.output)))
+
+    def _tried(self, node: onnx.NodeProto) -> tuple[How, str]:
+        """What became of a node, and why if it is refused."""
         if not all(self._is_known(name) for name in node.input):
             if not is_imported(node, self._version(node.domain)):
-                self._problem(node, NO_SUCH_OP)
-            return  # its input comes from a node that has been reported
+                return "refused", NO_SUCH_OP
+            return "behind a refusal", ""  # its input comes from a node that has been reported
         try:
-            self._read(node)
+            return self._read(node), ""
         except BuildError as error:
-            self._problem(node, error.why)
+            return "refused", error.why
         except ConstantNeeded as error:
             self._wanted.add(error.tensor)
-            self._problem(node, str(error))
+            return "refused", str(error)
         except (TpusimError, ValueError) as error:
-            self._problem(node, str(error))
+            return "refused", str(error)
+        except (ArithmeticError, MemoryError) as error:  # numbers of the model that nobody thought of
+            return "refused", f"its numbers lead nowhere: {first_line(error)}"
 
     def _problem(self, node: onnx.NodeProto, why: str) -> None:
         """Note one line about a node and give its outputs stand-ins."""
@@ -135,6 +187,9 @@ class Importer(Reader):
         """Static float32 shapes by ONNX shape inference; only asked for once something is wrong."""
         graph = onnx.GraphProto()
         graph.CopyFrom(self._proto.graph)
+        kept = [node for node in graph.node if node.op_type != "Size"]  # whose number onnx follows one by one
+        del graph.node[:]
+        graph.node.extend(kept)
         declare_inputs(graph, self._inputs)
         model = helper.make_model(graph, opset_imports=self._proto.opset_import)
         try:

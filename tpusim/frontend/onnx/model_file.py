@@ -6,6 +6,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from tpusim.errors import ImportModelError
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
 DEFAULT_DOMAINS = ("", "ai.onnx")
+LARGEST = 2**31 - 1
+"""Elements of the largest input: more than 4 GB of any type but bytes, which is what the chips address."""
 NUMBERS: dict[int, np.dtype] = {
     TensorProto.FLOAT: np.dtype(np.float32), TensorProto.FLOAT16: np.dtype(np.float16),
     TensorProto.BFLOAT16: np.dtype(bfloat16), TensorProto.DOUBLE: np.dtype(np.float64),
@@ -70,9 +73,24 @@ def read_onnx(source: Source) -> onnx.ModelProto:
     """
     model = source if isinstance(source, onnx.ModelProto) else _load(source)
     label = model_label(source)
+    _require_opset(model, label)
+    if not model.graph.output:
+        raise ImportModelError(f"model '{label}': it has no outputs, so it computes nothing; export it with some")
     if not _names_unknown_op(model):
         _check(model, label)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
+
+
+def _require_opset(model: onnx.ModelProto, label: str) -> None:
+    """The operator set of ONNX itself is stated, and is one that this onnx knows."""
+    version, newest = opset_version(model), onnx.defs.onnx_opset_version()
+    if version > newest:
+        raise ImportModelError(
+            f"model '{label}': an opset of at most {newest} is required (onnx {onnx.__version__}), got {version}; "
+            "export the model with another, or install a newer onnx"
+        )
+    if not version and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
+        raise ImportModelError(f"model '{label}': an opset is required, opset_import has none for ONNX's own ops")
 
 
 def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
@@ -225,6 +243,13 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
         raise ImportModelError(
             f"model '{label}': static input shapes are required, got {', '.join(dynamic)}; "
             "give them with --input-shapes NAME=1x3x224x224"
+        )
+
+    large = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
+    if large:
+        raise ImportModelError(
+            f"model '{label}': inputs of at most {LARGEST:,} elements are required, got {', '.join(large)}; give "
+            "others with --input-shapes"
         )
 
 

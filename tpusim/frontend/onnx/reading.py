@@ -1,6 +1,6 @@
 """`Reader`: fold, alias or build one node after the other; what a node is made of is read in its place."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from tpusim.frontend.onnx.integers import finished, finishes
 from tpusim.frontend.onnx.known import Known
 from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, GraphInput, live_nodes, live_nodes_of, opset_version, reads
 from tpusim.frontend.onnx.node import ConstantNeeded, Node
+from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
 from tpusim.frontend.onnx.table import MAPPERS
 from tpusim.ir.types import shape_of
@@ -42,17 +43,21 @@ class Reader(Known):
         self._made_from: dict[str, tuple[str, ...]] = {}
         self._depth = 0
 
-    def _read(self, node: onnx.NodeProto) -> None:
+    def _read(self, node: onnx.NodeProto) -> How:
         self.types.note(node, self._opsets)
         self._made_from |= dict.fromkeys(node.output, tuple(reads(node)))
-        if self._alias(node) or self._fold(node) or self._merge(node):
-            return
+        if self._alias(node):
+            return "passed on"
+        if self._fold(node):
+            return "folded"
+        if self._merge(node):
+            return "merged"
         if not is_imported(node, self._version(node.domain)):
             raise UnsupportedError(NO_SUCH_OP)
         for name in node.input:
             if not self._is_known(name):
                 raise ImportModelError(f"tensor '{name}' is not available")
-        self._build(node)
+        return self._build(node)
 
     def _alias(self, node: onnx.NodeProto) -> bool:
         """Identity, Dropout in inference, and a Cast of float32 to float32: the output is the input."""
@@ -110,14 +115,17 @@ class Reader(Known):
         attributes = _attributes(node)
         return np.array(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
-    def _build(self, node: onnx.NodeProto) -> None:
+    def _build(self, node: onnx.NodeProto) -> How:
         """By its mapper; where that cannot, by the nodes that it is made of, or that ONNX defines it by."""
         refused: Exception | None = None
-        for way in (self._by_mapper, self._by_parts, self._by_function):
+        ways: dict[How, Callable[[onnx.NodeProto], bool]] = {
+            "mapped": self._by_mapper, "decomposed": self._by_parts, "function body": self._by_function
+        }  # fmt: skip
+        for how, way in ways.items():
             end = self._module.mark()
             try:
                 if way(node):
-                    return
+                    return how
             except (TpusimError, ValueError) as error:
                 gone = self._module.undo(end)
                 self._values = {name: v for name, v in self._values.items() if v not in gone}

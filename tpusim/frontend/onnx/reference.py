@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from tpusim.errors import ImportModelError
+from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.model_file import (
     PROTO_LIMIT,
@@ -29,7 +30,7 @@ class OnnxReference:
     """A session of the original model that returns named tensors; make it once, run it on many samples.
 
     Args: source: path or ModelProto. names: tensors to return, None for every tensor a node makes. input_shapes: as
-    for `import_onnx`. threads: of ONNX Runtime, 0 for its default.
+    for `import_onnx`, as is `cut`. threads: of ONNX Runtime, 0 for its default.
     """
 
     level = "onnx"
@@ -41,10 +42,11 @@ class OnnxReference:
         *,
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         threads: int = 0,
+        cut: Cut = WHOLE,
     ) -> None:
         self._label = model_label(source)
         proto = onnx.ModelProto()
-        proto.CopyFrom(read_onnx(source))
+        proto.CopyFrom(cut.of(read_onnx(source), input_shapes, self._label))
         nodes = live_nodes(proto.graph)
         used = {n for node in nodes for n in reads(node)}
         inputs = [i for i in graph_inputs(proto.graph, input_shapes, self._label) if i.name in used]

@@ -6,6 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.frontend.onnx.node import Mapper, Node
 from tpusim.ir.types import shape_of
+from tpusim.ops.building import require_size
 from tpusim.ops.grid_sampler import TopGridSampler
 from tpusim.ops.resize import TopInterp
 
@@ -23,6 +24,7 @@ def resize(node: Node) -> SSAValue:
     for key in ("cubic_coeff_a", "extrapolation_value"):  # of other modes
         node.take(key)
     mode = "linear" if mode == "bilinear" else mode  # in opset 1
+    require_size(size)
     return TopInterp.make(node.builder, x, size=size, scales=scales, mode=mode, **modes, name=node.output)
 
 

@@ -78,6 +78,8 @@ class TopConv(ConvTop):
         rank = len(shape_of(x))
         if rank not in (3, 4, 5) or len(shape_of(filter)) != rank:
             raise ValueError(f"a 1-D, 2-D or 3-D convolution is required, got a filter of shape {shape_of(filter)}")
+        if group < 1:
+            raise ValueError(f"a group of 1 or more is required, got {group}")
         bias = builder.none() if bias is None else bias
         window = {"kernel_shape": shape_of(filter)[2:], **window}
         attributes = dict[str, Attribute](window_attributes(shape_of(x)[2:], **window))

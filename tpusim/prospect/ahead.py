@@ -1,0 +1,142 @@
+"""`prospect`: import, canonicalise and lower a network without running it, and tell what became of every node."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xdsl.ir import Operation
+
+from tpusim import chips
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import CalibrationTable
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import TpusimError
+from tpusim.fidelity.card import fidelity_of
+from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, inspect_onnx
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.layer_group import base_groups
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopInput
+from tpusim.prospect.assumed import assumed_table
+
+
+@dataclass(frozen=True)
+class NodeAhead:
+    """An ONNX node: how it is imported, as which top ops, which tpu op holds its result, why it is refused."""
+
+    node: str
+    op_type: str
+    how: str
+    top: tuple[str, ...]
+    inside: str
+    why: str
+
+
+@dataclass(frozen=True)
+class LoweredOp:
+    """A tpu op: its numbers, its class on the fidelity card and the reason, why it cannot be local ("": it can)."""
+
+    op: str
+    kind: str
+    number: str
+    status: str
+    decisions: tuple[str, ...]
+    reason: str
+    not_local: str
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What would become of a network; `refused` is the error that a run would end with, "" if there is none.
+
+    cut: outputs that end the network in front of what is refused. assumed: whether no table said the ranges.
+    """
+
+    nodes: tuple[NodeAhead, ...]
+    ops: tuple[LoweredOp, ...]
+    refused: str
+    cut: tuple[str, ...]
+    assumed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """As `tpusim check --json` prints it."""
+        return {
+            "taken": not self.refused, "refused": self.refused, "cut": list(self.cut), "assumed": self.assumed,
+            "nodes": [vars(node) for node in self.nodes], "ops": [vars(op) for op in self.ops],
+        }  # fmt: skip
+
+
+def prospect(
+    model: Path,
+    config: LoweringConfig,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    cut: Cut = WHOLE,
+    table: CalibrationTable | None = None,
+) -> Prospect:
+    """What would become of a model on a chip in a mode; table: thresholds, else they are assumed.
+
+    Raises ImportModelError for a file that cannot be read and ConfigError for an unknown chip; what of the network
+    cannot be taken is told.
+    """
+    chip, seen = chips.load(config.chip), inspect_onnx(model, input_shapes=input_shapes, cut=cut)
+    assumed = table is None and (config.format.calibrated or config.qtable is not None)
+    if seen.model is None:
+        nodes = tuple(_node(o, {}) for o in seen.nodes)
+        return Prospect(nodes, (), str(seen.refusal), _before(seen), assumed)
+    holders, ops, refused = dict[Operation, str](), tuple[LoweredOp, ...](), ""
+    try:
+        tpu = _lowered(seen.model, config, table)
+        ops = tuple(_lowered_ops(tpu, chip))
+        holders = _holders(seen.model, {op.op for op in ops})
+    except TpusimError as error:
+        refused = str(error)
+    nodes = tuple(_node(o, holders) for o in seen.nodes)
+    return Prospect(nodes, ops, refused, (), assumed)
+
+
+def _before(seen: Inspection) -> tuple[str, ...]:
+    """The tensors in front of the nodes that are refused, in order; those of network inputs are no cut."""
+    made = {name for node in seen.nodes for name in node.outputs}
+    names = [n for node in seen.nodes if node.how == "refused" for n in node.inputs if n in made]
+    return tuple(dict.fromkeys(names))
+
+
+def _lowered(top: Model, config: LoweringConfig, table: CalibrationTable | None) -> Model:
+    canonical, _ = canonicalize(top)
+    if config.format.calibrated or config.qtable is not None:
+        found = assumed_table(canonical) if table is None else table
+        canonical = apply_table(canonical, found, asymmetric=config.asymmetric)
+    return optimize_for_chip(lower(canonical, config)[0])
+
+
+def _lowered_ops(tpu: Model, chip: chips.ChipSpec) -> list[LoweredOp]:
+    found: list[LoweredOp] = []
+    for run, why in base_groups(reorder_weights(tpu), chip):
+        for op in run:
+            card = fidelity_of(op)
+            found.append(
+                LoweredOp(card.op, card.kind, card.number, card.status, card.decisions, card.reason, why or "")
+            )
+    return found
+
+
+def _holders(top: Model, kept: set[str]) -> dict[Operation, str]:
+    """Of each imported op the tpu op that holds its result, or into which it went: the next that has a name there."""
+    found: dict[Operation, str] = {}
+    for op in reversed([op for op in top.ops if isinstance(op, TopOp)]):
+        users = [use.operation for result in op.results for use in result.uses]
+        inner = next((found[user] for user in users if user in found), "")
+        name = op_name(op) if op_name(op) in kept else inner
+        if name:
+            found[op] = name
+    return found
+
+
+def _node(outcome: Outcome, holders: Mapping[Operation, str]) -> NodeAhead:
+    computed = [op for op in outcome.ops if not isinstance(op, TopInput)]
+    inside = next((holders[op] for op in reversed(computed) if op in holders), "")
+    return NodeAhead(outcome.node, outcome.op_type, outcome.how, tuple(op.name for op in computed), inside, outcome.why)

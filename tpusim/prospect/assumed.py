@@ -1,0 +1,47 @@
+"""A calibration table of no sample: every tensor is as large as its constants make it, masks are as large as masks."""
+
+from math import prod
+
+from xdsl.ir import SSAValue
+
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.lowering.marks import MASK, has_mask
+from tpusim.ops.base import TopOp
+
+USUAL = 1.0
+"""The threshold of inputs, and of what a product with weights gives."""
+
+
+def assumed_table(model: Model) -> CalibrationTable:
+    """Thresholds for lowering a canonical module to see which form its ops take; no integer of it means anything."""
+    sizes: dict[SSAValue, float] = {}
+    for op in model.ops:
+        if isinstance(op, TopOp):
+            sizes |= dict.fromkeys(op.results, _size(op, sizes, model))
+    computed = [op for op in model.ops if isinstance(op, TopOp)]
+    found = {op_name(op): Entry(size, -size, size) for op in computed if (size := sizes[op.results[0]])}
+    return CalibrationTable({name: as_printed(entry) for name, entry in found.items()})
+
+
+def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:
+    """The threshold of a result."""
+    operands = [sizes[v] for v in op.operands if v in sizes]
+    if op.RANGE.fixed is not None:
+        return max(map(abs, op.RANGE.fixed)) or USUAL
+    if has_mask(op, model) or (max(operands, default=0.0) >= MASK and not op.WEIGHS):
+        return MASK
+    if op.WEIGHS or not operands:
+        return USUAL
+    return _of_constant(op, prod(operands) if op.RANGE.product else max(operands))
+
+
+def _of_constant(op: TopOp, size: float) -> float:
+    """With the number that an op adds or multiplies by."""
+    number = abs(op.scalar_operand() or 0.0)
+    if op.RANGE.add_constant or op.RANGE.sub_constant:
+        size += number
+    elif number > 1:
+        size *= number
+    return min(max(size, USUAL), MASK / 2)
