@@ -326,22 +326,19 @@ def test_the_first_cores_share_is_what_counts() -> None:
 def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
     """At the rate of one core beside others all the time, and with the first core's steps; barriers are not in it.
 
-    What the estimate has and the clock has not: a group's first loads wait for nothing of the group before it.
+    Another core's smaller slices may take a little longer: a transfer of few pages has few memory channels (DH-08).
     """
     spec, key = chips.load(chip), NETWORKS[0]
     model, _ = cached_lowered(key[0], chip, *key[1:])
     cost = CostModel(spec, cores)
     for trial in range(3):
-        groups: list[tuple[float, float]] = []  # all of a group, and its first row alone
+        estimates: list[float] = []
         divided, _ = randomly_grouped(
-            model,
-            np.random.default_rng(trial),
-            seen=lambda p, found=groups: found.append((cost.group_ns(p), max(cost.row_ns(p, 0)[0]))),
+            model, np.random.default_rng(trial), seen=lambda p, e=estimates: e.append(cost.group_ns(p))
         )
-        estimate = sum(whole for whole, _ in groups) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
+        estimate = sum(estimates) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
         measured = timeline(program_of(divided, cores), spec).milliseconds * 1e6
-        early = sum(first for _, first in groups[1:])
-        assert (estimate - early) * spec.shared_rate <= measured <= estimate * 1.02 + 10 * len(groups)
+        assert estimate * spec.shared_rate <= measured <= estimate * 1.03 + 10 * len(estimates)
 
 
 # ------------------------------------------------------------------------------------------------------- module and CLI
