@@ -25,6 +25,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.check import check
 from tpusim.isa.cycles import tiu_cycles
+from tpusim.isa.layout import ceil_div
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import write_group
 from tpusim.layer_group.planning import plan
@@ -330,12 +331,13 @@ def test_rules_of_the_new_fields() -> None:
 
 
 def test_a_volume_costs_its_planes() -> None:
-    """od*kd 2-D convolutions (hardware.md 5.1); a pool adds kd-1 combinations per depth."""
+    """od*kd 2-D convolutions (hardware.md 5.1), and the bias: two steps of 32 bits over all accumulators."""
     chip = chips.load("bm1684x")
     (kernel,) = (c for c in compiled(alone("conv3d")).commands if isinstance(c, isa.GlobalKernel))
     # 2 images, 64 lanes, 30 pixels to 32, 64 channels by 9 taps; 64 lanes x 64 x 4 products per cycle; 4 depths x 3
     plane = 2 * 64 * 32 * 64 * 9 // (64 * 64 * 4)
-    assert tiu_cycles(kernel.body, chip) == 4 * 3 * plane
+    assert isinstance(kernel.body, isa.Conv) and kernel.body.bias is not None
+    assert tiu_cycles(kernel.body, chip) == 4 * 3 * plane + 2 * ceil_div(kernel.body.output.elements, 64 * 16)
 
 
 def test_extreme_bytes_and_a_zero_point_agree_everywhere() -> None:

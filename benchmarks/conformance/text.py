@@ -68,6 +68,16 @@ def read(text: str) -> list[Op]:
     return found
 
 
+def lines_of(text: str) -> dict[int, Op]:
+    """The ops without a region by the number of their line, from 1."""
+    aliases = dict(_ALIAS.findall(text))
+    return {
+        number: _op(match[2], (), match[4], aliases)
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := _OP.match(line)) is not None and not line.rstrip().endswith("({")
+    }
+
+
 def _values(result: str) -> list[str]:
     """How the results of an op are called: `%1`, `%a, %b`, or `%1#0`, `%1#1` for `%1:2`."""
     stem, _, count = result.partition(":")

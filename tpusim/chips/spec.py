@@ -127,7 +127,15 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     dma_run_bytes: int = 0
     """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
     dma_channels: int = 1
-    """Memory channels, which pages of 4 KiB take in turn: a transfer of fewer pages has their share of the rate."""
+    """Memory channels, which pages take in turn: a transfer of fewer pages has their share of the rate."""
+    dma_page_bytes: int = 4096
+    """What lies in one memory channel before the next one follows."""
+    dma_rest_bytes: int = 0
+    """So many bytes behind whole pages do not count as a page of their own."""
+    strided_window_steps: int = 1
+    """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
+    quantize_steps: int = 4
+    """Steps of 32 bits in a cast from f32 to an integer."""
     dma_align_bytes: int = 512
     """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False

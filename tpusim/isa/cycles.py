@@ -45,10 +45,6 @@ from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
 from tpusim.isa.shapes import matrix_shape
 
-_LANE_COPY_BYTES = 16
-"""Bytes that a lane copy moves in a cycle on every chip."""
-_PAGE_BYTES = 4096
-"""What lies in one memory channel before the next one follows."""
 _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 
@@ -84,11 +80,8 @@ def _steps(view: View, size: int, chip: ChipSpec) -> int:
 
 
 def _accumulated(output: View, chip: ChipSpec, *, bias: bool) -> int:
-    """What follows integer products whose array has no requant: a sum takes two steps of 32 bits, a requant one.
-
-    Without a bias the requant takes two.
-    """
-    return (3 if bias else 2) * _steps(output, 4, chip) if chip.conv_accumulators else 0
+    """What follows integer products whose array has no requant: a sum takes two steps of 32 bits, a requant one."""
+    return (3 if bias else 1) * _steps(output, 4, chip) if chip.conv_accumulators else 0
 
 
 def _vector_length(command: Command, chip: ChipSpec) -> int:
@@ -115,8 +108,16 @@ def _conv(command: Conv, chip: ChipSpec) -> int:
     packing = command.packing or depth
     taps = kh * kw * ceil_div(command.input.shape[1] // command.groups, packing)
     plane = n * ceil_div(oc, lanes) * ceil_div(oh * ow, pixels) * taps
-    scaled = command.requant_table is not None or command.requant is not None
-    return plane * prod(rest) * prod(depths) + scaled * _accumulated(command.output, chip, bias=True)
+    return plane * prod(rest) * prod(depths) + _after_products(command, chip)
+
+
+def _after_products(command: Conv | Depthwise, chip: ChipSpec) -> int:
+    """Bias and requant behind integer products; of 32-bit results the bias alone, and the relu."""
+    bias = command.bias is not None
+    if command.requant_table is not None or command.requant is not None:
+        return _accumulated(command.output, chip, bias=bias)
+    summed = bias and command.output.dtype == "i32"
+    return 2 * (summed + (summed and command.relu)) * _steps(command.output, 4, chip)
 
 
 def _matmul(command: MatMul, chip: ChipSpec) -> int:
@@ -135,16 +136,28 @@ def _matmul(command: MatMul, chip: ChipSpec) -> int:
     return found + spread + _accumulated(command.output, chip, bias=command.bias is not None)
 
 
-def _window(command: Depthwise | Pool, chip: ChipSpec) -> int:
+def _window_steps(output: View, strides: tuple[int, ...], size: int, chip: ChipSpec) -> int:
+    """Steps of a PorD for one element of its window; strided columns are read in more than one."""
+    n, c, *rest, oh, ow = output.shape
+    vector = chip.eu_elements(size)
+    once = n * ceil_div(c, chip.lanes) * ceil_div(oh * ow, vector) * prod(rest)
+    return once * (chip.strided_window_steps if strides[-1] > 1 else 1)
+
+
+def _depthwise(command: Depthwise, chip: ChipSpec) -> int:
+    """PorD with weights; where products are summed up in 32 bits, bias and requant follow."""
+    scaled = command.requant_table is not None or command.requant is not None
+    size = 4 if scaled and chip.conv_accumulators else itemsize(command.output.dtype)
+    steps = _window_steps(command.output, command.strides, size, chip)
+    return steps * prod(command.kernel) + _after_products(command, chip)
+
+
+def _pool(command: Pool, chip: ChipSpec) -> int:
     """One PorD; of a volume one per output depth and depth of the kernel, and AR to combine the depths."""
-    vector = chip.eu_elements(itemsize(command.input.dtype))
-    factor = 2 if isinstance(command, Depthwise) else 1
-    *depths, kh, kw = command.kernel
-    n, c, *rest, oh, ow = command.output.shape
-    elements = n * align(c, chip.lanes) * align(oh * ow, vector)
-    one = ceil_div(elements * max(1, 2 * kh * kw - 1), factor * vector * chip.lanes)
-    combined = elements // (vector * chip.lanes) * (prod(depths) - 1)
-    return prod(rest) * (one * prod(depths) + combined)
+    size = itemsize(command.input.dtype)
+    *depths, _, _ = command.kernel
+    combined = _steps(command.output, size, chip) * (prod(depths) - 1)
+    return _window_steps(command.output, command.strides, size, chip) * prod(command.kernel) + combined
 
 
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
@@ -159,8 +172,9 @@ def _select(command: Select, chip: ChipSpec) -> int:
 
 
 def _lut(command: Lut, chip: ChipSpec) -> int:
-    """SG: one element per lane and cycle."""
-    return _padded_elements(command.output, chip, 1) // chip.lanes
+    """The table goes to all lanes; SG: one element per lane and cycle."""
+    spread = 2 * ceil_div(command.table.nbytes, chip.eu_bytes)
+    return spread + _padded_elements(command.output, chip, 1) // chip.lanes
 
 
 def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
@@ -169,14 +183,22 @@ def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
 
 
 def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
-    """Steps of the float type: two to it; three to an integer from 16 bits, four from 32."""
+    """Steps of the float type: one to it; from it the product and its sum, which f32 does in place, and the cast.
+
+    Decision: an operand and a result in one bank, which doubles a step, are not counted.
+    """
     vector = _vector_length(command, chip)
-    passes = 2 if isinstance(command, Dequantize) else itemsize(command.input.dtype) // 2 + 2
-    return passes * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+    steps = _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+    if isinstance(command, Dequantize):
+        return steps
+    return steps * (chip.quantize_steps if itemsize(command.input.dtype) == 4 else 3)
 
 
 def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
-    return ceil_div(command.output.elements, max(1, _LANE_COPY_BYTES // itemsize(command.output.dtype)))
+    """Each channel for itself, once for every row of lanes that the copy reaches."""
+    n, c, *plane = command.output.shape
+    rows = ceil_div(max(command.input.lane, command.output.lane) % chip.lanes + c, chip.lanes)
+    return n * c * rows * ceil_div(prod(plane) * itemsize(command.output.dtype), chip.eu_bytes)
 
 
 def _function(command: Fn, chip: ChipSpec) -> int:
@@ -199,8 +221,8 @@ def _message(command: SendMessage | WaitMessage, chip: ChipSpec) -> int:
 
 _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     Conv: _conv,
-    Depthwise: _window,
-    Pool: _window,
+    Depthwise: _depthwise,
+    Pool: _pool,
     MatMul: _matmul,
     Arith: _elementwise,
     Compare: _elementwise,
@@ -253,7 +275,7 @@ def _by_runs(size: int, run: int, chip: ChipSpec) -> float:
     """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
     if not chip.dma_run_bytes:
         return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
-    pages = max(1, (size + _PAGE_BYTES // 2) // _PAGE_BYTES)
+    pages = max(1, ceil_div(size - chip.dma_rest_bytes, chip.dma_page_bytes))
     charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
     return charged * chip.dma_channels / min(pages, chip.dma_channels)
 

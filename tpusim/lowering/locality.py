@@ -1,6 +1,12 @@
-"""topo-sort: ops with local forms beside each other, so that ops without one cut fewer runs of them in two."""
+"""topo-sort: ops in the order of the real compiler, which decides what stands in a group, when it is stored and loaded.
 
-from collections.abc import Sequence
+Ops with local forms and those without take turns, so that the latter cut fewer runs of the former in two. Within a turn
+a chain of single uses is followed; then come users of the latest op that has more than one, the last first; then
+whatever is ready, the last first.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from xdsl.ir import Block, Operation
 
@@ -11,26 +17,60 @@ from tpusim.ops.structure import TopNone, TopWeight
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
-    """Put the ops of a lowered module, in place, into turns: all local ones that are ready, all others, and so on.
-
-    Decision: each turn goes in program order; upstream follows chains of single uses first.
-    """
+    """Put the ops of a lowered module, in place, into turns: local ones as long as one is ready, others, and so on."""
     ops = [op for op in model.ops if isinstance(op, TpuOp)]
-    wanted = _in_turns(ops, chip)
+    wanted = _Sorted(ops, chip).order()
     if wanted != ops:
         _place(wanted)
 
 
-def _in_turns(ops: Sequence[TpuOp], chip: ChipSpec) -> list[TpuOp]:
-    left, found, local = dict.fromkeys(ops), list[TpuOp](), True
-    where = {op: op.why_not_local(chip) is None for op in ops}
-    while left:
-        for op in list(left):  # one pass is enough: what an op waits for stands before it
-            if where[op] is local and not any(isinstance(v.owner, TpuOp) and v.owner in left for v in op.operands):
-                found.append(op)
-                del left[op]
-        local = not local
-    return found
+class _Sorted:
+    """The ops that are placed, and those that are left, in program order."""
+
+    def __init__(self, ops: Sequence[TpuOp], chip: ChipSpec) -> None:
+        self._left = dict.fromkeys(ops)
+        self._local = {op: op.why_not_local(chip) is None for op in ops}
+        self._turn = True
+        self._shared = list[TpuOp]()
+        """Ops with more than one use some of which are left, in the order they were placed."""
+        self._users = defaultdict[Operation, list[TpuOp]](list)
+        for op in reversed(ops):
+            for operand in reversed(op.operands):
+                if isinstance(operand.owner, TpuOp):
+                    self._users[operand.owner].append(op)
+
+    def order(self) -> list[TpuOp]:
+        """All ops."""
+        found = list[TpuOp]()
+        while self._left:
+            op = next(self._candidates(found[-1] if found else None), None)
+            if op is None:
+                self._turn = not self._turn
+                continue
+            found.append(op)
+            del self._left[op]
+            if not _used_once(op):
+                self._shared.append(op)
+        return found
+
+    def _candidates(self, last: TpuOp | None) -> Iterator[TpuOp]:
+        """What may come next, the best first."""
+        if last is not None and _used_once(last):
+            yield from filter(self._may, self._users[last])
+        self._shared = [op for op in self._shared if any(user in self._left for user in self._users[op])]
+        for op in reversed(self._shared):
+            yield from filter(self._may, self._users[op])
+        yield from filter(self._may, reversed(self._left))
+
+    def _may(self, op: TpuOp) -> bool:
+        """Whether it is an op of this turn that waits for none."""
+        if op not in self._left or self._local[op] is not self._turn:
+            return False
+        return not any(isinstance(v.owner, TpuOp) and v.owner in self._left for v in op.operands)
+
+
+def _used_once(op: TpuOp) -> bool:
+    return sum(1 for result in op.results for _ in result.uses) == 1
 
 
 def _place(ops: Sequence[TpuOp]) -> None:
