@@ -34,7 +34,7 @@ from tpusim.ir.files import replacing
 ROOT = Path(__file__).parents[1]
 PAGE, EXCLUDED = ROOT / "docs" / "onnx_coverage.md", ROOT / "tests" / "onnx_excluded.json"
 SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator")
-PARTS = 64
+PARTS = 96
 """The cases of a suite in so many parts, by the hash of their names."""
 
 ELSE = {

@@ -340,6 +340,7 @@ def test_a_volume_costs_its_planes() -> None:
     assert tiu_cycles(kernel.body, chip) == 4 * 3 * plane + 2 * ceil_div(kernel.body.output.elements, 64 * 16)
 
 
+@pytest.mark.slow  # kernels of many shapes
 def test_extreme_bytes_and_a_zero_point_agree_everywhere() -> None:
     """Asymmetric, inputs at both ends of the range: machine and flat inference, bit for bit."""
     for case_id in ("deconv-uneven", "deconv-depthwise", "conv3d-dilated", "deconv3d", "deconv3d-uneven"):

@@ -417,7 +417,7 @@ def test_quotients_by_zero_are_those_of_ieee() -> None:
     np.testing.assert_array_equal(Simulator(program).run(feeds, watch=True).tensors["y"], expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.tuples(st.integers(1, 6), st.integers(1, 6)), st.tuples(st.integers(1, 9), st.integers(1, 9)), st.booleans())
 def test_interpolation(size: tuple[int, int], out: tuple[int, int], align: bool) -> None:
     """Against exact fractions; kernel and machine give the same bits."""

@@ -42,6 +42,7 @@ def test_samples_at_once_are_samples_one_by_one(chip: str) -> None:
         assert isinstance(found, np.ndarray)
 
 
+@pytest.mark.slow  # two whole graphs are compiled
 def test_multiples_of_the_batch_of_a_module() -> None:
     model, (name,) = digits(2), Graph(digits(2)).keep
     found = Flat(model)(IMAGES[:6])[name]

@@ -200,6 +200,7 @@ def test_machine_is_flat_bit_for_bit(case_id: str, mode: str) -> None:
     assert_machine_is_flat(model, group_layers(reordered, LayerGroupConfig()), BY_ID[case_id].feeds())
 
 
+@pytest.mark.slow  # kernels of a whole network
 def test_tables_between_integer_convolutions() -> None:
     """Conv, Exp in BF16 by the qtable, Conv, Softmax and LogSoftmax, Add: groups, global layers, casts, all exact."""
     same = {"pads": [1, 1, 1, 1]}
