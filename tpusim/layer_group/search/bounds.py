@@ -125,9 +125,9 @@ class _Values:
         inside = [[ops[u] for u in found if u < count] for found in users]
         loads = [_load_ns(v, found, model) for v, found in zip(values, inside, strict=True)]
         stores = [model.moved_ns(v, "store", ops[at]) if at >= 0 else 0.0 for v, at in zip(values, made, strict=True)]
-        sizes = [stored_bytes(v) for v in values]
-        last = [max(u, default=-1) for u in users]
-        return cls(*map(np.array, (sizes, loads, stores, made, last)), after)
+        sizes = np.array([stored_bytes(v) for v in values])
+        last = np.array([max(u, default=-1) for u in users])
+        return cls(sizes, np.array(loads), np.array(stores), np.array(made), last, after)
 
 
 def _load_ns(value: SSAValue, users: Sequence[TpuOp], model: CostModel) -> float:
