@@ -13,12 +13,14 @@ from plain_names import import_onnx
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation
 
+from tpusim import chips
 from tpusim.canonicalize import CanonicalizePass, canonicalize
 from tpusim.errors import ImportModelError
 from tpusim.inference import run
 from tpusim.ir.attrs import flag, op_name
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import print_module
+from tpusim.lowering.chip_forms import rewrite_for_chip
 from tpusim.ops import context
 from tpusim.ops.base import TopOp
 from tpusim.ops.families import relu_limit_of, relu_of
@@ -125,9 +127,15 @@ def test_caffe_batch_norm_with_its_scale_layer() -> None:
         conv("x w", "a"), node(BN, "a g be m v", "n"), node("Mul", "n c", "p"), node("Add", "p c", "q"),
         node("Relu", "q", "y"),
     )  # fmt: skip
-    fired = {"FoldBatchNormIntoConv": 1, "MulToScale": 1, "AddToScale": 1, "FuseScaleIntoConv": 2, "TopFuseRelu": 1}
-    result = simplified(model, fired, "Conv")
-    assert relu_of(ops(result)[0])
+    fired = {
+        "FoldBatchNormIntoConv": 1,
+        "MulToScale": 1,
+        "AddToScale": 1,
+        "TopMultiScaleMergeToOne": 1,
+        "TopFuseRelu": 1,
+    }
+    result = simplified(model, fired, "Conv Scale")
+    assert relu_of(ops(result)[1])
 
 
 def test_a_batch_norm_of_a_shared_tensor_stays_a_scale() -> None:
@@ -209,9 +217,23 @@ def test_a_convolution_that_is_an_output_keeps_its_name() -> None:
 
 
 def test_a_filter_shared_by_two_convolutions_is_folded_for_one_only() -> None:
-    model = imported(conv("x w b", "a"), node("Mul", "a c", "p"), conv("p w b", "y"))
-    result = simplified(model, {"MulToScale": 1, "FuseScaleIntoConv": 1}, "Conv Conv")
+    model = imported(conv("x w b", "a"), node(BN, "a g be m v", "p"), conv("p w b", "y"))
+    result = simplified(model, {"FoldBatchNormIntoConv": 1}, "Conv Conv")
     assert set(result.weights) == {"p_filter", "p_bias", "w", "b"}
+
+
+def test_a_scale_goes_into_the_convolution_by_chip() -> None:
+    """Behind calibration, as TPU-MLIR's processor-top-optimize: not on BM1684."""
+    model = simplified(imported(conv("x w b", "a"), node("Mul", "a c", "y")), {"MulToScale": 1}, "Conv Scale")
+    kinds = {"bm1684x": ["top.Conv"], "cv183x": ["top.Conv"], "bm1684": ["top.Conv", "top.Scale"]}
+    for chip, expected in kinds.items():
+        work = model.clone()
+        rewrite_for_chip(work, chips.load(chip))
+        assert [op.name for op in ops(work)] == expected and op_name(ops(work)[-1]) == "y"
+    scale = WEIGHTS["c"].reshape(-1, 1, 1, 1)
+    work = model.clone()
+    rewrite_for_chip(work, chips.load("bm1684x"))
+    np.testing.assert_array_equal(work.weights["y_filter"], WEIGHTS["w"] * scale)
 
 
 @pytest.mark.parametrize("transposed", [0, 1])

@@ -174,14 +174,14 @@ class TopConv(ConvTop):
 
 
 class ReshapeBehindChannelOp(RewritePattern):
-    """Conv -> Reshape that keeps n and c -> Relu or Scale: the Reshape goes last, so that the op can become the Conv's.
+    """Conv -> Reshape that keeps n and c -> Relu, Scale or BatchNorm: the Reshape goes last, so that the op can become the Conv's.
 
     Such a Reshape stands behind a 1-D convolution or transposed convolution.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Reshape takes the op's name, the op one of its own (no such tensor in the network)."""
-        view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale") else None
+        view = op.operands[0].owner if op.name in ("top.Relu", "top.Scale", "top.BatchNorm") else None
         if not isinstance(view, TopReshape) or not isinstance(view.input.owner, TopOp):
             return
         if view.input.owner.name not in ("top.Conv", "top.Deconv"):

@@ -18,6 +18,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, Builder, LoweringContext, Shape, TopOp, is_none
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
+from tpusim.ops.conv.top import ReshapeBehindChannelOp
 from tpusim.ops.norm.top import WeightPattern, absorbs, by_rows, fold, per_channel_shape
 
 
@@ -65,7 +66,7 @@ class TopBatchNorm(TopOp):
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """BatchNorm behind a Conv goes into it, any other is a Scale."""
-        return (FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights))
+        return ReshapeBehindChannelOp(), FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """Never: canonicalisation replaces it."""

@@ -56,19 +56,22 @@ class TopScale(TopOp):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Per-channel Mul and Add become Scales; Scales merge and fold into Conv and MatMul."""
+        """Per-channel Mul and Add become Scales; Scales merge and fold into MatMul."""
         return (
             MulToScale(weights),
             AddToScale(weights),
             TopMultiScaleMergeToOne(weights),
-            FuseScaleIntoConv(weights),
             TopScaleMergeToMatMul(weights),
         )
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """A depthwise convolution on chips with requant multipliers."""
-        return (ScaleToConv(weights),) if chip.integers.scale_as == "conv" else ()
+        """Part of the Conv in front of it, but on BM1684; else a depthwise convolution on chips with requant multipliers.
+
+        TPU-MLIR merges into a Conv behind calibration, by chip: a Scale of a BM1684 stays one.
+        """
+        folds = (FuseScaleIntoConv(weights),) if chip.integers.scale_as != "scale" else ()
+        return (*folds, ScaleToConv(weights)) if chip.integers.scale_as == "conv" else folds
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Scale in float, on CV18xx a convolution."""
@@ -359,8 +362,9 @@ def absorbs(op: Operation) -> bool:
 
 
 def _take_over(op: Operation, scale: Operation, rewriter: PatternRewriter) -> None:
-    """Let `op` stand for the Scale or BatchNorm behind it: its name and its relu."""
+    """Let `op` stand for the Scale or BatchNorm behind it: its name, its relu and the range of its result."""
     op.attributes |= relu_attributes(relu_of(scale), relu_limit_of(scale))
     copy_name(op, scale)
-    rewriter.replace(scale, [], [op.results[0]])
+    result = rewriter.replace_value_with_new_type(op.results[0], scale.results[0].type)
+    rewriter.replace(scale, [], [result])
     rewriter.notify_op_modified(op)
