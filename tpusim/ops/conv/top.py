@@ -174,9 +174,9 @@ class TopConv(ConvTop):
 
 
 class ReshapeBehindChannelOp(RewritePattern):
-    """Conv -> Reshape that keeps n and c -> Relu, Scale or BatchNorm: the Reshape goes last, so that the op can become the Conv's.
+    """Conv -> Reshape that keeps n and c -> Relu, Scale or BatchNorm: the Reshape goes last.
 
-    Such a Reshape stands behind a 1-D convolution or transposed convolution.
+    So the op can become the Conv's. Such a Reshape stands behind a 1-D convolution or transposed convolution.
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:

@@ -66,7 +66,7 @@ class TopScale(TopOp):
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Part of the Conv in front of it, but on BM1684; else a depthwise convolution on chips with requant multipliers.
+        """Part of the Conv in front of it, else a depthwise convolution; on BM1684 neither.
 
         TPU-MLIR merges into a Conv behind calibration, by chip: a Scale of a BM1684 stays one.
         """
