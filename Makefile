@@ -7,7 +7,7 @@ BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage accuracy mutation right-programs hostile isa cli docs golden groups conformance upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs golden groups conformance upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -59,6 +59,9 @@ support: $(VENV)/.test ## measure the support table of every op, chip and mode (
 
 onnx-coverage: $(VENV)/.test ## run ONNX's backend suites through tpusim.backend (minutes); rewrites docs/onnx_coverage.md
 	PYTHONPATH=tests $(BIN)/python -m onnx_suite
+
+exporters: $(VENV)/.test ## networks as exporters write them, on every kind of chip, beside ONNX Runtime (minutes); rewrites docs/exporters.md
+	PYTHONPATH=tests $(BIN)/python -m exporter_matrix
 
 mutation: $(VENV)/.test ## put faults into right command streams, measure which check finds them; rewrites docs/mutation.md
 	PYTHONPATH=tests $(BIN)/python -m mutation.table

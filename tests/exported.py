@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-RNG = np.random.default_rng(11)
 Arrays = dict[str, np.ndarray]
 IDS, FLOATS = TensorProto.INT64, TensorProto.FLOAT
 B, T, C, HEADS = 1, 6, 16, 4
@@ -23,6 +22,7 @@ class Net:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: Arrays = {}
         self.opset = opset
+        self.rng = np.random.default_rng(11)
 
     def __call__(self, op: str, *inputs: str | np.ndarray | float, **attributes: Any) -> str:
         names = [i if isinstance(i, str) else self.weight(np.asarray(i)) for i in inputs]
@@ -36,8 +36,8 @@ class Net:
         return name
 
     def linear(self, x: str, inputs: int, outputs: int) -> str:
-        product = self("MatMul", x, RNG.standard_normal((inputs, outputs)) / np.sqrt(inputs))
-        return self("Add", product, RNG.standard_normal(outputs) * 0.1)
+        product = self("MatMul", x, self.rng.standard_normal((inputs, outputs)) / np.sqrt(inputs))
+        return self("Add", product, self.rng.standard_normal(outputs) * 0.1)
 
     def model(self, inputs: Mapping[str, tuple[int, tuple[int, ...]]], *results: str) -> onnx.ModelProto:
         given = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in inputs.items()]
@@ -60,16 +60,29 @@ CAUSAL = np.triu(np.ones((1, 1, T, T), bool), 1)
 MASKS = {
     "where-infinite": lambda net, s, m: net("Where", CAUSAL, -np.inf, s),
     "where-lowest": lambda net, s, m: net("Where", CAUSAL, np.finfo(np.float32).min, s),
+    "where-1e9": lambda net, s, m: net("Where", CAUSAL, -1e9, s),
+    "where-not": lambda net, s, m: net("Where", net("Trilu", np.ones((1, 1, T, T), bool), upper=0), s, -1e4),
     "add-1e9": lambda net, s, m: net("Add", s, CAUSAL * -1e9),
+    "add-lowest": lambda net, s, m: net("Add", s, CAUSAL * np.finfo(np.float32).min),
     "tokens": lambda net, s, m: net("Add", s, net("Mul", net("Sub", 1.0, net("Cast", m, to=FLOATS)), -10000.0)),
 }
+
+
+OPERATOR = "attention-23"
+"""The mask inside the op that ONNX has for all of it."""
+
+
+def operator(net: Net) -> str:
+    q, k, v = (net.linear("x", C, C) for _ in range(3))
+    y = net("Attention", q, k, v, q_num_heads=HEADS, kv_num_heads=HEADS, is_causal=1)
+    return net.linear(y, C, C)
 
 
 def bert() -> tuple[onnx.ModelProto, Arrays]:
     """Token ids, positions, a mask of tokens; LayerNormalization and erf."""
     net = Net()
-    words = net("Gather", RNG.standard_normal((50, C)), "ids")
-    x = net("Add", words, RNG.standard_normal((1, T, C)))
+    words = net("Gather", net.rng.standard_normal((50, C)), "ids")
+    x = net("Add", words, net.rng.standard_normal((1, T, C)))
     x = net("LayerNormalization", x, np.ones(C), np.zeros(C))
     mask = net("Unsqueeze", "mask", np.array([1, 2]))
     x = net("Add", x, attention(net, x, mask, MASKS["tokens"]))
@@ -82,8 +95,9 @@ def bert() -> tuple[onnx.ModelProto, Arrays]:
 
 def gpt(idiom: str) -> tuple[onnx.ModelProto, Arrays]:
     """A causal mask in one of the idioms, and GELU by tanh and a cube."""
-    net = Net()
-    x = net("Add", "x", attention(net, "x", None, MASKS[idiom]))
+    net = Net(23 if idiom == OPERATOR else 20)
+    attended = operator(net) if idiom == OPERATOR else attention(net, "x", "causal", MASKS[idiom])
+    x = net("Add", "x", attended)
     h = net.linear(x, C, C)
     inner = net("Mul", net("Add", h, net("Mul", net("Pow", h, 3.0), 0.044715)), np.sqrt(2 / np.pi))
     h = net("Mul", net("Mul", h, 0.5), net("Add", net("Tanh", inner), 1.0))
@@ -96,7 +110,7 @@ def llama() -> tuple[onnx.ModelProto, Arrays]:
 
     def rms(x: str) -> str:
         scale = net("Sqrt", net("Add", net("ReduceMean", net("Pow", x, 2.0), np.array([-1])), 1e-6))
-        return net("Mul", net("Div", x, scale), RNG.uniform(0.5, 1.5, C))
+        return net("Mul", net("Div", x, scale), net.rng.uniform(0.5, 1.5, C))
 
     angles = np.outer(np.arange(T), 1 / 10 ** np.arange(half))
     cosine, sine = (np.concatenate([f(angles)] * 2, -1)[None, None] for f in (np.cos, np.sin))
@@ -126,9 +140,9 @@ def llama() -> tuple[onnx.ModelProto, Arrays]:
 def tagger() -> tuple[onnx.ModelProto, Arrays]:
     """Token ids, an LSTM in both directions, a class per token."""
     net, hidden = Net(), 5
-    x = net("Transpose", net("Gather", RNG.standard_normal((30, C)), "ids"), perm=[1, 0, 2])
-    parts = [RNG.standard_normal((2, 4 * hidden, n)) * 0.4 for n in (C, hidden)]
-    bias = RNG.standard_normal((2, 8 * hidden)) * 0.1
+    x = net("Transpose", net("Gather", net.rng.standard_normal((30, C)), "ids"), perm=[1, 0, 2])
+    parts = [net.rng.standard_normal((2, 4 * hidden, n)) * 0.4 for n in (C, hidden)]
+    bias = net.rng.standard_normal((2, 8 * hidden)) * 0.1
     y = net("LSTM", x, *parts, bias, hidden_size=hidden, direction="bidirectional")
     y = net("Reshape", net("Transpose", y, perm=[2, 0, 1, 3]), np.array([0, 0, -1]))
     return net.model({"ids": (IDS, (B, T))}, net.linear(y, 2 * hidden, 4)), {"ids": np.array([[3, 29, 0, 7, 7, 1]])}
@@ -137,7 +151,7 @@ def tagger() -> tuple[onnx.ModelProto, Arrays]:
 def flow() -> tuple[onnx.ModelProto, Arrays]:
     """A field of offsets that an image is sampled at, and pixel shuffle."""
     net = Net()
-    w = RNG.standard_normal((2, 4, 3, 3)) * 0.1
+    w = net.rng.standard_normal((2, 4, 3, 3)) * 0.1
     field = net("Transpose", net("Tanh", net("Conv", "x", w, pads=[1] * 4)), perm=[0, 2, 3, 1])
     y = net("GridSample", "x", field, padding_mode="border", align_corners=1)
     return net.model({"x": (FLOATS, (1, 4, 6, 6))}, net("DepthToSpace", y, blocksize=2, mode="CRD")), {
@@ -162,5 +176,5 @@ def sample(*shape: int) -> np.ndarray:
 
 NETWORKS = {
     "bert": bert, "llama": llama, "tagger": tagger, "flow": flow, "detector": detector,
-    **{f"gpt-{idiom}": lambda idiom=idiom: gpt(idiom) for idiom in ("where-infinite", "where-lowest", "add-1e9")},
+    **{f"gpt-{idiom}": lambda idiom=idiom: gpt(idiom) for idiom in (*MASKS, OPERATOR) if idiom != "tokens"},
 }  # fmt: skip

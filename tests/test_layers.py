@@ -118,6 +118,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TopInput", "TopNone", "TopWeight", "make_none", "make_weight"),
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
+    "tpusim.ops.masking": {"MASK", "has_mask"},  # what integers would ruin
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
     "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value

@@ -57,9 +57,7 @@ def contestants(config: RunConfig, samples: Sequence[Sample]) -> Iterator[Contes
 
     stacked = {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
     yield Contestant("ONNX Runtime F32", lambda: _one_by_one(_session(path, config), samples), at_once=False)
-    yield Contestant(
-        "ONNX Runtime INT8", lambda: _one_by_one(_quantised(path, config, samples), samples), at_once=False
-    )
+    yield Contestant("ONNX Runtime INT8", lambda: _one_by_one(quantised(path, config, samples), samples), at_once=False)
     yield Contestant("tpusim flat F32", lambda: _flat(Flat(compiled().top), stacked), at_once=True)
     yield Contestant(
         f"tpusim flat {config.lowering.format.name.upper()}", lambda: _flat(compiled().flat, stacked), True
@@ -73,7 +71,7 @@ def _session(source: Any, config: RunConfig) -> Callable[[Sample], object]:
     return OnnxReference(source, names, input_shapes=config.input_shapes, threads=threads()).run
 
 
-def _quantised(path: Path, config: RunConfig, samples: Sequence[Sample]) -> Callable[[Sample], object]:
+def quantised(path: Path, config: RunConfig, samples: Sequence[Sample]) -> Callable[[Sample], object]:
     """ONNX Runtime's own static quantisation: QDQ, int8, weights per channel, calibrated with the same samples."""
     from onnxruntime import quantization  # pyright: ignore[reportMissingTypeStubs]
 

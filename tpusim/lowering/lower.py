@@ -8,7 +8,7 @@ from warnings import warn
 
 import numpy as np
 from tpusim_kernels.prim.scale import asymmetric_scale, symmetric_scale
-from tpusim_kernels.prim.smallfloat import narrowed
+from tpusim_kernels.prim.smallfloat import narrowed, within_bf16
 from xdsl.dialects.builtin import ArrayAttr, IntegerType, ModuleOp, StringAttr, bf16, f16, f32
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
@@ -103,6 +103,8 @@ def _in_type(array: np.ndarray, mode: FloatMode, chip: ChipSpec) -> np.ndarray:
     wide = np.asarray(array, np.float32)
     if mode == "f32":
         return wide
+    if chip.bf16_unit:
+        wide = within_bf16(wide)
     return np.asarray(narrowed(cast("Any", wide), storage_dtype(FLOAT_TYPES[mode]), finite=chip.bf16_unit))
 
 

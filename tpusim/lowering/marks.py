@@ -1,20 +1,17 @@
 """Automatic float marks: ops that integers would ruin, found before propagation (docs/spec/numerics.md 3.4)."""
 
-import numpy as np
-from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.ops.base import TopOp, holds
+from tpusim.ops.masking import MASK, has_mask
 from tpusim.ops.structure import TopInput, TopWeight
 
 MAX_THRESHOLD_RATIO = 64.0
 """An Add of operands whose thresholds differ by more than this runs in float."""
 MIN_THRESHOLD = 1e-8
-MASK = 6e4
-"""Thresholds from here on are those of masks; calibration takes infinity as 65000."""
 INTEGERS = "integers of the network are computed exactly, in f32"
 
 
@@ -47,7 +44,7 @@ def masks(model: Model) -> dict[Operation, str]:
     for op in model.ops:
         if not isinstance(op, TopOp):
             continue
-        if any(v in largest for v in op.operands) or has_mask(op, model):
+        if any(v in largest for v in op.operands) or has_mask(op, model.weights):
             largest |= {v: size for v in op.results if (size := _size(v)) >= MASK and not op.WEIGHS}
         where = next((v for v in (*op.results, *op.operands) if v in largest), None)
         if where is not None and not isinstance(op, TopInput):
@@ -58,19 +55,6 @@ def masks(model: Model) -> dict[Operation, str]:
 def _size(value: SSAValue) -> float:
     found = calibrated_range(value) if is_tensor(value) else None
     return 0.0 if found is None else max(abs(found[0]), abs(found[1]))
-
-
-def has_mask(op: TopOp, model: Model) -> bool:
-    """Whether a constant of the op, or a network input, is a mask by its size."""
-    if isinstance(op, TopInput):
-        found = calibrated_range(op.output)
-        return found is not None and found[0] <= -MASK and found[1] < MASK
-    weights = (model.weights[op_name(v.owner)] for v in op.operands if isinstance(v.owner, TopWeight))
-    if any(w.size and w.dtype.kind == "f" and float(np.abs(w).max()) >= MASK for w in weights):
-        return True
-    scalar = op.attributes.get("const_val")
-    numbers = (*op.constant_branches(), *((scalar.value.data,) if isinstance(scalar, FloatAttr) else ()))
-    return any(abs(number) >= MASK for number in numbers)
 
 
 def _cancels(op: TopOp, model: Model) -> str | None:

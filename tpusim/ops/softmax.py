@@ -10,10 +10,12 @@ from tpusim_kernels.prim.floattable import SLOPE_RANGES, activation_table, log_t
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, ceil_div
@@ -35,6 +37,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
 from tpusim.ops.logical import EVERY_TYPE
+from tpusim.ops.masking import LimitMask
 
 ENTRIES = 256
 
@@ -113,6 +116,11 @@ class TopSoftmax(NormalisedExponential):
     name = "top.Softmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where the exponential is a table, masks are no lower than it can bear."""
+        return (LimitMask(weights, cls),) if chip.float_tables else ()
 
 
 @irdl_op_definition

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import logic as kernels
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.smallfloat import within_bf16
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -173,8 +174,11 @@ class TopWhere(TopOp):
         mode = ctx.float_mode(self)
         branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
         operands = [self._condition(ctx, mode), *branches]
-        element = ctx.float_type(self)
-        return ctx.build(TpuWhere, operands, dict(self.attributes), element, shape_of(self.output), op_name(self))
+        attributes, element = dict(self.attributes), ctx.float_type(self)
+        if ctx.chip.bf16_unit:
+            numbers = (float(within_bf16(number)) for number in self._numbers)
+            attributes |= {f"{key}_const_val": float_attr(n) for key, n in zip("xy", numbers, strict=True)}
+        return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def _condition(self, ctx: LoweringContext, mode: NumberMode) -> SSAValue:
         """The condition; a constant one as bytes 0 and 1 beside bytes."""

@@ -7,8 +7,8 @@ from xdsl.ir import SSAValue
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.lowering.marks import MASK, has_mask
 from tpusim.ops.base import TopOp
+from tpusim.ops.masking import MASK, has_mask
 
 USUAL = 1.0
 """The threshold of inputs, and of what a product with weights gives."""
@@ -30,7 +30,7 @@ def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:
     operands = [sizes[v] for v in op.operands if v in sizes]
     if op.RANGE.fixed is not None:
         return max(map(abs, op.RANGE.fixed)) or USUAL
-    if has_mask(op, model) or (max(operands, default=0.0) >= MASK and not op.WEIGHS):
+    if has_mask(op, model.weights) or (max(operands, default=0.0) >= MASK and not op.WEIGHS):
         return MASK
     if op.WEIGHS or not operands:
         return USUAL

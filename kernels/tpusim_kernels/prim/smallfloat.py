@@ -154,6 +154,14 @@ def narrowed(x: Array, dtype: np.dtype, *, finite: bool = False) -> Array:
     return _narrow(x, dtype=dtype.name, finite=finite) if dtype in (np.float16, ml_dtypes.bfloat16) else x
 
 
+LARGEST_BF16 = (2 - 2.0**-7) * 2.0**127
+
+
+def within_bf16(x: ArrayLike) -> np.ndarray:
+    """A constant limited to the finite numbers of BF16 with its sign, which CV18xx's rounding would lose (8.2)."""
+    return np.clip(np.asarray(x, np.float32), np.float32(-LARGEST_BF16), np.float32(LARGEST_BF16))
+
+
 @kernel(static=("dtype", "finite"))
 def _narrow(x: Array, *, dtype: str, finite: bool) -> Array:
     """Rounding and conversion as one function, which is compiled once per shape."""

@@ -1,0 +1,210 @@
+"""Networks of exporters on every kind of chip beside ONNX Runtime: what `make exporters` writes to docs/exporters.md.
+
+A cell is a network on a chip in a mode: it is compiled, executed flat and on the machine, and its results are held
+against ONNX Runtime's in f32. Both sides calibrate INT8 with the same samples by the largest magnitude.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+from exported import NETWORKS
+from exported_vision import VISION
+
+import tpusim
+from tpusim.artefacts import RunConfig
+from tpusim.bench.contestants import quantised
+from tpusim.calibration.stage import CalibrationConfig
+from tpusim.calibration.table import CalibrationTable
+from tpusim.compiled import Compiled
+from tpusim.errors import TpusimError
+from tpusim.frontend import OnnxReference, as_called, import_onnx
+from tpusim.inference import dequantised, run
+from tpusim.ir.attrs import value_name
+from tpusim.ir.files import replacing
+
+PAGE = Path(__file__).parents[1] / "docs" / "exporters.md"
+Arrays = Mapping[str, np.ndarray]
+ALL: dict[str, Callable[[], tuple[onnx.ModelProto, Arrays]]] = {**NETWORKS, **VISION}
+CELLS = (
+    ("bm1684x", "f32"), ("bm1684x", "f16"), ("bm1684x", "int8"), ("bm1688", "int8"), ("bm1684", "int8"),
+    ("cv183x", "int8"),
+)  # fmt: skip
+CALIBRATION, TESTS = 8, 4
+"""Samples that thresholds are measured with, and others that results are compared on."""
+
+
+@dataclass
+class Network:
+    """One network with its samples, what ONNX Runtime gives in f32, and a table of thresholds once it is measured."""
+
+    proto: onnx.ModelProto
+    samples: list[Arrays]
+    tests: list[Arrays]
+    wanted: list[np.ndarray]
+    table: CalibrationTable | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """ONNX names of the results."""
+        return [output.name for output in self.proto.graph.output]
+
+
+@cache
+def network(name: str) -> Network:
+    """By name."""
+    proto, first = ALL[name]()
+    rng = np.random.default_rng(5)
+    made = [first, *(_like(first, rng) for _ in range(CALIBRATION + TESTS - 1))]
+    names = [output.name for output in proto.graph.output]
+    reference, tests = OnnxReference(proto, names), made[CALIBRATION:]
+    wanted = [_results([reference.run(sample)[n] for n in names]) for sample in tests]
+    return Network(proto, made[:CALIBRATION], tests, wanted)
+
+
+def _like(sample: Arrays, rng: np.random.Generator) -> Arrays:
+    """Other numbers; token ids in another order; a mask of tokens stays."""
+    return {
+        name: rng.standard_normal(x.shape).astype(np.float32)
+        if x.dtype.kind == "f"
+        else x
+        if name == "mask"
+        else rng.permuted(x, axis=-1)
+        for name, x in sample.items()
+    }
+
+
+def _results(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """All results in one row."""
+    return np.concatenate([np.asarray(a, np.float64).ravel() for a in arrays])
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    """Of two arrays in double; 1 where both are nothing but zeros."""
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a.ravel() @ b.ravel()) / size if size else float(np.array_equal(a, b))
+
+
+def top_cosine(name: str) -> tuple[float, int]:
+    """The worst of all tensors of TOP against ONNX Runtime, and how many there are; infinities must be equal."""
+    net = network(name)
+    model, sample = import_onnx(net.proto), net.tests[0]
+    theirs, ours = as_called(model, OnnxReference(net.proto).run(sample)), run(model, sample)
+    found = [_finite_cosine(ours[n], theirs[n]) for n in ours if n in theirs]
+    return min(found), len(found)
+
+
+def _finite_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    a, b = (np.asarray(x, np.float64) for x in (ours, theirs))
+    finite = np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return -1.0
+    return cosine(a[finite], b[finite])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """cosine: the lowest of the test samples, of all results; exact: every integer of the machine as flat."""
+
+    cosine: float
+    passed: bool
+    exact: bool
+
+
+def compiled(name: str, chip: str, mode: str) -> Compiled:
+    """A network for a chip, with the thresholds that the first of its cells measured."""
+    net = network(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an infinite mask has no range
+        made = tpusim.compile(import_onnx(net.proto), net.samples, chip=chip, mode=mode, table=net.table,
+                              calibration=CalibrationConfig("max"))  # fmt: skip
+    net.table = made.table or net.table
+    return made
+
+
+def cell(name: str, chip: str, mode: str) -> Cell:
+    """Compile, execute, compare."""
+    net, made = network(name), compiled(name, chip, mode)
+    seen = made.verify(net.tests[0]).comparisons["local_vs_tpu"]
+    found = [dequantised(made.tpu, run(made.tpu, sample)) for sample in net.tests]
+    results = [_results([y[value_name(v)] for v in made.tpu.results]) for y in found]
+    lowest = min(cosine(y, wanted) for y, wanted in zip(results, net.wanted, strict=True))
+    return Cell(lowest, seen.passed, seen.bit_exact)
+
+
+def of_onnx_runtime(name: str) -> float:
+    """The same figure of ONNX Runtime's own static quantisation (QDQ, int8, per channel)."""
+    net = network(name)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.onnx"
+        onnx.save(net.proto, path)
+        session = quantised(path, RunConfig(path), net.samples)
+    results = [session(sample) for sample in net.tests]
+    assert all(isinstance(y, dict) for y in results)
+    rows = [_results([y[n] for n in net.names]) for y in results]  # type: ignore[index]
+    return min(cosine(y, wanted) for y, wanted in zip(rows, net.wanted, strict=True))
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+
+HEAD = f"""# Networks as exporters write them
+
+`make exporters` measures and writes this page. Small networks of our own with the node lists of today's exporters
+(tests/exported.py, tests/exported_vision.py). *TOP* is the worst cosine of all tensors of the imported module against
+ONNX Runtime in f32. A cell is the lowest cosine of the network's results against ONNX Runtime's in f32 over {TESTS}
+samples; behind it *exact* if every integer of the local-memory machine is the flat network's (in f32 and f16: *agrees*,
+its floats are within their bound). *ONNX Runtime INT8* is the same figure of its own static quantisation (QDQ, weights
+per channel); both sides take the largest magnitude over the same {CALIBRATION} samples.
+"""
+
+
+def row(name: str) -> list[str]:
+    """One line of the table."""
+    lowest, count = top_cosine(name)
+    cells = [name, f"{lowest:.6f} of {count}", *(_text(name, chip, mode) for chip, mode in CELLS)]
+    try:
+        return [*cells, f"{of_onnx_runtime(name):.5f}"]
+    except TpusimError as error:
+        return [*cells, str(error).split("\n", 1)[0]]
+
+
+def _text(name: str, chip: str, mode: str) -> str:
+    try:
+        found = cell(name, chip, mode)
+    except TpusimError as error:
+        return f"refused: {error}".split("\n", 1)[0]
+    agrees = found.exact if mode == "int8" else found.passed
+    return f"{found.cosine:.5f} " + (("exact" if mode == "int8" else "agrees") if agrees else "**differs**")
+
+
+def main(words: Sequence[str]) -> None:
+    """Measure and write; with names only those, to the terminal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these networks, printed")
+    asked = parser.parse_args(words).names
+    head = ["network", "TOP", *(f"{chip} {mode}" for chip, mode in CELLS), "ONNX Runtime INT8"]
+    lines = [HEAD, _line(head), _line(["---"] * len(head))]
+    for name in asked or ALL:
+        lines.append(_line(row(name)))
+        sys.stdout.write(lines[-1] + "\n")
+        sys.stdout.flush()
+    if not asked:
+        with replacing(PAGE) as unfinished:
+            unfinished.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
