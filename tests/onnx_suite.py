@@ -33,7 +33,8 @@ from tpusim.ir.files import replacing
 
 ROOT = Path(__file__).parents[1]
 PAGE, EXCLUDED = ROOT / "docs" / "onnx_coverage.md", ROOT / "tests" / "onnx_excluded.json"
-SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator")
+SUITES = ("node", "simple", "pytorch-converted", "pytorch-operator", "real")
+"""`real` are nine classic networks, which lie in the onnx package as its `light` data: constants instead of weights."""
 PARTS = 96
 """The cases of a suite in so many parts, by the hash of their names."""
 
@@ -103,12 +104,26 @@ def _content(case: TestCase) -> tuple[onnx.ModelProto, list[tuple[list[Any], lis
     """The model and its data, which lie in files in all suites but the node cases."""
     if case.model is not None:
         return case.model, [(list(inputs), list(outputs)) for inputs, outputs in case.data_sets or ()]
+    if case.url is not None:
+        return _light(case.url, case.model_name)
     folder = Path(case.model_dir or "")
     model = onnx.load(folder / "model.onnx")
     return model, [
         (_stored(data, "input", model.graph.input), _stored(data, "output", model.graph.output))
         for data in sorted(folder.glob("test_data_set*"))
     ]
+
+
+def _light(place: str, name: str) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
+    """A network of the suite `real` with the input that ONNX's runner makes for it, and the results beside it."""
+    path = Path(onnx.__file__).parents[1] / place
+    model = onnx.load(path)
+    initializers = {i.name for i in model.graph.initializer}
+    given = [i for i in model.graph.input if i.name not in initializers]
+    runner: Any = Runner
+    inputs = [runner.generate_dummy_data(i, seed=0, name=name, random=False) for i in given]
+    results = [path.with_name(f"{path.stem}_output_{i}.pb").read_bytes() for i in range(len(model.graph.output))]
+    return model, [(inputs, [onnx.TensorProto.FromString(content) for content in results])]
 
 
 def _stored(folder: Path, what: str, values: Iterable[onnx.ValueInfoProto]) -> list[Any]:

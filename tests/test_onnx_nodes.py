@@ -14,6 +14,10 @@ from rotation import marks
 import tpusim.backend
 from tpusim.errors import ConfigError
 
+LIGHT = (
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
+    "zfnet512",
+)  # fmt: skip
 USUAL = 7
 """The part of the node cases that the default tests have."""
 
@@ -23,10 +27,17 @@ def test_node_cases(number: int) -> None:
     require_as_listed(number, "node")
 
 
-@pytest.mark.parametrize("kind", SUITES[1:])
+@pytest.mark.parametrize("kind", SUITES[1:-1])
 @pytest.mark.parametrize("number", [pytest.param(n, marks=marks(n == USUAL)) for n in range(PARTS)])
 def test_other_cases(kind: str, number: int) -> None:
     require_as_listed(number, kind)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(usual=False)) for name in LIGHT])
+def test_classic_networks(name: str) -> None:
+    """Of the suite `real`, each alone: they take as long as all others together."""
+    (case,) = [case for case in suite("real") if case.model_name == name]
+    assert outcome(case).status == "passed"
 
 
 def require_as_listed(number: int, kind: str) -> None:
@@ -40,6 +51,7 @@ def require_as_listed(number: int, kind: str) -> None:
 
 def test_list_is_of_this_suite() -> None:
     """Nothing is listed that does not exist, and at least 1,500 of the node cases pass."""
+    assert {case.model_name for case in suite("real")} == set(LIGHT)
     for kind in SUITES:
         assert excluded(kind).keys() <= {case.name for case in suite(kind)}
     assert len(suite()) - len(excluded()) >= 1500

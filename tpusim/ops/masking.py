@@ -6,6 +6,7 @@ import numpy as np
 from xdsl.dialects.builtin import FloatAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import float_attr, op_name, set_op_name
 from tpusim.ir.types import calibrated_range
@@ -62,6 +63,6 @@ class LimitMask(RewritePattern):
             return
         limit = TopMaxConst.create(operands=[x], result_types=[x.type], attributes={"const_val": float_attr(LOWEST)})
         set_op_name(limit, f"{op_name(op)}_limited")
-        rewriter.insert_op(limit)
+        rewriter.insert(limit, InsertPoint.before(op))
         op.operands[0] = limit.results[0]
         rewriter.notify_op_modified(op)
