@@ -7,10 +7,9 @@ else, when who ran it dies. Results come in the order of the units. What a unit 
 import importlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -129,6 +128,9 @@ class _Pool:
 
 def processes(jobs: int) -> Workers:
     """So many processes of this machine."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     return Workers(f"{jobs} processes", lambda: ProcessPoolExecutor(jobs, mp_context=get_context("spawn")), 2 * jobs)
 
 
