@@ -53,6 +53,7 @@ types: $(VENV)/.dev ## pyright
 
 bench: $(VENV)/.test ## measure: prints ratios, side by side in one process (ARGS=--help: what each measures)
 	@for name in $(basename $(notdir $(wildcard benchmarks/how_*.py))); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
+	@echo "== gpu (small: digits)"; $(BIN)/python -m benchmarks.gpu --small
 
 support: $(VENV)/.test ## measure the support table of every op, chip and mode (rewrites docs/support.md and its data)
 	$(BIN)/python tests/support_rows.py

@@ -25,7 +25,7 @@ from msgspec import structs
 from rich.console import Console
 
 from tpusim.cli import main
-from tpusim.cli.debugger import Prompt
+from tpusim.cli.debugger.prompt import Prompt
 from tpusim.cli.debugger.words import ALIASES, USAGE
 from tpusim.isa.commands import Conv
 from tpusim.isa.stream import save

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,6 +38,11 @@ class Inline(Executor):
 INLINE = Workers("here", Inline, 3)
 
 
+def results(workers: Workers, function: Callable[..., Any], units: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    with workers.begun() as crew:
+        yield from crew.results(function, units)
+
+
 @pytest.mark.every
 @pytest.mark.parametrize("method", ["kl", "percentile9999", "aciq_gauss"])
 def test_units_merge_to_the_table_of_one_process(method: str) -> None:
@@ -54,7 +59,7 @@ def test_an_error_of_a_unit_is_said_and_not_tried_again() -> None:
             raise CalibrationError("no such sample")
         return number
 
-    found = Workers("here", Inline, 1).results(refuse, [(0,), (1,), (2,)])
+    found = results(Workers("here", Inline, 1), refuse, [(0,), (1,), (2,)])
     assert next(found) == 0
     with pytest.raises(CalibrationError, match="no such sample"):
         next(found)
@@ -65,11 +70,11 @@ def test_a_unit_that_always_kills_its_worker() -> None:
         raise ConnectionError(number)
 
     with pytest.raises(WorkerError, match="failed 4 times, last with ConnectionError: 7; look at its workers"):
-        list(Workers("here", Inline, 1).results(always, [(7,)]))
+        list(results(Workers("here", Inline, 1), always, [(7,)]))
 
 
 def test_processes_of_which_one_dies(tmp_path: Path) -> None:
-    found = list(processes(2).results(square, ((i, tmp_path) for i in range(9))))
+    found = list(results(processes(2), square, ((i, tmp_path) for i in range(9))))
     assert found == [i**2 for i in range(9)]
     assert (tmp_path / "died").exists()
 
@@ -130,7 +135,7 @@ def test_a_client_with_rays_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
         raise CalibrationError("wrapped")
 
     with pytest.raises(CalibrationError, match="wrapped"):
-        list(workers.results(refuse, [()]))
+        list(results(workers, refuse, [()]))
 
 
 @pytest.fixture

@@ -137,9 +137,9 @@ def _scores(a: Artefacts, levels: Levels, rows: Iterable[Row]) -> Iterator[Score
     if a.config.workers is None:
         yield from levels.scores(rows)
         return
-    with a.config.workers.shared() as folder:
-        job = Job.put(a, folder)
-        yield from a.config.workers.results(score_of, ((job, unit) for unit in _units(rows)))
+    with a.config.workers.begun() as crew:
+        job = Job.put(a, crew.folder)
+        yield from crew.results(score_of, ((job, unit) for unit in _units(rows)))
 
 
 def _rows(samples: Iterable[Tensors], wanted: np.ndarray, limit: int) -> Iterator[Row]:

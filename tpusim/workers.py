@@ -7,10 +7,9 @@ else, when who ran it dies. Results come in the order of the units. What a unit 
 import importlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -38,27 +37,14 @@ class Workers:
     folder: Path | None = None
 
     @contextmanager
-    def shared(self) -> Generator[Path]:
-        """A folder for what all units need, gone afterwards."""
+    def begun(self) -> "Generator[Crew]":
+        """The workers, ready for units, with a folder for what all units need; both are gone afterwards."""
         with TemporaryDirectory(prefix="tpusim-", dir=self.folder) as name:
-            yield Path(name)
-
-    def results(self, function: Callable[..., T], units: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-        """function(*unit) of every unit, in their order.
-
-        A unit whose worker dies is begun again, elsewhere if need be. Raises what a unit raises of TpusimError, and
-        WorkerError for one that has failed in another way `TRIES` times.
-        """
-        pool = _Pool(self.make)
-        try:
-            for unit in units:
-                pool.add(_Unit(function, unit))
-                if len(pool.under_way) >= self.ahead:
-                    yield pool.next()
-            while pool.under_way:
-                yield pool.next()
-        finally:
-            pool.close()
+            crew = Crew(Path(name), self.make, self.ahead)
+            try:
+                yield crew
+            finally:
+                crew.close()
 
 
 @dataclass
@@ -70,23 +56,39 @@ class _Unit:
     executor: Executor | None = None
 
 
-class _Pool:
-    """An executor, another one when it breaks, and the units that are on their way."""
+class Crew:
+    """Workers that have begun: an executor, another one when it breaks, and the units that are on their way.
 
-    def __init__(self, make: Callable[[], Executor]) -> None:
-        self._make = make
+    folder: seen by all of them.
+    """
+
+    def __init__(self, folder: Path, make: Callable[[], Executor], ahead: int) -> None:
+        self.folder, self._make, self._ahead = folder, make, ahead
         self._executor = make()
-        self.under_way: deque[_Unit] = deque()
+        self._under_way: deque[_Unit] = deque()
 
-    def add(self, unit: _Unit) -> None:
+    def results(self, function: Callable[..., T], units: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+        """function(*unit) of every unit, in their order.
+
+        A unit whose worker dies is begun again, elsewhere if need be. Raises what a unit raises of TpusimError, and
+        WorkerError for one that has failed in another way `TRIES` times.
+        """
+        for unit in units:
+            self._add(_Unit(function, unit))
+            if len(self._under_way) >= self._ahead:
+                yield self._next()
+        while self._under_way:
+            yield self._next()
+
+    def _add(self, unit: _Unit) -> None:
         """Begin one more unit."""
         self._begin(unit)
-        self.under_way.append(unit)
+        self._under_way.append(unit)
 
-    def next(self) -> Any:
+    def _next(self) -> Any:
         """The result of the unit that was begun first."""
-        result = self._finished(self.under_way[0])
-        self.under_way.popleft()
+        result = self._finished(self._under_way[0])
+        self._under_way.popleft()
         return result
 
     def _begin(self, unit: _Unit) -> None:
@@ -121,7 +123,7 @@ class _Pool:
 
     def close(self) -> None:
         """Give up what is on its way."""
-        for unit in self.under_way:
+        for unit in self._under_way:
             if unit.future is not None:
                 unit.future.cancel()
         self._executor.shutdown(wait=False)
@@ -129,6 +131,9 @@ class _Pool:
 
 def processes(jobs: int) -> Workers:
     """So many processes of this machine."""
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     return Workers(f"{jobs} processes", lambda: ProcessPoolExecutor(jobs, mp_context=get_context("spawn")), 2 * jobs)
 
 

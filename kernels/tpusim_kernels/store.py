@@ -30,7 +30,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.experimental import serialize_executable
 
-from tpusim_kernels.prim.forms import FORMS, form
+from tpusim_kernels.prim.forms import form
 
 Key = tuple[object, ...]
 
@@ -260,8 +260,15 @@ class Stored:
         self._body, self._static, self._inline = body, frozenset(static), inline
         self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
-        self._traced = {name: self._jitted(_own(body)) for name in FORMS}
+        self._by_form: dict[str, Any] = {}
         self._known: dict[Key, jax.stages.Compiled] = {}
+
+    def _traced(self) -> Any:
+        """The function as JAX traces it in the form in use."""
+        chosen = form()
+        if chosen not in self._by_form:
+            self._by_form[chosen] = self._jitted(_own(self._body))
+        return self._by_form[chosen]
 
     def _jitted(self, body: Callable[..., Any]) -> Any:
         return jax.jit(body, static_argnames=tuple(self._static), inline=self._inline)
@@ -280,13 +287,13 @@ class Stored:
         """Run it on these arguments, without tracing if its executable is known."""
         kept, identity = store(), self._identity()
         if kept is None or identity is None or _must_trace():
-            return self._traced[form()](*args, **kwargs)
+            return self._traced()(*args, **kwargs)
         arrays = [a for i, a in enumerate(args) if i not in self._at]
         named = {k: v for k, v in kwargs.items() if k not in self._static}
         try:
             key = self._key(args, kwargs, arrays, named)
         except _Unknown:
-            return self._traced[form()](*args, **kwargs)
+            return self._traced()(*args, **kwargs)
         run = self._known.get(key)
         if run is None:
             name = _disk_key(identity, key)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kernel_oracles import rsr as rsr_oracle
 from tpusim_kernels.prim.requant import multiply_shift, multiply_shift_cv18xx, quantized_multiplier_apply
 from tpusim_kernels.prim.rounding import UNIMPLEMENTED, RoundMode, rsr, saturate, to_int
+from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np
 
 IMPLEMENTED = [m for m in RoundMode if m not in UNIMPLEMENTED]
 SHORT = {
@@ -184,3 +185,13 @@ def test_the_users_configuration_is_untouched() -> None:
     assert out.dtype == np.int64
     assert jax.config.jax_enable_x64 == before
     assert jax.numpy.asarray(np.array([1])).dtype == (np.int64 if before else np.int32)
+
+
+@pytest.mark.parametrize("shape", [(70, 3, 31, 33), (3, 70_001), (1, 9), (5,)])
+def test_constants_are_quantised_a_part_at_a_time(shape: tuple[int, ...]) -> None:
+    """As all at once, with one scale and with one for each entry of the first axis; halves and saturation included."""
+    rng = np.random.default_rng(2)
+    x = (rng.integers(-300, 300, shape) / 2).astype(np.float32)
+    for scale in (0.5, rng.choice([0.25, 0.5, 1.0], shape[0])):
+        by = np.reshape(scale, (-1, *[1] * (x.ndim - 1)) if np.ndim(scale) else ())
+        np.testing.assert_array_equal(quantised(x, scale, "int8"), saturate_np(round_half_away(x / by), "int8"))

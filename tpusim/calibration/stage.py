@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from warnings import warn
@@ -30,6 +31,8 @@ TUNED = ("kl", "aciq_gauss", "aciq_laplace")
 Tensors = Mapping[str, np.ndarray]
 Progress = Callable[[int], None]
 """Called with the number of samples done."""
+Tune = Callable[[Sequence[Tensors], Mapping[str, float], Mapping[str, float]], dict[str, float]]
+"""`tuned_thresholds` of a graph."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,13 @@ def calibrate(
         samples = list(samples)  # to be read more than once
     number = len(samples) if isinstance(samples, Sized) and config.method in estimates.METHODS else 0
     run = _Run(model, config, number, progress or _silent)
-    if workers is not None:
-        run.by_workers(samples, workers)
-    else:
+    if workers is None:
         run.here(samples, state)
-    return CalibrationTable(run.entries()), run.taken.count
+        return CalibrationTable(run.entries(partial(tuned_thresholds, run.graph))), run.taken.count
+    with workers.begun() as crew:
+        shared = units.Shared(crew, model, config.method, config.bins, number)
+        run.by_workers(samples, shared)
+        return CalibrationTable(run.entries(shared.tuned)), run.taken.count
 
 
 def _silent(done: int) -> None:
@@ -94,7 +99,7 @@ class _Run:
 
     def __init__(self, model: Model, config: CalibrationConfig, samples: int, progress: Progress) -> None:
         self._model, self._config, self._samples, self._progress = model, config, samples, progress
-        self._graph = Gradual(model, "all")
+        self.graph = Gradual(model, "all")
         self._measured = Measured(model, config.method, config.bins, samples)
         self._first: list[Tensors] = []
         self.taken = Taken()
@@ -111,7 +116,7 @@ class _Run:
             if about.samples:
                 state.require_samples(about, self.taken)
                 self._progress(self.taken.count)
-        for sample, tensors in self._graph.each(_finite(left, self.taken.count)):
+        for sample, tensors in self.graph.each(_finite(left, self.taken.count)):
             self._measured.update(tensors, origin_of(sample, self.taken.count + 1))
             self._take(sample)
             self._progress(self.taken.count)
@@ -120,21 +125,18 @@ class _Run:
         if state is not None:
             state.write(self._measured, self.taken)
 
-    def by_workers(self, samples: Iterable[Tensors], workers: Workers) -> None:
+    def by_workers(self, samples: Iterable[Tensors], shared: units.Shared) -> None:
         """Let workers measure; what tuning needs, and that all is finite, is seen to here."""
         for sample in _finite(samples, 0):
             self._take(sample)
-        config = self._config
-        units.measure(
-            self._model, self._measured, config.method, config.bins, samples, self._samples, workers, self._progress
-        )
+        shared.measure(self._measured, samples, self._progress)
 
     def _take(self, sample: Tensors) -> None:
         self.taken.add(sample)
         if len(self._first) < self._config.tune_samples:
             self._first.append(dict(sample))
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self, tune: Tune) -> dict[str, Entry]:
         """Of every tensor, tuned if the method is, as printed."""
         if self.taken.count == 0:
             raise CalibrationError("calibration: at least one sample is required, got none")
@@ -144,7 +146,7 @@ class _Run:
             return entries
         absmax = {name: self._measured.statistics.tensors[name].absmax for name in entries}
         measured = {name: entry.threshold for name, entry in entries.items()}
-        tuned = tuned_thresholds(self._graph, self._first, measured, absmax)
+        tuned = tune(self._first, measured, absmax)
         return {name: as_printed(replace(entry, threshold=tuned[name])) for name, entry in entries.items()}
 
 

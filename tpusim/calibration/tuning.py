@@ -8,7 +8,7 @@ keeps the larger threshold. Weights stay float: 1.30.2 asks for rounded ones but
 arithmetic is kept: f32 arrays, f64 steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput, TopWeight
 
@@ -24,6 +25,32 @@ STEPS = 21
 LEAST_GAIN = 0.01
 """A threshold that is nearer to the absolute maximum is left alone."""
 Tensors = Mapping[str, np.ndarray]
+
+
+Search = tuple[str, str]
+"""(op, tensor among its operands): the tensor's threshold is looked for that serves the op best."""
+
+
+def searches(model: Model) -> list[Search]:
+    """All that tuning looks for, in its order; none depends on what another finds."""
+    found: list[Search] = []
+    done: set[SSAValue] = set()
+    for op in model.ops:
+        if not isinstance(op, TopOp) or isinstance(op, TopInput):
+            continue
+        operands = list(dict.fromkeys(v for v in op.operands if isinstance(v.owner, TopOp)))
+        for value in [v for v in operands if v not in done] or operands[:1]:
+            found.append((op_name(op), _name(value)))
+            done.add(value)
+    return found
+
+
+def widest(measured: Mapping[str, float], found: Iterable[tuple[Search, float]]) -> dict[str, float]:
+    """The thresholds by tensor name, the largest found of each."""
+    thresholds = dict(measured)
+    for (_, name), best in found:
+        thresholds[name] = max(thresholds[name], best)
+    return thresholds
 
 
 def tuned_thresholds(
@@ -34,33 +61,25 @@ def tuned_thresholds(
     graph: of a module in state TOP_F32, every tensor; samples: network inputs; measured: thresholds as printed in a
     table; absmax: the largest absolute values, f32.
     """
-    tuner = _Tuner(graph, samples)
-    found = dict(measured)
-    done: set[SSAValue] = set()
-    for op in graph.model.ops:
-        if not isinstance(op, TopOp) or isinstance(op, TopInput):
-            continue
-        operands = list(dict.fromkeys(v for v in op.operands if isinstance(v.owner, TopOp)))
-        for value in [v for v in operands if v not in done] or operands[:1]:
-            name = _name(value)
-            best = tuner.best(op, measured[name], absmax[name])
-            found[name] = max(found[name], best)
-            done.add(value)
-    return found
+    tuner = Tuner(graph, samples)
+    wanted = searches(graph.model)
+    return widest(measured, ((s, tuner.best(s[0], measured[s[1]], absmax[s[1]])) for s in wanted))
 
 
-class _Tuner:
-    """The float tensors of the samples, and the weights."""
+class Tuner:
+    """The float tensors of the samples, and the weights. graph, samples: as of `tuned_thresholds`."""
 
     def __init__(self, graph: Gradual, samples: Sequence[Tensors]) -> None:
         model = graph.model
+        self._ops = {op_name(op): op for op in model.ops if isinstance(op, TopOp)}
         self._floats = [graph(sample) for sample in samples]
         self._weights: dict[SSAValue, np.ndarray] = {
             op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)
         }
 
-    def best(self, op: TopOp, threshold: float, absmax: float) -> float:
+    def best(self, name: str, threshold: float, absmax: float) -> float:
         """The threshold of an op's operands that changes its result least."""
+        op = self._ops[name]
         step = (absmax - threshold) / STEPS
         if step <= 0 or absmax - threshold <= LEAST_GAIN:
             return threshold

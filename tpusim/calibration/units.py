@@ -15,14 +15,17 @@ import numpy as np
 from tpusim.calibration.measured import Bins, Looks, Measured, counted
 from tpusim.calibration.samples import origin_of
 from tpusim.calibration.statistics import Counts
+from tpusim.calibration.tuning import Search, Tuner, searches, widest
 from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ops import context
-from tpusim.workers import Workers
+from tpusim.workers import Crew
 
 UNIT = 8
 """Samples of a unit."""
+SEARCHES = 4
+"""Searches of tuning in a unit."""
 Sample = Mapping[str, np.ndarray]
 
 
@@ -85,26 +88,38 @@ class _Histories:
         ]
 
 
-def measure(
-    model: Model,
-    measured: Measured,
-    method: str,
-    bins: int,
-    samples: Iterable[Sample],
-    count: int,
-    workers: Workers,
-    progress: Callable[[int], None],
-) -> None:
-    """Let workers measure all samples, which can be iterated more than once, for `measured`.
+def tune_in(job: Job, samples: Sequence[Sample], wanted: Sequence[tuple[Search, float, float]]) -> list[float]:
+    """Searches of tuning, each with the measured threshold and the absolute maximum; samples: those that tune."""
+    tuner = _tuner(job, samples)
+    return [tuner.best(op, threshold, absmax) for (op, _), threshold, absmax in wanted]
 
-    count: of samples, as of `Measured`; progress: is told how many are done, those of the last round.
-    """
-    with workers.shared() as folder:
-        path = folder / "module.mlir"
+
+_tuners: dict[Job, Tuner] = {}
+
+
+def _tuner(job: Job, samples: Sequence[Sample]) -> Tuner:
+    """One for each process: the samples that tune are the same for all units of a job."""
+    if job not in _tuners:
+        _tuners.clear()
+        _tuners[job] = Tuner(_loaded(job)[1], samples)
+    return _tuners[job]
+
+
+class Shared:
+    """A calibration by workers. crew: the workers; the other arguments as of `Measured`."""
+
+    def __init__(self, crew: Crew, model: Model, method: str, bins: int, samples: int) -> None:
+        path = crew.folder / "module.mlir"
         save_model(model, path, weight_file="weights.npz")
-        job, histories, number = Job(path, method, bins, count), _Histories(measured), 0
-        origins = _origins(samples)
-        for looks in workers.results(look_at, ((job, unit) for unit in _units(samples))):
+        self._crew, self._model, self._job = crew, model, Job(path, method, bins, samples)
+
+    def measure(self, measured: Measured, samples: Iterable[Sample], progress: Callable[[int], None]) -> None:
+        """Measure all samples, which can be iterated more than once, for `measured`.
+
+        progress: is told how many are done, those of the last round.
+        """
+        histories, origins, number = _Histories(measured), _origins(samples), 0
+        for looks in self._crew.results(look_at, ((self._job, unit) for unit in _units(samples))):
             for look in looks:
                 number += 1
                 measured.widen(look, next(origins))
@@ -112,10 +127,21 @@ def measure(
             if not measured.counts:
                 progress(number)
         if measured.counts:
-            again = ((job, u, histories.of(i * UNIT, (i + 1) * UNIT)) for i, u in enumerate(_units(samples)))
-            for done, counts in enumerate(workers.results(count_in, again), 1):
+            bins = histories.of
+            again = ((self._job, u, bins(i * UNIT, (i + 1) * UNIT)) for i, u in enumerate(_units(samples)))
+            for done, counts in enumerate(self._crew.results(count_in, again), 1):
                 measured.count(counts)
                 progress(min(done * UNIT, number))
+
+    def tuned(
+        self, samples: Sequence[Sample], measured: Mapping[str, float], absmax: Mapping[str, float]
+    ) -> dict[str, float]:
+        """As `tuned_thresholds`."""
+        wanted = searches(self._model)
+        asked = [(search, measured[search[1]], absmax[search[1]]) for search in wanted]
+        units = ((self._job, samples, asked[i : i + SEARCHES]) for i in range(0, len(asked), SEARCHES))
+        found = [best for some in self._crew.results(tune_in, units) for best in some]
+        return widest(measured, zip(wanted, found, strict=True))
 
 
 def _units(samples: Iterable[Sample]) -> Iterator[list[Sample]]:

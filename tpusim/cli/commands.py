@@ -9,7 +9,7 @@ from rich.console import Console
 from tpusim.cli.bench import Bench
 from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
-from tpusim.cli.debugger import Debug
+from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In

@@ -2,19 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import tyro
 from rich.console import Console
 
 from tpusim.cli.options import In, OptionalPath, load
-from tpusim.verify.about import About, comparable, read_about, unknown_scale, usual_tolerance
-from tpusim.verify.compare import Comparison, Tolerance, compare
-from tpusim.verify.npz import load_tensors, write_atomically
-from tpusim.verify.render import print_comparison
 
-Tensors = Mapping[str, np.ndarray]
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tpusim.verify.about import About
+    from tpusim.verify.compare import Comparison
+
+    Tensors = Mapping[str, np.ndarray]
 
 
 @dataclass
@@ -40,6 +41,11 @@ class Compare:
 
     def execute(self, console: Console) -> bool:
         """Compare and print; True if everything passed."""
+        from tpusim.verify.about import comparable, read_about, unknown_scale, usual_tolerance
+        from tpusim.verify.compare import Tolerance, compare
+        from tpusim.verify.npz import load_tensors, write_atomically
+        from tpusim.verify.render import print_comparison
+
         tolerance = None if self.tolerance is None else Tolerance.parse(self.tolerance)
         stored = load_tensors(self.target), load_tensors(self.reference)
         about = read_about(self.target), read_about(self.reference)
@@ -61,13 +67,14 @@ class Compare:
         excepts = tuple(n for n in self.excepts.split(",") if n)
         return {"excepts": excepts, "upstream_sampling": self.upstream_sampling}
 
-    def _is_machine_against_flat(self, about: tuple[About, About]) -> bool:
+    def _is_machine_against_flat(self, about: "tuple[About, About]") -> bool:
         beside = [self.reference.parent / name for name in ("4_tpu.mlir", "inputs.npz")]
         return (about[0].level, about[1].level) == ("local", "tpu") and all(path.is_file() for path in beside)
 
-    def _as_a_run(self, machine: Tensors, flat: Tensors, about: About) -> Comparison:
+    def _as_a_run(self, machine: "Tensors", flat: "Tensors", about: "About") -> "Comparison":
         """By the rule of "bit-exact": floats upstream of an integer may explain that it differs."""
         from tpusim.agreement import compare_local
+        from tpusim.verify.npz import load_tensors
 
         folder = self.reference.parent
         tpu, inputs = load(folder / "4_tpu.mlir"), load_tensors(folder / "inputs.npz")
@@ -76,8 +83,10 @@ class Compare:
         )
 
 
-def _with_bf16(tensors: Tensors) -> Tensors:
+def _with_bf16(tensors: "Tensors") -> "Tensors":
     """uint16 in a file is the pattern of a bf16."""
+    import numpy as np
+
     from tpusim.isa.region import numpy_dtype
 
     return {n: v.view(numpy_dtype("bf16")) if v.dtype == np.uint16 else v for n, v in tensors.items()}

@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import tyro
 from rich.console import Console
 
@@ -30,8 +29,11 @@ from tpusim.cli.options import (
     simulator_options,
 )
 from tpusim.errors import ConfigError, UnsupportedError
-from tpusim.verify.about import About
-from tpusim.verify.npz import load_tensors, save_tensors
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tpusim.verify.about import About
 
 
 @dataclass
@@ -140,6 +142,8 @@ class Infer:
 
     def execute(self, console: Console) -> bool:
         """Run one sample."""
+        from tpusim.verify.npz import load_tensors, save_tensors
+
         if self.model.suffix == ".tpusim":
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
         given = self.network.given()
@@ -153,10 +157,11 @@ class Infer:
         console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
         return True
 
-    def _onnx(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
+    def _onnx(self, inputs: "Mapping[str, np.ndarray]") -> "tuple[Mapping[str, np.ndarray], About]":
         from tpusim.canonicalize import canonicalize
         from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx import read_onnx
+        from tpusim.verify.about import About
 
         shapes, cut, about = self.network.shapes(), self.network.cut(), About("onnx")
         proto = cut.of(read_onnx(self.model), shapes, str(self.model))
@@ -168,8 +173,9 @@ class Infer:
         except UnsupportedError:
             return tensors, about  # no module has names for them
 
-    def _module(self, inputs: Mapping[str, np.ndarray]) -> tuple[Mapping[str, np.ndarray], About]:
+    def _module(self, inputs: "Mapping[str, np.ndarray]") -> "tuple[Mapping[str, np.ndarray], About]":
         from tpusim.inference import Gradual, quantisation, run
+        from tpusim.verify.about import About
 
         model = load(self.model)
         level = "tpu" if model.state.startswith("TPU") else "top"
@@ -211,7 +217,8 @@ class Simulate:
         from tpusim.cli.stream import said_alone, show_check
         from tpusim.isa.stream import load
         from tpusim.simulator import Checker, Simulator, trace
-        from tpusim.verify.npz import write_atomically
+        from tpusim.verify.about import About
+        from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 
         require_ulps(self.ulps, self.check)
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)

@@ -8,7 +8,7 @@ the results alone 15 to compile, then 0.6 against 0.6 (docs/performance.md).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -40,7 +40,7 @@ class Gradual:
         self, model: Model, keep: Sequence[str] | str | None = None, devices: Sequence[Any] | None = None
     ) -> None:
         self.model, self.keep = model, kept_names(model, keep)
-        self._devices = list(devices or jax.local_devices())
+        self._devices = list[Any](devices or cast("Any", jax).local_devices())
         self._bytes = bytes_of(model, self.keep)
         self._left = FEW_OF_ALL if keep == "all" else FEW
         self._never = keep == "all" and self._bytes > LARGE

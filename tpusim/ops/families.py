@@ -7,7 +7,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 from tpusim_kernels import arith
-from tpusim_kernels.prim.scale import round_half_away, saturate_np
+from tpusim_kernels.prim.scale import quantised
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
@@ -296,7 +296,7 @@ def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.
     """
     signed = signed or bool((constant < 0).any())
     scale = float((np.float32(np.abs(constant).max()) or np.float32(1)) / np.float32(127 if signed else 255))
-    return saturate_np(round_half_away(constant.astype(np.float64) / scale), "int8" if signed else "uint8"), scale
+    return quantised(constant, scale, "int8" if signed else "uint8"), scale
 
 
 def limited(y: Array, op: Operation) -> Array:

@@ -7,6 +7,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+PART = 1 << 16
+"""Elements that are rounded at a time."""
+
 
 def round_half_away(x: ArrayLike) -> NDArray[np.floating]:
     """Round to the nearest integer, halves away from zero, exactly; the float dtype is kept (integers become f64).
@@ -27,6 +30,21 @@ def saturate_np(x: ArrayLike, dtype: str) -> NDArray[np.integer]:
     if np.issubdtype(x.dtype, np.floating):
         x = np.where(np.isnan(x), x.dtype.type(0), x).astype(np.float64)
     return np.clip(x, info.min, info.max).astype(dtype)
+
+
+def quantised(x: NDArray[np.floating], scale: ArrayLike, dtype: str) -> NDArray[np.integer]:
+    """sat(round-half-away(x / scale)) in f64; scale: one number, or one for each entry of the first axis.
+
+    A part at a time: a filter of 100 million weights takes 8 bytes for each in f64, several times over.
+    """
+    scales = np.asarray(scale, np.float64).reshape(-1, 1)
+    rows = x.reshape(len(scales), -1) if len(scales) > 1 else x.reshape(-1, 1)
+    found = np.empty(rows.shape, dtype)
+    step = max(PART // max(rows.shape[1], 1), 1)
+    for start in range(0, len(rows), step):
+        by = scales[start : start + step] if len(scales) > 1 else scales
+        found[start : start + step] = saturate_np(round_half_away(rows[start : start + step] / by), dtype)
+    return found.reshape(x.shape)
 
 
 def narrow_product(values: ArrayLike, factor: float) -> NDArray[np.float32]:

@@ -3,8 +3,3 @@
 A line is a command; its answer is text of at most 100 columns, an error is a message. `base` reads and prints, `stops`
 and `looks` are the commands for breakpoints and for memory, `prompt` adds motion and help, `words` takes lines apart.
 """
-
-from tpusim.cli.debugger.options import Debug
-from tpusim.cli.debugger.prompt import Prompt
-
-__all__ = ["Debug", "Prompt"]

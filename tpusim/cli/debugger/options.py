@@ -8,10 +8,8 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.cli.debugger.prompt import Prompt
 from tpusim.cli.options import require_count, require_ulps
 from tpusim.errors import CommandError, SimulationError
-from tpusim.verify.npz import load_tensors
 
 if TYPE_CHECKING:
     from tpusim.simulator.debugger import Debugger
@@ -43,6 +41,8 @@ class Debug:
 
     def execute(self, console: Console) -> bool:
         """Run the prompt."""
+        from tpusim.cli.debugger.prompt import Prompt
+
         require_ulps(self.ulps, self.check)
         require_count("--history", self.history, "keeps nothing, every step back runs the program again")
         require_count("--seed", self.seed, "is the first")
@@ -55,6 +55,7 @@ class Debug:
         from tpusim.isa.stream import load
         from tpusim.simulator.debugger import Debugger, random_inputs
         from tpusim.simulator.run import SimulatorOptions
+        from tpusim.verify.npz import load_tensors
 
         program = load(self.program)
         inputs = load_tensors(self.input) if self.input is not None else random_inputs(program, self.seed)

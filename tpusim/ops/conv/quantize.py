@@ -7,7 +7,7 @@ from tpusim_kernels.prim.multiplier import (
     cv18xx_quantize_bias,
     cv18xx_quantize_filter,
 )
-from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, quantised, round_half_away, saturate_np
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tpusim.ir.attrs import ints_attr
@@ -33,7 +33,7 @@ def filter_scales(w: np.ndarray, signed: bool) -> np.ndarray:
 
 def quantised_filter(w: np.ndarray, scales: np.ndarray, signed: bool) -> np.ndarray:
     """sat(round-half-away(W/s_w)) (numerics.md 7.1)."""
-    return saturate_np(round_half_away(w / scales.reshape(-1, *(1,) * (w.ndim - 1))), "int8" if signed else "uint8")
+    return quantised(w, scales, "int8" if signed else "uint8")
 
 
 def int32_bias(

@@ -328,6 +328,9 @@ def _scales(w: np.ndarray, signed: bool) -> np.ndarray:
 def _power_of_two_scale(w: np.ndarray, signed: bool) -> float | None:
     """2^-i for the smallest i in 0..6 such that w * 2^i is all (u)int8 integers (numerics.md 7.1)."""
     low, high = (-128, 127) if signed else (0, 255)
+    finest = np.ldexp(w.reshape(-1)[:4096].astype(np.float64), 6)
+    if not np.array_equal(finest, np.round(finest)):
+        return None  # an i of the others would make integers of 2^6 too
     for i in range(7):
         scaled = np.ldexp(w.astype(np.float64), i)
         if np.array_equal(scaled, np.round(scaled)) and scaled.min() >= low and scaled.max() <= high:

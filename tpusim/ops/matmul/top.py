@@ -15,7 +15,7 @@ from tpusim_kernels.prim.multiplier import (
     cv18xx_quantize_bias,
     cv18xx_quantize_filter,
 )
-from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
+from tpusim_kernels.prim.scale import narrow_product, quantised, round_half_away, saturate_np
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition
 from xdsl.pattern_rewriter import RewritePattern
@@ -247,11 +247,12 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
     columns = _column_fit(op, ctx, w, x, y)
     largest = float(np.abs(w).max(initial=0.0).astype(np.float32))
     scale: float | np.ndarray = largest / 127 or SMALLEST_SCALE
-    spread = scale
-    if columns is not None:
+    if columns is None:
+        stored = quantised(w, scale, "int8")
+    else:
         scale = columns.scales
         spread = scale[:, None] if op.transposes[1] else scale
-    stored = saturate_np(round_half_away(w.astype(np.float64) / spread), "int8")
+        stored = saturate_np(round_half_away(w.astype(np.float64) / spread), "int8")
     bias = _bias(op, ctx, shape_of(op.output)[-1])
     int_bias = None
     if bias is not None or x.zero_point:
