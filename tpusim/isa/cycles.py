@@ -43,7 +43,7 @@ from tpusim.isa.commands import (
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
-from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns
+from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
 _ONES = 6
 """Cycles that make the ones of a shifting PorD for one channel."""
@@ -116,8 +116,18 @@ def _conv(command: Conv, chip: ChipSpec) -> int:
         taps = kh * kw // inside
     else:
         taps = kh * kw * ceil_div(channels, command.packing or depth)
-    plane = n * ceil_div(oc, lanes) * ceil_div(oh * ow, pixels) * taps
-    return plane * prod(rest) * prod(depths) + _merging(command, merged, chip) + _after_products(command, chip)
+    rows = command.groups * ceil_div(oc // command.groups, lanes)
+    plane = n * rows * ceil_div(oh * ow, pixels) * taps
+    beside = _merging(command, merged, chip) + _brought(command, channels, chip) + _after_products(command, chip)
+    return plane * prod(rest) * prod(depths) + beside
+
+
+def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
+    """Lane copies that bring the input of every channel group to the first lanes, as far as it is not there."""
+    away = sum(group * channels % chip.lanes != 0 for group in range(command.groups))
+    n, _, *plane = command.input.shape
+    steps = ceil_div(prod(plane) * itemsize(command.input.dtype), chip.eu_bytes)
+    return away * n * channels * ceil_div(channels, chip.lanes) * steps
 
 
 def _merged_axes(command: Conv, chip: ChipSpec) -> tuple[int, ...]:
@@ -319,7 +329,8 @@ def tiu_cycles(command: Command, chip: ChipSpec) -> int:
 def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
     """How long a command keeps its engine busy; a global kernel both, for the longer of its two times (DL-06).
 
-    On a chip whose engines do not overlap a global kernel takes the sum of its times.
+    Of its shorter time the first load and the last store stand alone: all of it where one tile is enough. On a chip
+    whose engines do not overlap a global kernel takes the sum of its times.
     """
     if isinstance(command, Move | Fill):
         return dma_ns(command, chip)
@@ -327,5 +338,7 @@ def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
         return 1000 / chip.dma_mhz
     if isinstance(command, GlobalKernel):
         compute, transfer = tiu_cycles(command.body, chip) * 1000 / chip.tiu_mhz, kernel_dma_ns(command, chip)
-        return max(compute, transfer) if chip.engines_overlap else compute + transfer
+        if not chip.engines_overlap:
+            return compute + transfer
+        return max(compute, transfer) + min(compute, transfer) / kernel_tiles(command, chip)
     return tiu_cycles(command, chip) * 1000 / chip.tiu_mhz

@@ -355,7 +355,7 @@ class Interp(Function, frozen=True, tag="interp"):
     def made_of(self, operands: int) -> Steps:
         """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
         even = not self.align_corners and all((1 / s).is_integer() for s in (self.scale_h, self.scale_w))
-        return Steps(arithmetic=9, lookups=1 if even else 8)
+        return Steps(arithmetic=9, lookups=1 if even else 6)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Images of the same batch and channels."""
@@ -378,8 +378,8 @@ class AddInt(Function, frozen=True, tag="add_int"):
     relu: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Multiply and shift per operand, additions."""
-        return Steps(arithmetic=operands - 1, requants=operands)
+        """Multiply and shift per operand, additions; two more to cut off what is negative."""
+        return Steps(arithmetic=operands - 1 + 2 * self.relu, requants=operands)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A multiplier, a shift and a zero point per operand."""

@@ -13,6 +13,8 @@ from tpusim.isa.shapes import matrix_shape
 
 _EXTREMES = 4
 """Neighbours along the last axis whose extremes one lane looks for."""
+_PARTS = 8
+"""Parts of local memory one of which holds what a tile of a kernel loads and stores."""
 _LEAST_WIDTH = 8
 """Elements that a lane gets at least where a cast is spread over all lanes."""
 
@@ -109,6 +111,15 @@ def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
         stored *= _lengthened(command.writes(), command.body, chip)
     waits = max(command.tiles, _matrix_tiles(command.body, chip))
     return waits * (chip.latency_ns("s2l") + chip.latency_ns("l2s")) + loaded / load + stored / store
+
+
+def kernel_tiles(command: GlobalKernel, chip: ChipSpec) -> float:
+    """How many pieces a kernel goes through, of which one is moved while another is computed; fractions: no jumps.
+
+    Decision: what moves for one of them fills an eighth of local memory, beside buffers and what is on its way.
+    """
+    moved = (command.load_bytes + command.store_bytes) * _PARTS / (chip.lanes * chip.lmem_bytes)
+    return max(1.0, moved, _matrix_tiles(command.body, chip))
 
 
 def _matrix_tiles(body: Command, chip: ChipSpec) -> int:
