@@ -40,6 +40,7 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
+from tpusim.isa.functions import SoftmaxInt
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
@@ -273,7 +274,7 @@ def _function(command: Fn, chip: ChipSpec) -> int:
         + steps.series * ceil_div(elements * (2 * _TAYLOR_TERMS - 1), 2 * rate)
         + steps.lookups * ceil_div(_padded_elements(command.output, chip, 1), chip.lanes)
         + steps.shifts * _shift(view, chip)
-        + (_serial(command, steps.serial, chip) if steps.serial else 0)
+        + _serial(command, steps.serial, chip)
     )
 
 
@@ -284,7 +285,9 @@ def _shift(view: View, chip: ChipSpec) -> int:
 
 
 def _serial(command: Fn, half_cycles: int, chip: ChipSpec) -> int:
-    """What goes along the function's axis element by element, in as many lanes as there are rows."""
+    """What goes along the axis of a softmax element by element, in as many lanes as there are rows."""
+    if not isinstance(command.function, SoftmaxInt):
+        return 0
     length = command.output.shape[command.function.axis]
     return ceil_div(half_cycles * length * ceil_div(command.output.elements // length, chip.lanes), 2)
 
