@@ -7,7 +7,7 @@ BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs golden groups conformance upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs golden groups conformance clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -94,6 +94,9 @@ groups: $(VENV)/.test ## group the classic networks by every strategy (ONLY=: na
 
 conformance: $(VENV)/.test ## compare with TPU-MLIR itself (TPUSIM_UPSTREAM: its environment; ONLY=: globs NETWORK/CHIP/MODE); rewrites docs/conformance.md
 	$(BIN)/python -m benchmarks.conformance $(if $(ONLY),--only $(foreach glob,$(ONLY),'$(glob)'))
+
+clock: $(VENV)/.test ## cycles, bytes and groups beside recorded profiles of TPU-MLIR; rewrites docs/clock.md
+	$(BIN)/python -m benchmarks.conformance.clock
 
 upstream-data: $(VENV)/.test ## record what TPU-MLIR gives for the small networks (TPUSIM_UPSTREAM; ONLY=: names); rewrites tests/upstream/data
 	$(BIN)/python -m benchmarks.conformance.record $(if $(ONLY),--only $(ONLY))

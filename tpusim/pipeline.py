@@ -31,8 +31,8 @@ from tpusim.inference import run as run_flat
 from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
-from tpusim.isa.cycles import traffic
 from tpusim.isa.stream import Program
+from tpusim.isa.transfers import traffic
 from tpusim.layer_group import group_layers, lower_bounds
 from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.conformance.compare import Pairs
@@ -85,14 +86,26 @@ def our_groups(compiled: Compiled) -> list[Group]:
     return [Group(g.ops, () if g.reason else tuple(g.secs[a] for a in "ncdhw")) for g in compiled.program().groups]
 
 
+def matching_groups(ours: Sequence[Group], theirs: Sequence[Group], pairs: Pairs) -> list[bool]:
+    """Of each group or global layer of upstream, whether we have it with the same ops and sections.
+
+    A group of one op is the tiled form of a global layer: upstream never makes one.
+    """
+    name = {b.name: a.name for a, b in pairs}
+    here = {_identity(g.ops, g.sections) for g in ours}
+    return [_identity([name.get(o, o) for o in g.ops], g.sections) in here for g in theirs]
+
+
+def _identity(ops: Sequence[str], sections: tuple[int, ...]) -> tuple[frozenset[str], tuple[int, ...]]:
+    return frozenset(ops), sections if len(ops) > 1 else ()
+
+
 def compare_groups(compiled: Compiled, files: Files, pairs: Pairs) -> Part:
     """How many of upstream's groups and global layers we have with the same ops and sections."""
     name = {b.name: a.name for a, b in pairs}
-    here = {(frozenset(g.ops), g.sections) for g in our_groups(compiled)}
-    found = list[Difference]()
-    theirs = their_groups(files)
-    for group in theirs:
-        if (frozenset(name.get(o, o) for o in group.ops), group.sections) not in here:
+    found, theirs = list[Difference](), their_groups(files)
+    for group, same in zip(theirs, matching_groups(our_groups(compiled), theirs, pairs), strict=True):
+        if not same:
             first, last = name.get(group.ops[0], group.ops[0]), name.get(group.ops[-1], group.ops[-1])
             what = (
                 f"a group of {len(group.ops)} ops to `{last}`, sections {group.sections}"

@@ -124,6 +124,14 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Latency of a store, where it is not `dma_latency_ns`."""
     kernel_gbs: float = 0.0
     """Load and store rate of the kernels of global layers, where it is not `bandwidth`'s; 0: it is."""
+    kernel_store_gbs: float = 0.0
+    """Store rate of these kernels, where it is not `kernel_gbs`."""
+    casts_fill_lanes: bool = False
+    """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
+    lone_casts_are_global: bool = False
+    """A cast that is in no group with others is a global layer where that costs less."""
+    copy_page_ends: int = 1
+    """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0
     """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
     dma_channels: int = 1
@@ -132,6 +140,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """What lies in one memory channel before the next one follows."""
     dma_rest_bytes: int = 0
     """So many bytes behind whole pages do not count as a page of their own."""
+    merges_kernels: bool = False
+    """Whether axes of an INT8 kernel lie in input channels while few are there (hardware.md 2.4, 3IC)."""
     strided_window_steps: int = 1
     """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
     quantize_steps: int = 4

@@ -1,4 +1,4 @@
-"""How long one command takes: TIU cycles (hardware.md 5.1) and DMA nanoseconds (5.2), as TPU-MLIR's own profile counts.
+"""How long one command takes: TIU cycles (hardware.md 5.1) as TPU-MLIR's own profile counts; its transfers beside it.
 
 L lanes, E elements of the widest operand per lane and step, P input channels of the conv array, A its output pixels.
 cycles = ceil(operations / rate), with the waste of alignment counted as operations. Decision: no start-up; the profile
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa import cycles_cv18xx
-from tpusim.isa.blocks import blocks, contiguous_runs
 from tpusim.isa.commands import (
     AnyCommand,
     Arith,
@@ -41,12 +40,18 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
-from tpusim.isa.region import View, is_packed, itemsize
+from tpusim.isa.functions import SoftmaxInt
+from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
+from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
+_ONES = 6
+"""Cycles that make the ones of a shifting PorD for one channel."""
 _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
+_DIVISION_STEPS = 31
+"""AR steps of a division of floats."""
 
 
 class _Array(NamedTuple):
@@ -104,11 +109,60 @@ def _conv(command: Conv, chip: ChipSpec) -> int:
     """
     n, oc, *rest, oh, ow = command.output.shape
     *depths, kh, kw = command.kernel
-    lanes, _, depth, pixels = _array(chip, itemsize(command.input.dtype), command.input.shape[1] // command.groups)
-    packing = command.packing or depth
-    taps = kh * kw * ceil_div(command.input.shape[1] // command.groups, packing)
-    plane = n * ceil_div(oc, lanes) * ceil_div(oh * ow, pixels) * taps
-    return plane * prod(rest) * prod(depths) + _after_products(command, chip)
+    channels = command.input.shape[1] // command.groups
+    lanes, _, depth, pixels = _array(chip, itemsize(command.input.dtype), channels)
+    merged = _merged_axes(command, chip)
+    if merged:
+        inside = prod(command.kernel[axis] for axis in merged)
+        taps = kh * kw // inside
+    else:
+        taps = kh * kw * ceil_div(channels, command.packing or depth)
+    rows = command.groups * ceil_div(oc // command.groups, lanes)
+    plane = n * rows * ceil_div(oh * ow, pixels) * taps
+    beside = _merging(command, merged, chip) + _brought(command, channels, chip) + _after_products(command, chip)
+    return plane * prod(rest) * prod(depths) + beside
+
+
+def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
+    """Lane copies that bring the input of every channel group to the first lanes, as far as it is not there."""
+    away = sum(group * channels % chip.lanes != 0 for group in range(command.groups))
+    n, _, *plane = command.input.shape
+    steps = ceil_div(prod(plane) * itemsize(command.input.dtype), chip.eu_bytes)
+    return away * n * channels * ceil_div(channels, chip.lanes) * steps
+
+
+def _merged_axes(command: Conv, chip: ChipSpec) -> tuple[int, ...]:
+    """Axes of the kernel that lie in input channels while few are there (hardware.md 2.4, 3IC): h, w or both."""
+    plain = command.groups == 1 and not command.packing and not any(command.inserts) and len(command.kernel) == 2
+    if not (chip.merges_kernels and plain and itemsize(command.input.dtype) == 1):
+        return ()
+    ic, (kh, kw), most = command.input.shape[1], command.kernel, chip.ic_parallel_bytes
+    if ic * kh * kw <= most and min(kh, kw) > 1:
+        return 0, 1
+    if ic * kw <= most and kw > 1 and (kh < kw or ic * kh > most):
+        return (1,)
+    return (0,) if ic * kh <= most and kh > 1 else ()
+
+
+def _merging(command: Conv, axes: tuple[int, ...], chip: ChipSpec) -> int:
+    """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
+
+    Decision: the input is in local memory; a load of the network's input would spread it on its way.
+    """
+    if not axes:
+        return 0
+    n, ic, ih, iw = command.input.shape
+    inside = prod(command.kernel[axis] for axis in axes)
+    shifted = [command.output.shape[2 + axis] if axis in axes else (ih, iw)[axis] for axis in (0, 1)]
+    vector, rows = chip.eu_elements(1), ceil_div(ic * inside, chip.lanes)
+    steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if _strides(command, axes) else 1)
+    spread = n * ic * ceil_div(ih * iw, vector)
+    return spread + _ONES + inside * (ic - 1) + inside * steps
+
+
+def _strides(command: Conv, axes: tuple[int, ...]) -> bool:
+    """Whether the shifting PorD reads strided columns."""
+    return 1 in axes and command.strides[-1] > 1
 
 
 def _after_products(command: Conv | Depthwise, chip: ChipSpec) -> int:
@@ -161,8 +215,13 @@ def _pool(command: Pool, chip: ChipSpec) -> int:
 
 
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
+    """Steps of the widest operand; a division of floats takes many, a selection (FUSED_CMP) two."""
     vector = _vector_length(command, chip)
-    return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+    divides = isinstance(command, Arith) and command.kind == "div"
+    passes = _DIVISION_STEPS if divides else 2 if isinstance(command, Where) else 1
+    if fills_lanes(command, chip):
+        return passes * ceil_div(command.output.elements, vector * chip.lanes)
+    return passes * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
 
 
 def _select(command: Select, chip: ChipSpec) -> int:
@@ -188,30 +247,49 @@ def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
     Decision: an operand and a result in one bank, which doubles a step, are not counted.
     """
     vector = _vector_length(command, chip)
-    steps = _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+    if fills_lanes(command, chip):
+        steps = ceil_div(command.output.elements, vector * chip.lanes)
+    else:
+        steps = _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
     if isinstance(command, Dequantize):
         return steps
     return steps * (chip.quantize_steps if itemsize(command.input.dtype) == 4 else 3)
 
 
 def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
-    """Each channel for itself, once for every row of lanes that the copy reaches."""
+    """Each channel for itself, once for every row of lanes that the copy reaches; without a shift a copy by AR."""
     n, c, *plane = command.output.shape
-    rows = ceil_div(max(command.input.lane, command.output.lane) % chip.lanes + c, chip.lanes)
-    return n * c * rows * ceil_div(prod(plane) * itemsize(command.output.dtype), chip.eu_bytes)
+    start, target = (view.lane % chip.lanes for view in (command.input, command.output))
+    steps = ceil_div(prod(plane) * itemsize(command.output.dtype), chip.eu_bytes)
+    return n * ceil_div(target + c, chip.lanes) * steps * (1 if start == target else c)
 
 
 def _function(command: Fn, chip: ChipSpec) -> int:
     """The sum of what the function is made of (DC-04)."""
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
-    elements = _padded_elements(command.inputs[0] if command.function.OVER_INPUT else command.output, chip, vector)
-    rate = vector * chip.lanes
+    view = command.inputs[0] if command.function.OVER_INPUT else command.output
+    elements, rate = _padded_elements(view, chip, vector), vector * chip.lanes
     return (
-        steps.arithmetic * ceil_div(elements, rate)
+        (steps.arithmetic + steps.requants) * ceil_div(elements, rate)
         + steps.series * ceil_div(elements * (2 * _TAYLOR_TERMS - 1), 2 * rate)
-        + steps.lookups * ceil_div(command.output.elements, chip.lanes)
-        + steps.requants * ceil_div(elements, rate)
+        + steps.lookups * ceil_div(_padded_elements(command.output, chip, 1), chip.lanes)
+        + steps.shifts * _shift(view, chip)
+        + _serial(command, steps.serial, chip)
     )
+
+
+def _shift(view: View, chip: ChipSpec) -> int:
+    """A lane copy of an f32 image by some channels."""
+    n, c, *plane = view.shape
+    return n * c * ceil_div(c, chip.lanes) * ceil_div(prod(plane) * 4, chip.eu_bytes)
+
+
+def _serial(command: Fn, half_cycles: int, chip: ChipSpec) -> int:
+    """What goes along the axis of a softmax element by element, in as many lanes as there are rows."""
+    if not isinstance(command.function, SoftmaxInt):
+        return 0
+    length = command.output.shape[command.function.axis]
+    return ceil_div(half_cycles * length * ceil_div(command.output.elements // length, chip.lanes), 2)
 
 
 def _message(command: SendMessage | WaitMessage, chip: ChipSpec) -> int:
@@ -251,91 +329,11 @@ def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     return cost(command, chip)
 
 
-def _burst_bytes(view: View, chip: ChipSpec) -> int:
-    """Bytes of a GMEM view with every contiguous run rounded up to whole DDR bursts."""
-    runs = [contiguous_runs(block, itemsize(view.dtype), chip.dma_burst_bytes) for block in blocks(view, chip)]
-    return sum(count * align(run, chip.dma_burst_bytes) for count, run in runs)
-
-
-def _common_run(one: View, other: View, chip: ChipSpec) -> int:
-    """Bytes of the runs that are contiguous on both sides of a copy."""
-    strides = [lmem_strides(v, chip) if v.laned else gmem_strides(v) for v in (one, other)]
-    run = 1
-    for axis in sorted(range(len(one.shape)), key=lambda a: (strides[1][a], -a)):
-        size = one.shape[axis]
-        if size == 1:
-            continue
-        if any(s[axis] != run for s in strides) or (axis == 1 and (one.laned or other.laned)):
-            break
-        run *= size
-    return run * itemsize(one.dtype)
-
-
-def _by_runs(size: int, run: int, chip: ChipSpec) -> float:
-    """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
-    if not chip.dma_run_bytes:
-        return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
-    pages = max(1, ceil_div(size - chip.dma_rest_bytes, chip.dma_page_bytes))
-    charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
-    return charged * chip.dma_channels / min(pages, chip.dma_channels)
-
-
-def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
-    return chip.latency_ns(direction) + moved / float(getattr(chip.bandwidth, direction))
-
-
-def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
-    """A copy in global memory, by runs that are contiguous on both sides.
-
-    Or it goes through local memory, where its elements are put in order. Decision: two of them in a cycle; upstream's
-    transpositions take between a half and one cycle for each.
-    """
-    size = command.input.nbytes
-    direct = _transfer_ns("s2s", _by_runs(size, _common_run(command.input, command.output, chip), chip), chip)
-    there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
-    return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
-
-
-def traffic(command: Command) -> tuple[int, int]:
-    """(bytes loaded from, bytes stored to) global memory: payload, without padding."""
-    if isinstance(command, GlobalKernel):
-        return command.load_bytes, command.store_bytes
-    if isinstance(command, Move | Fill):
-        load = sum(view.nbytes for view in command.reads() if view.memory == "gmem")
-        return load, sum(view.nbytes for view in command.writes() if view.memory == "gmem")
-    return 0, 0
-
-
-def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
-    """DMA time: latency + bytes / bandwidth of the direction; a fill counts as l2l (local memory) or l2s (global).
-
-    Runs of local memory count where short ones cost as much as long ones.
-    """
-    if chip.cycle_model == "cv18xx":
-        return cycles_cv18xx.dma_ns(command, chip)
-    system = [view for _, view in command.operands() if view.memory == "gmem"]
-    plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())
-    if isinstance(command, Move) and plain and len(system) > 1:
-        return _system_copy_ns(command, chip)
-    direction = command.direction if isinstance(command, Move) else "l2s" if system else "l2l"
-    if isinstance(command, Move) and plain and chip.dma_run_bytes:
-        run = _common_run(command.input, command.output, chip)
-        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, chip), chip)
-    moved = max((_burst_bytes(view, chip) for view in system), default=command.output.nbytes)
-    return _transfer_ns(direction, moved, chip)
-
-
-def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
-    """DMA time of a global kernel: its loads and stores, one latency each per tile (DL-06)."""
-    load, store = (chip.kernel_gbs or rate for rate in (chip.bandwidth.s2l, chip.bandwidth.l2s))
-    waits = command.tiles * (chip.latency_ns("s2l") + chip.latency_ns("l2s"))
-    return waits + command.load_bytes / load + command.store_bytes / store
-
-
 def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
     """How long a command keeps its engine busy; a global kernel both, for the longer of its two times (DL-06).
 
-    On a chip whose engines do not overlap a global kernel takes the sum of its times.
+    Of its shorter time the first load and the last store stand alone: all of it where one tile is enough. On a chip
+    whose engines do not overlap a global kernel takes the sum of its times.
     """
     if isinstance(command, Move | Fill):
         return dma_ns(command, chip)
@@ -343,5 +341,7 @@ def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
         return 1000 / chip.dma_mhz
     if isinstance(command, GlobalKernel):
         compute, transfer = tiu_cycles(command.body, chip) * 1000 / chip.tiu_mhz, kernel_dma_ns(command, chip)
-        return max(compute, transfer) if chip.engines_overlap else compute + transfer
+        if not chip.engines_overlap:
+            return compute + transfer
+        return max(compute, transfer) + min(compute, transfer) / kernel_tiles(command, chip)
     return tiu_cycles(command, chip) * 1000 / chip.tiu_mhz

@@ -180,7 +180,7 @@ def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
 
 
 def _function(command: Fn, chip: ChipSpec) -> int:
-    arithmetic, series, lookups, requants = command.function.made_of(len(command.inputs))
+    arithmetic, series, lookups, requants, *_ = command.function.made_of(len(command.inputs))
     source = command.inputs[0]
     result = source if command.function.OVER_INPUT else command.output
     return (

@@ -17,12 +17,18 @@ Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
 
 
 class Steps(NamedTuple):
-    """What a function is made of, per element: AR steps, Taylor series, table accesses, requants (hardware.md 5.1)."""
+    """What a function is made of, per element: AR steps, Taylor series, table accesses, requants (hardware.md 5.1).
+
+    shifts: lane copies of all channels to their neighbours' lanes. serial: half cycles for each element of `axis`,
+    which lies in one lane.
+    """
 
     arithmetic: int
     series: int = 0
     lookups: int = 0
     requants: int = 0
+    shifts: int = 0
+    serial: int = 0
 
 
 class Misfit(NamedTuple):
@@ -138,8 +144,8 @@ class SoftmaxInt(Function, frozen=True, tag="softmax_int"):
     zero_point: int = 0
 
     def made_of(self, operands: int) -> Steps:
-        """Max, subtract, sum, multiply; table; requant."""
-        return Steps(arithmetic=4, lookups=1, requants=1)
+        """Subtract, multiply, requant; max and sum a cycle each along the axis, the table one and a half."""
+        return Steps(arithmetic=4, requants=1, serial=7)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The integers, of the result's shape, and the table."""
@@ -181,8 +187,8 @@ class Lrn(Function, frozen=True, tag="lrn"):
     bias: float
 
     def made_of(self, operands: int) -> Steps:
-        """Square, one sum per neighbour, scale, bias, multiply; log and exp."""
-        return Steps(arithmetic=4 + self.size, series=2)
+        """Square, one shifted sum per neighbour, scale, bias, multiply; log and exp in as many steps as there."""
+        return Steps(arithmetic=46 + self.size, series=2, shifts=self.size - 1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """One operand of the result's shape, of four axes."""
@@ -347,8 +353,9 @@ class Interp(Function, frozen=True, tag="interp"):
     host: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Difference, product, sum in two directions."""
-        return Steps(arithmetic=6)
+        """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
+        even = not self.align_corners and all((1 / s).is_integer() for s in (self.scale_h, self.scale_w))
+        return Steps(arithmetic=9, lookups=1 if even else 6)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Images of the same batch and channels."""
@@ -371,8 +378,8 @@ class AddInt(Function, frozen=True, tag="add_int"):
     relu: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Multiply and shift per operand, additions."""
-        return Steps(arithmetic=operands - 1, requants=operands)
+        """Multiply and shift per operand, additions; two more to cut off what is negative."""
+        return Steps(arithmetic=operands - 1 + 2 * self.relu, requants=operands)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """A multiplier, a shift and a zero point per operand."""

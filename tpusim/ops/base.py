@@ -290,6 +290,10 @@ class TpuOp(ShapedOp):
             f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
         )
 
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Why this op, which can be local, may be cheaper as a global layer than as a group of its own; None: never."""
+        return None
+
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """Why this op, which can be local, cannot be in a group of type `kind`; None if it can (layer_group.md 3)."""
         if kind not in self.GROUP_TYPES:

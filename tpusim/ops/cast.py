@@ -80,6 +80,10 @@ class TpuCast(UnaryTpu):
         """Element-wise: margins pass through."""
         return True
 
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Where a library kernel spreads it over the lanes."""
+        return "a cast with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
+
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq0 to integers, DQ dq0 to float, else a copy."""
         source, target = uniform_of(self.input), uniform_of(self.output)

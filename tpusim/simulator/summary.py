@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, Engine, Fill, GlobalKernel, Move, WaitMessage
-from tpusim.isa.cycles import kernel_dma_ns, tiu_cycles
+from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program
+from tpusim.isa.transfers import kernel_dma_ns
 from tpusim.simulator.timing import Span, Timeline
 
 Bound = Literal["tiu", "gdma", "dependency", "sync"]

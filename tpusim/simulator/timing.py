@@ -15,8 +15,9 @@ from math import ceil, inf
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, Engine, Fill, GlobalKernel, Move
-from tpusim.isa.cycles import command_ns, traffic
+from tpusim.isa.cycles import command_ns
 from tpusim.isa.stream import Program
+from tpusim.isa.transfers import traffic
 from tpusim.simulator.schedule import Progress, Queues, order
 
 

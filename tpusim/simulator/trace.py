@@ -16,9 +16,9 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, Engine
-from tpusim.isa.cycles import traffic
 from tpusim.isa.layout import extent
 from tpusim.isa.stream import Program
+from tpusim.isa.transfers import traffic
 from tpusim.simulator.timing import Span, Timeline
 
 Event = dict[str, Any]

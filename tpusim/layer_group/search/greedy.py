@@ -4,6 +4,7 @@ from math import prod
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import uniform_of
+from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import TpuOp
@@ -19,7 +20,7 @@ def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[D
     found: list[Decided] = []
     end = len(ops)
     while end:
-        for start in range(end):
+        for start in range(end - 1):
             if _splits_cast(ops, start):
                 continue
             result = plan(ops[start:end], chip, memo=memo)
@@ -34,9 +35,12 @@ def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[D
 
 
 def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None) -> Decided:
-    """One op as a group of its own, or why it stays global."""
+    """One op as a group of its own, or why it is a global layer: it must, or that costs less."""
     result = plan([op], chip, memo=memo)
-    return result if isinstance(result, GroupSchedule) else (op, result)
+    if not isinstance(result, GroupSchedule):
+        return op, result
+    why, model = op.why_rather_global(chip), CostModel(chip)
+    return (op, why) if why is not None and model.global_ns(op) < model.group_ns(result) else result
 
 
 def _splits_cast(ops: list[TpuOp], start: int) -> bool:

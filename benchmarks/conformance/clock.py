@@ -1,0 +1,227 @@
+"""python -m benchmarks.conformance.clock: our clock beside upstream's profile, by networks; writes docs/clock.md.
+
+The small networks need recorded files alone; of others the results stay that were found with the real tools at hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import tyro
+
+from benchmarks.accuracy.results import Key
+from benchmarks.conformance import recorded
+from benchmarks.conformance.compare import Pairs
+from benchmarks.conformance.layers import Layer, our_layers, paired, their_layers
+from benchmarks.conformance.ours import Compiled, Network
+from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.replay import Replay
+from benchmarks.conformance.results import Clock
+from benchmarks.conformance.text import Op, read
+from benchmarks.conformance.timing import Group, matching_groups, our_clock, our_groups, their_clock, their_groups
+from benchmarks.conformance.upstream import Upstream
+from tests.upstream import networks as small
+from tpusim.errors import TpusimError
+from tpusim.ir.files import replacing
+
+CHIPS = ("bm1684x", "bm1688")
+"""The chips whose compiler writes a profile."""
+FOLDER = recorded.FOLDER.parent
+LAYERS, RESULTS = FOLDER / "layers.json", Path(__file__).parent / "clock.json"
+PAGE = Path(__file__).parents[2] / "docs" / "clock.md"
+NEAR = 0.15
+"""How far a layer may be from upstream's and count as near."""
+HEAD = """# The clock beside the real compiler's profile
+
+`python -m benchmarks.conformance.clock` compiles networks in INT8 and counts cycles, bytes and groups beside what
+TPU-MLIR 1.30.2 writes about its own commands (`compiler_profile_*.txt`); do not edit this page. Small networks:
+`tests/upstream/networks.py`. Cycles and bytes are tpusim : real. **groups**: of the real groups and global layers,
+those we have with the same ops and sections; a group of one op here is the tiled form of a global layer there.
+**layers**: median of cycles tpusim / real over layers (both engines), and how many are within 15 %.
+"""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One network on one chip in INT8. layers: ratios of cycles, ours over theirs."""
+
+    network: str
+    chip: str
+    here: Clock
+    there: Clock
+    same_groups: int
+    layers: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Cycles, ours over theirs."""
+        return self.here.cycles / self.there.cycles
+
+    @property
+    def near(self) -> int:
+        """How many layers are near."""
+        return sum(abs(r - 1) <= NEAR for r in self.layers)
+
+
+def recorded_layers() -> dict[str, dict[str, Layer]]:
+    """Upstream's layers of the small networks by NETWORK/CHIP/MODE."""
+    return msgspec.json.decode(LAYERS.read_bytes(), type=dict[str, dict[str, Layer]])
+
+
+def recorded_row(replay: Replay, chip: str, layers: Mapping[str, Layer]) -> Row | None:
+    """A small network beside recorded data; None where upstream refused it."""
+    cell = replay.data.content.cells.get(f"{chip}/int8")
+    if cell is None or cell.cycles is None:
+        return None
+    groups = [Group(ops, sections) for ops, sections in cell.groups]
+    local = sum(bool(g.sections) for g in groups)
+    there = Clock(cell.cycles, cell.load_bytes, cell.store_bytes, 0, local, len(groups) - local)
+    compiled = Compiled(replay.lowered(f"{chip}/int8"), {}, chip)
+    return _row(replay.name, compiled, computing(cell.ops), there, groups, layers)
+
+
+def measured_row(network: Network, chip: str, upstream: Upstream) -> Row | None:
+    """Any network beside the real tools; None where they refuse it."""
+    top = upstream.transform(network.proto, network.sample)
+    files = upstream.deploy(top, network.share_table(top), network.sample, chip, "int8")
+    there = their_clock(files)
+    if there is None:
+        return None
+    compiled, ops = Compiled.of(network, chip, "int8"), computing(read(files.text("tpu.mlir")))
+    return _row(network.name, compiled, ops, there, their_groups(files), their_layers(files))
+
+
+def _row(
+    name: str, compiled: Compiled, theirs: list[Op], there: Clock, groups: list[Group], layers: Mapping[str, Layer]
+) -> Row:
+    pairs: Pairs = pair(computing(compiled.ops()), theirs)
+    both = paired(our_layers(compiled), layers, pairs).values()
+    same = sum(matching_groups(our_groups(compiled), groups, pairs))
+    ratios = tuple(round(a.cycles / b.cycles, 3) for a, b in both if b.cycles)
+    return Row(name, compiled.chip, our_clock(compiled), there, same, ratios)
+
+
+def clock_page(rows: list[Row]) -> str:
+    """The page as Markdown."""
+    parts = [HEAD, _summary(rows)]
+    lines = ["| network | chip | cycles | | loaded | stored | groups | layers | near |", "|" + " --- |" * 9]
+    lines += [_line(row) for row in rows]
+    return "\n".join([*parts, *lines]) + "\n"
+
+
+def _summary(rows: list[Row]) -> str:
+    """Medians over the networks of each chip."""
+    lines = ["| chip | networks | cycles: median distance | within 10 % | layers near | groups | bytes within 2 % |"]
+    lines.append("|" + " --- |" * 7)
+    for chip in CHIPS:
+        found = [row for row in rows if row.chip == chip]
+        ratios = [abs(row.ratio - 1) for row in found]
+        if not found:
+            continue
+        there = sum(row.there.groups + row.there.global_layers for row in found)
+        moved = sum(abs(_bytes(row) - 1) <= 0.02 for row in found)  # noqa: PLR2004  the share in the heading
+        layers = sum(len(row.layers) for row in found)
+        lines.append(
+            f"| {chip} | {len(found)} | {median(ratios):.1%} | {sum(r <= 0.1 for r in ratios)} | "  # noqa: PLR2004
+            f"{sum(row.near for row in found)} of {layers} | {sum(row.same_groups for row in found)} of {there} | "
+            f"{moved} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _bytes(row: Row) -> float:
+    here, there = (c.load_bytes + c.store_bytes for c in (row.here, row.there))
+    return here / there
+
+
+def _line(row: Row) -> str:
+    here, there = row.here, row.there
+    return (
+        f"| {row.network} | {row.chip} | {here.cycles:,} : {there.cycles:,} | {row.ratio:.2f} | "
+        f"{here.load_bytes:,} : {there.load_bytes:,} | {here.store_bytes:,} : {there.store_bytes:,} | "
+        f"{row.same_groups} of {there.groups + there.global_layers} | {median(row.layers):.2f} | "
+        f"{row.near} of {len(row.layers)} |"
+    )
+
+
+@dataclass
+class ClockPage:
+    """Compare the clock with recorded profiles, or with the real tools (TPUSIM_UPSTREAM)."""
+
+    only: tuple[str, ...] = ()
+    """Only cells NETWORK/CHIP/int8 that match one of these globs."""
+    networks: tuple[str, ...] = ()
+    """Other networks than the small ones, which need the real tools."""
+    record: bool = False
+    """Record upstream's layers of the small networks (TPUSIM_UPSTREAM)."""
+
+    def execute(self) -> None:
+        """Row by row, then the page."""
+        upstream = Upstream.find() if self.record or self.networks else None
+        if self.record and upstream is not None:
+            _record(upstream)
+        known = msgspec.json.decode(RESULTS.read_bytes(), type=list[Row]) if RESULTS.exists() else []
+        rows = {(row.network, row.chip): row for row in known}
+        for row in (*self._recorded(), *(self._measured(upstream) if upstream else ())):
+            rows[row.network, row.chip] = row
+            print(_line(row), flush=True)
+        order = [*small.NETWORKS]
+        found = sorted(rows.values(), key=lambda r: (r.network not in order, *_place(r, order)))
+        with replacing(RESULTS) as target:
+            target.write_bytes(b"[\n" + b",\n".join(msgspec.json.encode(row) for row in found) + b"\n]\n")
+        with replacing(PAGE) as target:
+            target.write_text(clock_page(found), encoding="utf-8")
+        print(_summary(found))
+
+    def _recorded(self) -> Iterator[Row]:
+        layers = recorded_layers()
+        for name in recorded.networks():
+            for chip in CHIPS:
+                key = Key(name, chip, "int8")
+                if key.matches(self.only) and (row := recorded_row(Replay(name), chip, layers.get(str(key), {}))):
+                    yield row
+
+    def _measured(self, upstream: Upstream) -> Iterator[Row]:
+        for name in self.networks:
+            network = Network.prepare(name)
+            for chip in CHIPS:
+                if (row := measured_row(network, chip, upstream)) is not None:
+                    yield row
+
+
+def _place(row: Row, order: list[str]) -> tuple[int, str, str]:
+    return (order.index(row.network) if row.network in order else 0), row.network, row.chip
+
+
+def _record(upstream: Upstream) -> None:
+    found = dict[str, dict[str, Layer]]()
+    for name in recorded.networks():
+        network = Network.prepare(name)
+        top = upstream.transform(network.proto, network.sample)
+        table = network.share_table(top)
+        for chip in CHIPS:
+            files = upstream.deploy(top, table, network.sample, chip, "int8")
+            if files.text("profile.txt"):
+                found[f"{name}/{chip}/int8"] = their_layers(files)
+    lines = [f'"{key}":{msgspec.json.encode(layers).decode()}' for key, layers in found.items()]
+    with replacing(LAYERS) as target:
+        target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def main() -> int:
+    """The command."""
+    command = tyro.cli(ClockPage, prog="python -m benchmarks.conformance.clock")
+    try:
+        command.execute()
+    except TpusimError as error:
+        print(f"clock: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

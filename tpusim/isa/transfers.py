@@ -1,0 +1,157 @@
+"""How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
+
+from math import ceil, prod
+
+from tpusim.chips import ChipSpec
+from tpusim.isa import cycles_cv18xx
+from tpusim.isa.blocks import blocks, contiguous_runs
+from tpusim.isa.commands import Arith, Command, Dequantize, Fill, Fn, GlobalKernel, MatMul, Move, Quantize
+from tpusim.isa.functions import Arg
+from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
+from tpusim.isa.region import View, is_packed, itemsize
+from tpusim.isa.shapes import matrix_shape
+
+_EXTREMES = 4
+"""Neighbours along the last axis whose extremes one lane looks for."""
+_PARTS = 8
+"""Parts of local memory one of which holds what a tile of a kernel loads and stores."""
+_LEAST_WIDTH = 8
+"""Elements that a lane gets at least where a cast is spread over all lanes."""
+
+
+def _burst_bytes(view: View, chip: ChipSpec) -> int:
+    """Bytes of a GMEM view with every contiguous run rounded up to whole DDR bursts."""
+    runs = [contiguous_runs(block, itemsize(view.dtype), chip.dma_burst_bytes) for block in blocks(view, chip)]
+    return sum(count * align(run, chip.dma_burst_bytes) for count, run in runs)
+
+
+def _common_run(one: View, other: View, chip: ChipSpec) -> int:
+    """Bytes of the runs that are contiguous on both sides of a copy."""
+    strides = [lmem_strides(v, chip) if v.laned else gmem_strides(v) for v in (one, other)]
+    run = 1
+    for axis in sorted(range(len(one.shape)), key=lambda a: (strides[1][a], -a)):
+        size = one.shape[axis]
+        if size == 1:
+            continue
+        if any(s[axis] != run for s in strides) or (axis == 1 and (one.laned or other.laned)):
+            break
+        run *= size
+    return run * itemsize(one.dtype)
+
+
+def _by_runs(size: int, run: int, chip: ChipSpec) -> float:
+    """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
+    if not chip.dma_run_bytes:
+        return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
+    return max(size, ceil_div(size, run) * chip.dma_run_bytes) * _paged(size, chip)
+
+
+def _paged(size: float, chip: ChipSpec) -> float:
+    """How many times as long few pages take, which lie in few memory channels."""
+    pages = max(1, ceil((size - chip.dma_rest_bytes) / chip.dma_page_bytes))
+    return chip.dma_channels / min(pages, chip.dma_channels)
+
+
+def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
+    return chip.latency_ns(direction) + moved / float(getattr(chip.bandwidth, direction))
+
+
+def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
+    """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
+
+    Single elements go through local memory, where they are put in order, if that is quicker. Decision: two of them in a
+    cycle; upstream's transpositions take between a half and one cycle for each.
+    """
+    size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
+    moved = _by_runs(size, run, chip)
+    if chip.dma_run_bytes:
+        moved *= _paged(size, chip) ** (chip.copy_page_ends - 1)
+    direct = _transfer_ns("s2s", moved, chip)
+    if run > itemsize(command.input.dtype):
+        return direct
+    there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
+    return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+
+def traffic(command: Command) -> tuple[int, int]:
+    """(bytes loaded from, bytes stored to) global memory: payload, without padding."""
+    if isinstance(command, GlobalKernel):
+        return command.load_bytes, command.store_bytes
+    if isinstance(command, Move | Fill):
+        load = sum(view.nbytes for view in command.reads() if view.memory == "gmem")
+        return load, sum(view.nbytes for view in command.writes() if view.memory == "gmem")
+    return 0, 0
+
+
+def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
+    """DMA time: latency + bytes / bandwidth of the direction; a fill counts as l2l (local memory) or l2s (global).
+
+    Runs of local memory count where short ones cost as much as long ones.
+    """
+    if chip.cycle_model == "cv18xx":
+        return cycles_cv18xx.dma_ns(command, chip)
+    system = [view for _, view in command.operands() if view.memory == "gmem"]
+    plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())
+    if isinstance(command, Move) and plain and len(system) > 1:
+        return _system_copy_ns(command, chip)
+    direction = command.direction if isinstance(command, Move) else "l2s" if system else "l2l"
+    if isinstance(command, Move) and plain and chip.dma_run_bytes:
+        run = _common_run(command.input, command.output, chip)
+        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, chip), chip)
+    moved = max((_burst_bytes(view, chip) for view in system), default=command.output.nbytes)
+    return _transfer_ns(direction, moved, chip)
+
+
+def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
+    """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count."""
+    load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_store_gbs or chip.kernel_gbs or chip.bandwidth.l2s
+    loaded, stored = float(command.load_bytes), float(command.store_bytes)
+    if chip.dma_run_bytes:
+        loaded *= _lengthened(command.reads(), command.body, chip)
+        stored *= _lengthened(command.writes(), command.body, chip)
+    waits = max(command.tiles, _matrix_tiles(command.body, chip))
+    return waits * (chip.latency_ns("s2l") + chip.latency_ns("l2s")) + loaded / load + stored / store
+
+
+def kernel_tiles(command: GlobalKernel, chip: ChipSpec) -> float:
+    """How many pieces a kernel goes through, of which one is moved while another is computed; fractions: no jumps.
+
+    Decision: what moves for one of them fills an eighth of local memory, beside buffers and what is on its way.
+    """
+    moved = (command.load_bytes + command.store_bytes) * _PARTS / (chip.lanes * chip.lmem_bytes)
+    return max(1.0, moved, _matrix_tiles(command.body, chip))
+
+
+def _matrix_tiles(body: Command, chip: ChipSpec) -> int:
+    """Pieces that the product of one row comes in: a load of the row and one of two matrix rows per lane for each."""
+    if not isinstance(body, MatMul):
+        return 1
+    rows, inner = matrix_shape(body.left, body.left_transpose)
+    return ceil_div(inner, 2 * chip.lanes) if rows == 1 else 1
+
+
+def _lengthened(views: tuple[View, ...], body: Command, chip: ChipSpec) -> float:
+    """How many times as long as their bytes the transfers of a kernel's operands take."""
+    size = sum(view.nbytes for view in views)
+    return sum(_kernel_bytes(view, body, chip) for view in views) / size if size else 1.0
+
+
+def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
+    """Bytes that a kernel's operand costs as much as, by rows of a matrix, planes of channels, or shares of lanes."""
+    size = itemsize(view.dtype)
+    if fills_lanes(body, chip):
+        width = max(_LEAST_WIDTH, ceil_div(view.elements, chip.lanes))
+        charged = max(view.nbytes, view.elements / width * chip.dma_run_bytes)
+        return charged * _paged(charged, chip)
+    run = prod(view.shape[2:])
+    if isinstance(body, Fn) and isinstance(body.function, Arg):
+        run = min(run, _EXTREMES)
+    if run == 1 and isinstance(body, Fn | MatMul):
+        run = prod(view.shape[1:] or view.shape)
+    return _by_runs(view.nbytes, run * size, chip)
+
+
+def fills_lanes(body: Command, chip: ChipSpec) -> bool:
+    """Whether a kernel gives every lane an equal share of its elements, whatever their shape."""
+    casts = isinstance(body, Quantize | Dequantize) or (isinstance(body, Arith) and body.kind == "copy")
+    return casts and chip.casts_fill_lanes and body.writes()[0].memory == "gmem"
