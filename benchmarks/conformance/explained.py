@@ -42,7 +42,9 @@ TABLE: tuple[Explained, ...] = (
               ("*/bm1684/*",), ("prob*_Softmax", "*_Softmax"), ("Softmax in f32*",)),
     # forms of ops that tpusim does not have
     Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
-              ("attention/bm1684x/int8*", "vit/bm1684x/int8*", "bert/bm1684x/int8*")),
+              ("attention/bm1684x/*", "vit/bm1684x/*", "bert/bm1684x/*")),
+    Explained("the float product reads its matrix transposed there; here a Permute does it, and a Cast behind it",
+              ("segformer/*/int8-asym",), ("*matmul18_MatMul_f32",), ("tpu.Cast only*",), ("lowering",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
 )  # fmt: skip

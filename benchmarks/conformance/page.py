@@ -51,16 +51,19 @@ def _place(cell: Cell) -> tuple[int, int]:
 
 
 def _summary(cells: Sequence[Cell]) -> str:
-    """Equal cells of all, by chip and mode."""
+    """How many cells are equal, near and neither, by chip and mode."""
     modes = [m for m in MODES if any(c.key.mode == m for c in cells)]
     lines = [["chip", *modes], ["---"] * (1 + len(modes))]
     for chip in CHIPS:
         lines.append([chip, *(_share([c for c in cells if (c.key.chip, c.key.mode) == (chip, m)]) for m in modes)])
-    return f"Cells that are equal, of those compared:\n\n{_lines(lines)}"
+    return f"Cells: equal + near + others, (refused there).\n\n{_lines(lines)}"
 
 
 def _share(cells: Sequence[Cell]) -> str:
-    return f"{sum(c.equal for c in cells)} of {len(cells)}" if cells else "-"
+    taken = [c for c in cells if not c.refused]
+    equal, near = sum(c.equal for c in taken), sum(c.near and not c.equal for c in taken)
+    left = len(cells) - len(taken)
+    return f"{equal} + {near} + {len(taken) - equal - near}" + (f" ({left})" if left else "") if cells else "-"
 
 
 def _table(cells: Sequence[Cell]) -> str:
@@ -102,11 +105,9 @@ def verdict(cell: Cell) -> str:
 
 def _near(cell: Cell) -> str:
     ops, through = cell.parts["ops"], cell.parts["tensors"]
-    if ops.equal == ops.compared and through.differences:
-        first = through.differences[0]
-        why = reason(cell.key, "tensors", first) or "*unexplained*"
-        behind = f"{through.differing} of {through.compared} results behind others are not"
-        return f"near: every op is equal on the real operands, {behind}; first {first}: {why}"
+    if ops.equal == ops.compared and through.differing:
+        behind = f"{through.differing} of {through.compared} are not, behind 16-bit results that it keeps in f32"
+        return f"near: every op is equal on the interpreter's operands; {behind}"
     worst = max((d.largest for d in ops.differences), default=0.0)
     return f"near: {ops.compared - ops.equal} of {ops.compared} float results off by at most {worst:.3g} units"
 
