@@ -35,7 +35,7 @@ def float_marks(model: Model) -> dict[Operation, str]:
 
 
 def masks(model: Model) -> dict[Operation, str]:
-    """Ops that make or read a mask (minus infinity, the lowest float, -1e9): in its scale the data beside it is 0.
+    """Ops that make or read a mask (minus infinity, the lowest float, -1e9), in whose scale the data is 0 (DN-31).
 
     A mask has a threshold of MASK or more and comes from a constant of that size, or from an input with nothing but
     zeros and large negative values. What a product with weights gives is data, however large.

@@ -1,4 +1,4 @@
-"""Masks: numbers so large that nothing is left beside them (minus infinity, the lowest float, -1e9)."""
+"""Masks: numbers so large that nothing is left beside them: minus infinity, the lowest float, -1e9 (DN-31)."""
 
 from dataclasses import dataclass
 
