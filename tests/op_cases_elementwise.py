@@ -150,7 +150,7 @@ def movement_cases() -> list[OpCase]:
         case("slice-attributes", [node("Slice", "x", starts=[1, 0], ends=[3, -1], axes=[1, 3])], "tpu.Slice", opset=9),
         case("split", [node("Split", "x s", "a", axis=1), concat], "tpu.Slice",
              constants={"s": np.array([2, 1, 2])}),
-        case("split-attribute", [node("Split", "x", "a", axis=-2, split=[1, 2, 3]), node("Concat", "c b a", axis=2)],
+        case("split-attribute", [node("Split", "x", "a", axis=-2, split=[3, 2, 1]), node("Concat", "c b a", axis=2)],
              "tpu.Slice", opset=11),
         case("tile", [node("Abs", "x", "a"), node("Tile", "a t")], "tpu.Tile", axes="",
              constants={"t": np.array([1, 2, 1, 3])}),

@@ -678,7 +678,8 @@ def test_rows_that_do_not_fit_are_cut_or_run_from_global_memory(tmp_path: Path, 
     report = report_of(out)
     reasons = [group["reason"] for group in report["groups"] if group["reason"]]
     if chip == "bm1684x":
-        assert reasons == [] and any(prod(group["secs"].values()) > 2 for group in report["groups"])
+        casts = "a cast with no op beside it has a kernel of its own"
+        assert set(reasons) <= {casts} and any(prod(group["secs"].values()) > 2 for group in report["groups"])
     else:
         why = r"local memory needs [\d,]+ bytes per lane at nsecs=\d+, hsecs=\d+, bm1684 has"
         assert any(re.search(why, reason) for reason in reasons)

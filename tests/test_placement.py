@@ -77,9 +77,9 @@ def test_messages_of_transfers() -> None:
     right = program(14)
     chip = right.header.chip_spec
     index, load = move(right, "n0h1", load=True)
-    assert load.start == (0, 0, 0, 3, 0) and load.whole == (4, 3, 1, 12, 10)
+    assert load.start == (0, 0, 0, 4, 0) and load.whole == (4, 3, 1, 12, 10)
     for fields, message in (
-        ({"start": (0, 0, 0, 4, 0)}, r"the window at \(0, 0, 0, 4, 0\) of \(4, 3, 1, 12, 10\) of 't0', 0x.* strides"),
+        ({"start": (0, 0, 0, 5, 0)}, r"the window at \(0, 0, 0, 5, 0\) of \(4, 3, 1, 12, 10\) of 't0', 0x.* strides"),
         ({"whole": (4, 3, 1, 10, 12)}, r"of \(4, 3, 1, 10, 12\) of 't0', .* is required"),
         ({"whole": (4, 3, 1, 12, 11)}, r"the tensor is f32 \(4, 3, 12, 10\)"),
         ({"start": None, "whole": None}, "the window that it moves is required, got none"),
@@ -100,7 +100,7 @@ def test_a_wrong_window_that_says_so_does_not_fit_its_results() -> None:
     index, load = move(right, "n0h1", load=True)
     row = load.whole[4] * itemsize(load.input.dtype)
     source = structs.replace(load.input, address=load.input.address + row)
-    moved = with_move(right, index, input=source, start=(0, 0, 0, 4, 0))
+    moved = with_move(right, index, input=source, start=(0, 0, 0, 5, 0))
     with pytest.raises(SimulationError, match="from h = .* on, as its result,|that begins 1 before its result along h"):
         check_windows(moved, right.header.chip_spec)
 

@@ -340,7 +340,8 @@ def test_results_in_place_give_the_same_bits(chip: str, trial: int) -> None:
     made = 0
     for key in NETWORKS[:4]:
         model, flat = cached_lowered(key[0], chip, *key[1:])
-        divided, count = everything_in_place(model, chip, trial)
+        drawn = (everything_in_place(model, chip, seed) for seed in range(8 * trial, 8 * trial + 8))
+        divided, count = next((found for found in drawn if found[1]), (model, 0))  # few groups have such a result
         made += count
         if count:
             same_bits(divided, cached_network(*key).feeds(), flat)

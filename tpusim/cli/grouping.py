@@ -42,7 +42,7 @@ def show(views: Sequence[GroupView | GlobalView], only: int | None = None) -> It
     groups = [v for v in views if isinstance(v, GroupView)]
     if only is not None:
         if not 0 <= only < len(groups):
-            raise ConfigError(f"--group {only}: the module has {len(groups)} groups; give 0 to {len(groups) - 1}")
+            raise ConfigError(f"--group {only}: the module has groups 0 to {len(groups) - 1} only")
         yield from group_lines(groups[only], len(groups), whole=True)
         return
     for view in views:

@@ -39,7 +39,7 @@ def plot(views: Sequence[GroupView | GlobalView], folder: Path, only: int | None
     """
     groups = [v for v in views if isinstance(v, GroupView)]
     if only is not None and not 0 <= only < len(groups):
-        raise ConfigError(f"--group {only}: the module has {len(groups)} groups; give 0 to {len(groups) - 1}")
+        raise ConfigError(f"--group {only}: the module has groups 0 to {len(groups) - 1} only")
     figure_class, patches = library()
     for view in groups if only is None else [groups[only]]:
         for name, draw, most in (("lmem", draw_memory, MEMORY_ROWS), ("pipeline", draw_pipeline, PIPELINE_ROWS)):
