@@ -39,7 +39,7 @@ print(json.dumps({"seconds": seconds, "mib": mib, "same": same, "tensors": len(r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", "densenet121"])
+@pytest.mark.parametrize("name", ["resnet50", pytest.param("densenet121", marks=pytest.mark.rotated)])
 def test_a_whole_network(name: str, tmp_path: Path) -> None:
     zoo.save(name, tmp_path / "model.onnx")
     untuned = CalibrationConfig(tune_samples=0)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rotation import marks
 
 from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig
@@ -86,8 +87,21 @@ def together(names: Iterable[str]) -> list[object]:
     return [pytest.param(name, id=name, marks=pytest.mark.xdist_group(f"zoo-{name}")) for name in names]
 
 
-@pytest.mark.parametrize("name", together(BOTH_CHIPS))
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1684"])
+LONG = ("densenet121", "inception_v2")
+"""A minute each on BM1684X: CI has them on BM1684 alone."""
+
+
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        pytest.param(
+            name, chip, id=f"{chip}-{name}",
+            marks=[pytest.mark.xdist_group(f"zoo-{name}"), *marks(chip == "bm1684" or name not in LONG)],
+        )
+        for chip in ("bm1684x", "bm1684")
+        for name in BOTH_CHIPS
+    ],
+)  # fmt: skip
 def test_int8(folder: Path, name: str, chip: str):
     found = verified(config(folder, name, chip))
     assert_sound(found)
@@ -127,7 +141,7 @@ def test_f32(folder: Path, name: str):
     assert all(t.cosine > 0.9999 for t in found.comparisons["top_vs_onnx"].tensors)
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name != "vgg19")) for name in OTHERS])
 def test_other_networks(folder: Path, name: str):
     for chip in ("bm1684x", "bm1684"):
         assert_sound(verified(config(folder, name, chip)))
