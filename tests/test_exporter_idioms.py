@@ -38,8 +38,9 @@ def test_top_is_what_onnx_runtime_computes(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", first_of(["int8", "f32", "f16"]))
-@pytest.mark.parametrize("name", first_of(list(NETWORKS)))
+@pytest.mark.rotated  # CI has a cell of each network in test_exporter_matrix.py
+@pytest.mark.parametrize("mode", ["int8", "f32", "f16"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_machine_computes_what_the_flat_network_does(name: str, mode: str) -> None:
     proto, feeds = NETWORKS[name]()
     with warnings.catch_warnings():
