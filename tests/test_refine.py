@@ -518,7 +518,9 @@ def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str, trial: in
         total += lists_of(found)
         return found
 
-    for key in NETWORKS[:3]:
+    for key in NETWORKS:
+        if key not in NETWORKS[:3] and (total > 0).all():
+            break  # few groups lend a store
         model, flat = cached_lowered(key[0], chip, *key[1:])
         divided, plans = randomly_grouped(model, np.random.default_rng(trial), longest=3, change=change)
         lent = lists_of(plans)

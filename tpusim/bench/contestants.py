@@ -3,6 +3,7 @@
 import logging
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,10 +111,12 @@ def _recent(path: Path, folder: str) -> str:
 
 @contextmanager
 def _without_warnings() -> Generator[None]:
-    """ONNX Runtime's quantiser warns by the root logger of what is as it should be."""
+    """ONNX Runtime's quantiser warns by the root logger of what is as it should be, and divides infinities of masks."""
     logging.disable(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
     finally:
         logging.disable(logging.NOTSET)
 

@@ -11,7 +11,8 @@ from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, value_name
+from tpusim.errors import ImportModelError
+from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes
@@ -149,7 +150,15 @@ class TpuConv2D(PackedConvTpu):
             del self.attributes[key]
 
     def _merged_layout_of_type(self) -> MergedLayout:
-        words, pitch, bias_offset, filter_offset, row_bytes = ints(self.attributes["coeff_layout"])
+        """Raises ImportModelError without `coeff_layout`, or with another one than five numbers."""
+        layout = self.attributes.get("coeff_layout")
+        numbers = ints(layout) if isinstance(layout, ArrayAttr) else ()
+        if len(numbers) != 5:
+            raise ImportModelError(
+                f"tpu.Conv2D '{op_name(self)}': merged coefficients (coeff_merged) require a coeff_layout of five "
+                f"numbers, got {layout}; group the module again"
+            )
+        words, pitch, bias_offset, filter_offset, row_bytes = numbers
         _, oc = self.channels
         rows = shape_of(self.filter)[1]
         elements = (row_bytes - filter_offset) // ceil_div(oc, rows)
