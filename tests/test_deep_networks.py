@@ -69,7 +69,7 @@ def test_a_deep_network_computes_the_same_in_groups() -> None:
     computes_the_same(lowered(*key), grouped(*key), DEEP["mobilenet_v3"]().feeds())
 
 
-def test_a_cluster_that_is_no_group_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_may_end_inside_a_cluster_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """[GlobalAveragePool, Flatten] ends in a view, and so does every group that holds both: the product is global."""
     net = Network(np.random.default_rng(0))
     x = net.input((1, 10, 12, 10))

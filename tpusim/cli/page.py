@@ -43,4 +43,8 @@ def page() -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        raise SystemExit(
+            f"the file to write is required, as in `python -m tpusim.cli.page docs/cli.md`; got {sys.argv[1:]}"
+        )
     Path(sys.argv[1]).write_text(page(), encoding="utf-8")
