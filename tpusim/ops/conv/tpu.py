@@ -152,7 +152,7 @@ class TpuConv2D(PackedConvTpu):
     def _merged_layout_of_type(self) -> MergedLayout:
         """Raises ImportModelError without `coeff_layout`, or with another one than five numbers."""
         layout = self.attributes.get("coeff_layout")
-        numbers = ints(layout) if isinstance(layout, ArrayAttr) else ()
+        numbers = ints(cast("ArrayAttr[Attribute]", layout)) if isinstance(layout, ArrayAttr) else ()
         if len(numbers) != 5:
             raise ImportModelError(
                 f"tpu.Conv2D '{op_name(self)}': merged coefficients (coeff_merged) require a coeff_layout of five "
