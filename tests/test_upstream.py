@@ -20,6 +20,8 @@ FIRST = "bm1684x/int8"
 """What every network is executed in, and every third in one more chip or mode."""
 LARGE = ("enlarge", "segformer", "vit", "bert", "detector")
 """Networks of many ops, most of which the others have too: CI has them."""
+FORMS = ("squeeze/cv183x/bf16", "squeeze/bm1684/f32", "constants/cv183x/bf16")
+"""Cells of forms that ops have in the float types of a chip alone."""
 LOWERED = (FIRST, "bm1684/int8", "cv183x/int8")
 """What every network is lowered to: the three ways of requantising; and one more chip or mode by its name."""
 
@@ -37,20 +39,22 @@ def others(network: str, but: tuple[str, ...]) -> list[str]:
 
 def lowered() -> list[str]:
     """The cells whose constants are compared."""
-    return [
+    found = [
         f"{name}/{cell}"
         for name in recorded.networks()
         for cell in (*(c for c in LOWERED if c in recorded.read(name).content.cells), *others(name, LOWERED))
     ]
+    return list(dict.fromkeys([*FORMS, *found]))
 
 
 def executed() -> list[str]:
     """The cells whose tensors are computed."""
-    return [
+    found = [
         f"{name}/{cell}"
         for number, name in enumerate(recorded.networks())
         for cell in (FIRST, *(others(name, (FIRST,)) if number % 3 == 0 else ()))
     ]
+    return list(dict.fromkeys([*FORMS, *found]))
 
 
 def params(cells: list[str], part: str) -> list[object]:

@@ -103,6 +103,9 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""
+    hard_activations: Literal["op", "constants", "depthwise"] = "op"
+    """HardSigmoid and HardSwish in float: tpu.Active; ops of a tensor and a number; or a depthwise convolution between
+    bounds."""
     reduce_l2: bool = True
     """tpu.Reduce of mode ReduceL2 in float; else a sum of squares and its root, which are tpu.Active."""
     resize: bool = True

@@ -29,6 +29,7 @@ from tpusim.ops import (
     elements,
     grid_sampler,
     groupnorm,
+    hard,
     layernorm,
     lrn,
     matmul,
@@ -55,7 +56,7 @@ from tpusim.ops import (
 
 MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, pool, add, mul, concat, view, permute, softmax, lrn,
-    norm, relu, activation, layernorm, groupnorm, reduce,
+    norm, relu, activation, hard, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
     cumulate, power, grid_sampler,
 )  # fmt: skip

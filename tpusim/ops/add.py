@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import ints, ints_attr, op_name, value_name
+from tpusim.ir.attrs import floats, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
@@ -25,6 +25,7 @@ from tpusim.ops.base import (
     LoweringContext,
     QuantParams,
     RangeRule,
+    Shape,
     TensorSlice,
 )
 from tpusim.ops.families import (
@@ -40,6 +41,9 @@ from tpusim.ops.families import (
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.rescale import positive_fit
 from tpusim.ops.small_multiplier import binary_why_global, common_shift, why_no_small_multipliers
+
+DIFFERENCE = (1.0, -1.0)
+"""The coefficients of tpu.Add that stand for a difference."""
 
 
 @irdl_op_definition
@@ -142,7 +146,7 @@ def multiplier_and_shift(ctx: LoweringContext, op: ArithmeticTop, s_in: float, s
 class TpuAdd(NaryTpu):
     """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or f32.
 
-    With one shift for all operands (CV18xx): sat(floor(relu(sum q_i*m_i)/2^r + 0.5)).
+    With one shift for all operands (CV18xx): sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). `coeff` [1, -1] in float: a - b.
     """
 
     name = "tpu.Add"
@@ -151,11 +155,23 @@ class TpuAdd(NaryTpu):
 
     multipliers = opt_attr_def(ArrayAttr)
     rshifts = opt_attr_def(ArrayAttr)
+    coeff = opt_attr_def(ArrayAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """As every op of several tensors. Raises ValueError for other coefficients than those of a difference."""
+        if self.coeff is not None and floats(self.coeff) not in (DIFFERENCE, (1.0,) * len(self.inputs)):
+            raise ValueError(f"coeff [1, 1] or [1, -1] is required, got {list(floats(self.coeff))}")
+        return super().infer()
+
+    @property
+    def _is_difference(self) -> bool:
+        return self.coeff is not None and floats(self.coeff) == DIFFERENCE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Each operand multiplied, shifted and rounded on its own, then summed."""
         if self.multipliers is None or self.rshifts is None:
-            return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
+            kernel = kernels.sub_float if self._is_difference else kernels.add_float
+            return (limited(kernel(tuple(operands), do_relu=relu_of(self)), self),)
         if self._common_shift is not None:
             y = sum_int(
                 tuple(operands), self._common_shift, ms=ints(self.multipliers), do_relu=relu_of(self),
@@ -198,10 +214,10 @@ class TpuAdd(NaryTpu):
         return 0 if self.multipliers is None else 2 * lmem_bytes(output.shape, self._partial, chip)
 
     def emit(self, ctx: EmitContext) -> None:
-        """f32: additions; int8: AR mul+shift per operand and a saturating addition (codegen.md DC-04)."""
+        """f32: additions or a subtraction; int8: AR mul+shift per operand, a saturating addition (codegen.md DC-04)."""
         views = [ctx.input(i) for i in range(len(self.inputs))]
         if self.multipliers is None or self.rshifts is None:
-            self.emit_chain(ctx, "add", views, ctx.output(), relu_limit_of(self))
+            self.emit_chain(ctx, "sub" if self._is_difference else "add", views, ctx.output(), relu_limit_of(self))
             return
         if self._common_shift is not None:
             emit_weighted_sum(ctx, self, ints(self.multipliers), self._common_shift)

@@ -1,6 +1,6 @@
 """Difference and quotient: `top.Sub`, `tpu.Sub`, `top.Div` and `tpu.Div` (numerics.md 9.0, 9.3, 12)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import copy_name, float_attr, ints, ints_attr, op_name, set_op_name, value_name
+from tpusim.ir.attrs import copy_name, float_attr, floats_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -23,7 +23,7 @@ from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, lmem_bytes
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.activation.top import TopReciprocal
-from tpusim.ops.add import TpuAdd, emit_weighted_sum, multiplier_and_shift
+from tpusim.ops.add import DIFFERENCE, TpuAdd, emit_weighted_sum, multiplier_and_shift
 from tpusim.ops.base import (
     Array,
     EmitContext,
@@ -54,10 +54,12 @@ from tpusim.ops.small_multiplier import common_shift, ratio, why_no_small_multip
 from tpusim.ops.structure import make_weight
 
 
-def built_in_float(op: NaryTop, ctx: LoweringContext, cls: OpT) -> SSAValue:
-    """The float form: every operand in the op's float type, relu and its limit."""
+def built_in_float(
+    op: NaryTop, ctx: LoweringContext, cls: OpT, more: Mapping[str, Attribute] | None = None
+) -> SSAValue:
+    """The float form: every operand in the op's float type, relu and its limit, and `more` attributes."""
     operands = [ctx.operand(v, ctx.float_mode(op), op) for v in op.inputs]
-    attributes = relu_attributes(relu_of(op), relu_limit_of(op))
+    attributes = {**relu_attributes(relu_of(op), relu_limit_of(op)), **(more or {})}
     return ctx.build(cls, operands, attributes, ctx.float_type(op), shape_of(op.output), op_name(op))
 
 
@@ -84,8 +86,14 @@ class TopSub(ArithmeticTop):
         return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Sub in float."""
-        return built_in_float(self, ctx, TpuSub)
+        """tpu.Sub in float; on CV18xx a weighted sum of tensors of one shape, as in integers."""
+        if ctx.chip.integers.scaling != "small_multiplier" or not self._of_one_shape:
+            return built_in_float(self, ctx, TpuSub)
+        return built_in_float(self, ctx, TpuAdd, {"coeff": floats_attr(DIFFERENCE)})
+
+    @property
+    def _of_one_shape(self) -> bool:
+        return shape_of(self.inputs[0]) == shape_of(self.inputs[1])
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Sub with one 8-bit multiplier and shift per operand, or why not."""
@@ -118,8 +126,7 @@ class TopSub(ArithmeticTop):
         if why is not None:
             return why
         multipliers, shift = common_shift([ratio(v, self.output) for v in self.inputs])
-        same = shape_of(self.inputs[0]) == shape_of(self.inputs[1])
-        cls, signs = (TpuAdd, (1, -1)) if same else (TpuSub, (1, 1))
+        cls, signs = (TpuAdd, (1, -1)) if self._of_one_shape else (TpuSub, (1, 1))
         attributes = relu_attributes(relu_of(self)) | {"rshifts": ints_attr([shift])}
         attributes["multipliers"] = ints_attr(m * sign for m, sign in zip(multipliers, signs, strict=True))
         operands = [ctx.operand(v, "int8", self) for v in self.inputs]

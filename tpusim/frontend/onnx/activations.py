@@ -18,8 +18,6 @@ from tpusim.ops.activation import (
     TopExp,
     TopFloor,
     TopGELU,
-    TopHardSigmoid,
-    TopHardSwish,
     TopLeakyRelu,
     TopLog,
     TopMish,
@@ -38,6 +36,7 @@ from tpusim.ops.activation import (
 )
 from tpusim.ops.activation.top import Activation
 from tpusim.ops.const_binary import TopMulConst
+from tpusim.ops.hard import TopHardSigmoid, TopHardSwish
 from tpusim.ops.relu import TopClip, TopRelu
 
 

@@ -17,8 +17,6 @@ from tpusim.ops.activation.top import (
     TopExp,
     TopFloor,
     TopGELU,
-    TopHardSigmoid,
-    TopHardSwish,
     TopLog,
     TopMish,
     TopPow,
@@ -46,8 +44,8 @@ from tpusim.ops.activation.without_table import (
 
 __all__ = [
     "TopAbs", "TopArccos", "TopArcsin", "TopArctan", "TopArctanh", "TopCosh", "TopSinh", "TopTan", "TopTrunc",
-    "TopCeil", "TopCos", "TopElu", "TopErf", "TopExp", "TopFloor", "TopGELU", "TopHardSigmoid",
-    "TopHardSwish", "TopLeakyRelu", "TopLog", "TopMish", "TopPRelu", "TopPow", "TopReciprocal", "TopRound", "TopSiLU",
+    "TopCeil", "TopCos", "TopElu", "TopErf", "TopExp", "TopFloor", "TopGELU",
+    "TopLeakyRelu", "TopLog", "TopMish", "TopPRelu", "TopPow", "TopReciprocal", "TopRound", "TopSiLU",
     "TopSigmoid", "TopSign", "TopSin", "TopSoftplus", "TopSoftsign", "TopSqrt", "TopTanh", "TpuActive", "TpuLeakyRelu",
     "TpuLut", "TpuLutBF16", "TpuPRelu", "TpuReciprocal",
 ]  # fmt: skip

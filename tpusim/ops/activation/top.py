@@ -177,37 +177,6 @@ class TopGELU(Activation):
 
 
 @irdl_op_definition
-class TopHardSigmoid(Activation):
-    """`top.HardSigmoid`: max(0, min(1, alpha*x + beta))."""
-
-    name = "top.HardSigmoid"
-    MODE: ClassVar[str] = "HSIGMOID"
-    FLOAT: ClassVar[FloatRule] = FloatRule(f16="f32")
-
-    alpha = attr_def(FloatAttr)
-    beta = attr_def(FloatAttr)
-
-    @classmethod
-    @names_op
-    def make(cls, builder: Builder, x: SSAValue, *, alpha: float = 0.2, beta: float = 0.5, name: str) -> SSAValue:
-        """alpha, beta: slope and offset, 1/6 and 0.5 in PyTorch."""
-        return builder.build(cls, [x], {"alpha": float_attr(alpha), "beta": float_attr(beta)}, name)
-
-    @property
-    def coeffs(self) -> tuple[float, ...]:
-        """(beta, alpha), as upstream stores them."""
-        return self.beta.value.data, self.alpha.value.data
-
-
-@irdl_op_definition
-class TopHardSwish(Activation):
-    """`top.HardSwish`: x*max(0, min(1, (x + 3)/6))."""
-
-    name = "top.HardSwish"
-    MODE: ClassVar[str] = "HSWISH"
-
-
-@irdl_op_definition
 class TopElu(Activation):
     """`top.Elu`: x > 0 ? x : alpha*(e^x - 1)."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from tpusim_kernels.prim.floattable import slope_table
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
 from tpusim_kernels.prim.scale import narrow_product, round_half_away, saturate_np
 from tpusim_kernels.prim.table import Bytes, byte_table
@@ -14,6 +15,7 @@ from xdsl.irdl import attr_def, opt_attr_def
 
 from tpusim.ir.attrs import float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
+from tpusim.ops.activation.lut_bf16 import FloatTable, build_lookup, has_float_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuLut
 from tpusim.ops.base import Array, Holds, LoweringContext, OpT, QuantParams, holds
 from tpusim.ops.const_binary.tpu import Kind, float_result, reversed_
@@ -30,6 +32,8 @@ ACCUMULATOR = 2**31
 """The accumulator is 32 bits wide and never wraps (numerics.md DN-03)."""
 LARGEST_TERM = 255 * 127
 """|q*m| of a byte and an 8-bit multiplier."""
+TABLE_RANGE = 15.0
+"""CV18xx: the slope table of a product or difference with a number spans +-15, as TPU-MLIR's; it goes on straight."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,9 @@ class ConstTop(UnaryTop):
         raise NotImplementedError
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """The tpu op in float."""
+        """The tpu op in float, on CV18xx a table."""
+        if has_float_tables(self, ctx):
+            return self.build_float_table(ctx)
         attributes = {"const_val": self.const_val, **self.order(reversed_(self))}
         attributes |= relu_attributes(relu_of(self), relu_limit_of(self))
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
@@ -106,16 +112,25 @@ class ConstTop(UnaryTop):
 
     def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
         """CV18xx: the op, and its relu, as a lookup table (numerics.md 10); or why there is none."""
-        number, reverse, relu, kind = self.number, reversed_(self), relu_of(self), self.KIND
-
-        def function(values: np.ndarray) -> np.ndarray:
-            found = values * number if kind == "mul" else (number - values if reverse else values - number)
-            return np.maximum(found, 0.0) if relu else found
-
-        entries = byte_table(function, Bytes(x.scale, 0, x.signed), Bytes(y.scale, 0, y.signed))
+        entries = byte_table(self.function, Bytes(x.scale, 0, x.signed), Bytes(y.scale, 0, y.signed))
         name = op_name(self)
         operands = [ctx.operand(self.input, "int8", self), ctx.weight(name + "_table", entries.reshape(TABLE_SHAPE))]
         return ctx.build(TpuLut, operands, {}, ctx.quantised_type(self.output), shape_of(self.output), name)
+
+    def function(self, values: np.ndarray) -> np.ndarray:
+        """The product, sum or difference in double, with the relu, as a table holds it."""
+        match self.KIND:
+            case "mul":
+                found = values * self.number
+            case "add":
+                found = values + self.number
+            case _:
+                found = self.number - values if reversed_(self) else values - self.number
+        return np.maximum(found, 0.0) if relu_of(self) else found
+
+    def build_float_table(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx: the op in BF16 by a slope table."""
+        return build_lookup(self, ctx, FloatTable("Slope", slope_table(self.function, TABLE_RANGE), TABLE_RANGE))
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """The tpu op on the operand's bytes."""

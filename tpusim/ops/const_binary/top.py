@@ -194,6 +194,14 @@ class ExtremeConstTop(ConstTop):
         attributes = relu_attributes(relu_of(self))
         return ctx.build(self.TENSORS, operands, attributes, ctx.quantised_type(self.output), shape, name)
 
+    def build_float_table(self, ctx: LoweringContext) -> SSAValue:
+        """CV18xx in BF16: of two tensors, too."""
+        name, shape, mode = op_name(self), shape_of(self.output), ctx.float_mode(self)
+        number = ctx.float_weight(self, name + "_const", np.full(shape, self.number, np.float32))
+        operands = [ctx.operand(self.input, mode, self), number]
+        attributes = relu_attributes(relu_of(self), relu_limit_of(self))
+        return ctx.build(self.TENSORS, operands, attributes, ctx.float_type(self), shape, name)
+
     def integer_form(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> Constants | str:
         """Multiplier 1, no shift, C = round(c/s) (DN-15); BM1684: m and r of 5.4, lowered while C saturates.
 

@@ -15,16 +15,17 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints_attr, op_name, set_op_name
+from tpusim.ir.attrs import copy_name, flag, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, is_tensor, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, LoweringContext, Shape, TopOp, is_none
-from tpusim.ops.conv import TopConv, TpuConv2D
+from tpusim.ops.conv import TopConv
+from tpusim.ops.conv.channelwise import build_channelwise, channelwise_geometry
 from tpusim.ops.conv.quantize import qdm_operands
 from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
 from tpusim.ops.structure import make_weight
-from tpusim.ops.view import TopReshape, TpuReshape
+from tpusim.ops.view import TopReshape
 
 
 @irdl_op_definition
@@ -99,20 +100,14 @@ class TopScale(TopOp):
         name, shape, filter = op_name(self), shape_of(self.output), scale.reshape(-1, 1, 1, 1)
         mode = "int8" if integers else ctx.float_mode(self)
         x, element = ctx.operand(self.input, mode, self), ctx.float_type(self)
-        more: dict[str, Attribute] = {"relu_limit": float_attr(-1.0)}
+        more = relu_attributes(relu_of(self), -1.0 if integers else relu_limit_of(self))
         if integers:
             coefficients, requant = qdm_operands(ctx, name, filter, bias, self.input, self.output)
             more |= requant
             element = ctx.quantised_type(self.output)
         else:
-            more["relu_limit"] = float_attr(relu_limit_of(self))
             coefficients = [ctx.float_weight(self, name + "_scale", filter), ctx.weight(name + "_bias", bias)]
-        if len(shape) == 4:
-            return ctx.build(TpuConv2D, [x, *coefficients], _pointwise(self) | more, element, shape, name)
-        wide = (*shape[:2], 1, prod(shape[2:]))
-        x = ctx.build(TpuReshape, [x], {"shape": ints_attr(wide)}, element_of(x), wide, name + "_input_4d")
-        y = ctx.build(TpuConv2D, [x, *coefficients], _pointwise(self) | more, element, wide, name + "_4d")
-        return ctx.build(TpuReshape, [y], {"shape": ints_attr(shape)}, element, shape, name)
+        return build_channelwise(ctx, x, coefficients, more, element, shape, name)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Scale in integers if input and output are calibrated, else why not; on CV18xx a convolution."""
@@ -136,14 +131,6 @@ class TopScale(TopOp):
         return ctx.build(
             TpuScale, operands, attributes, ctx.quantised_type(self.output), shape_of(self.output), op_name(self)
         )
-
-
-def _pointwise(op: TopScale) -> dict[str, Attribute]:
-    """Geometry and relu of the depthwise convolution that stands for a Scale."""
-    return {
-        "kernel_shape": ints_attr((1, 1)), "strides": ints_attr((1, 1)), "pads": ints_attr((0, 0, 0, 0)),
-        "dilations": ints_attr((1, 1)), "group": int_attr(shape_of(op.output)[1]), "do_relu": flag(relu_of(op)),
-    }  # fmt: skip
 
 
 def per_channel_shape(value: SSAValue, parameters: Sequence[SSAValue]) -> Shape:
@@ -303,7 +290,7 @@ class ScaleToConv(WeightPattern):
 
 def _depthwise(op: TopScale, x: SSAValue, filter: SSAValue, bias: SSAValue, name: str) -> TopConv:
     """The Conv that stands for a Scale, on its input as four axes."""
-    attributes = _pointwise(op) | {"relu_limit": float_attr(relu_limit_of(op))}
+    attributes = channelwise_geometry(shape_of(op.output)[1]) | relu_attributes(relu_of(op), relu_limit_of(op))
     kind = tensor(shape_of(x), element_of(op.output))
     conv = TopConv.create(operands=[x, filter, bias], result_types=[kind], attributes=attributes)
     set_op_name(conv, name)

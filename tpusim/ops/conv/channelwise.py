@@ -1,0 +1,47 @@
+"""A factor and a summand per channel as a depthwise convolution of 1x1: what CV18xx has in place of tpu.Scale."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from xdsl.ir import Attribute, SSAValue
+
+from tpusim.ir.attrs import int_attr, ints_attr
+from tpusim.ir.types import element_of
+from tpusim.ops.base import LoweringContext, Shape
+from tpusim.ops.conv.tpu import TpuConv2D
+from tpusim.ops.view import TpuReshape
+
+
+def build_channelwise(
+    ctx: LoweringContext,
+    x: SSAValue,
+    coefficients: Sequence[SSAValue],
+    attributes: Mapping[str, Attribute],
+    element: Attribute,
+    shape: Shape,
+    name: str,
+) -> SSAValue:
+    """A tpu.Conv2D of the filter (c, 1, 1, 1) and the bias `coefficients`, over (n, c, 1, rest) unless x has four axes.
+
+    shape: that of x and of the result. attributes: relu, requantisation. Reshapes around it are named after `name`.
+    """
+    geometry = channelwise_geometry((wide := _with_four_axes(shape))[1]) | attributes
+    if wide == shape:
+        return ctx.build(TpuConv2D, [x, *coefficients], geometry, element, shape, name)
+    x = ctx.build(TpuReshape, [x], {"shape": ints_attr(wide)}, element_of(x), wide, name + "_input_4d")
+    y = ctx.build(TpuConv2D, [x, *coefficients], geometry, element, wide, name + "_4d")
+    return ctx.build(TpuReshape, [y], {"shape": ints_attr(shape)}, element, shape, name)
+
+
+def _with_four_axes(shape: Shape) -> Shape:
+    if len(shape) == 4:
+        return shape
+    return (1, *shape, 1, 1) if len(shape) == 1 else (*shape[:2], 1, prod(shape[2:]))
+
+
+def channelwise_geometry(channels: int) -> dict[str, Attribute]:
+    """Attributes of a depthwise convolution of 1x1."""
+    return {
+        "kernel_shape": ints_attr((1, 1)), "strides": ints_attr((1, 1)), "pads": ints_attr((0, 0, 0, 0)),
+        "dilations": ints_attr((1, 1)), "group": int_attr(channels),
+    }  # fmt: skip
