@@ -1,5 +1,6 @@
 """`tpusim compare`: two files of tensors, with the verdict that `tpusim run` gives of its own."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,8 @@ from rich.console import Console
 from tpusim.cli.options import In, OptionalPath, load
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     from tpusim.verify.about import About
@@ -35,7 +38,7 @@ class Compare:
     verbose: Annotated[tyro.conf.UseCounterAction[int], tyro.conf.arg(aliases=["-v"])] = 0
     """More lines per tensor; repeat for still more."""
     save: OptionalPath = None
-    """Also write the results as CSV."""
+    """Also write the results: .csv (as upstream's tool), .json (as in report.json) or .xml (JUnit)."""
     upstream_sampling: bool = False
     """Compare only a sample of more than 400 tensors, as upstream does."""
 
@@ -59,9 +62,21 @@ class Compare:
         names = {"target_name": str(self.target), "reference_name": str(self.reference)}
         print_comparison(console, found, verbose=self.verbose, targets=targets, references=references, **names)
         if self.save is not None:
-            text = found.to_csv().encode()
+            text = self._as_text(found, self.save).encode()
             write_atomically(self.save, lambda file: file.write(text))
         return found.passed
+
+    def _as_text(self, found: "Comparison", path: "Path") -> str:
+        """The results in the form that a file's suffix names; CSV for any that is none of them."""
+        match path.suffix:
+            case ".json":
+                return json.dumps(found.to_json(), indent=2) + "\n"
+            case ".xml":
+                from tpusim.verify.junit import to_junit
+
+                return to_junit(found, name=f"{self.target.name} against {self.reference.name}")
+            case _:
+                return found.to_csv()
 
     def _choice(self) -> dict[str, Any]:
         excepts = tuple(n for n in self.excepts.split(",") if n)
