@@ -16,7 +16,7 @@ from benchmarks.conformance.text import Op, Tensor
 Array = NDArray[np.generic]
 Arrays = Mapping[str, Array]
 Pairs = Sequence[tuple[Op, Op]]
-CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rshift_neg")
+CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rshift_neg", "quant_param")
 """Attributes of lowering that are compared where both sides' ops have them."""
 FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}

@@ -27,7 +27,7 @@ from tpusim.errors import TpusimError
 
 RECORDED = ("*/*/int8",)
 """Cells that are recorded: INT8 on every chip, the other modes once per way of computing them."""
-KEPT = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rshift_neg", "cpu_op_name")
+KEPT = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg", "rshift_neg", "quant_param", "cpu_op_name")
 """Attributes that are recorded."""
 
 

@@ -41,12 +41,36 @@ def softmax_int(x: Array, table: Array, s_out: ArrayLike, z_out: ArrayLike, *, a
     the same.
     """
     q = jnp.moveaxis(jnp.asarray(x).astype(jnp.int32), axis, 0)
-    t = f32(table).at[jnp.max(q, axis=0)[None] - q].get(mode="promise_in_bounds")
+    y = to_int(_by_table(jnp.max(q, axis=0)[None] - q, table, s_out), RoundMode.HALF_AWAY_FROM_ZERO) + i64(z_out)
+    return saturate(jnp.moveaxis(y, 0, axis), out_dtype)
+
+
+def _by_table(index: Array, table: Array, s_out: ArrayLike) -> Array:
+    """T / (S*f32(s_out)) in f32, t = table[index], S = f32 sum of t along axis 0 in index order."""
+    t = f32(table).at[index].get(mode="promise_in_bounds")
     start = jnp.zeros(t.shape[1:], jnp.float32)
     total = lax.fori_loop(0, t.shape[0], lambda i, s: s + lax.dynamic_index_in_dim(t, i, 0, keepdims=False), start)
-    p = divide(t, (total * f32(s_out))[None])
-    y = to_int(p, RoundMode.HALF_AWAY_FROM_ZERO) + i64(z_out)
-    return saturate(jnp.moveaxis(y, 0, axis), out_dtype)
+    return divide(t, (total * f32(s_out))[None])
+
+
+@kernel(static=())
+def softmax_attention(x: Array, mask: Array | None, table: Array, s_out: ArrayLike) -> Array:
+    """Compute y = sat_u8(round(t / (S*f32(s_out)))) along the last axis, t = table[127 - d] (numerics 11.5).
+
+    x int8; d = sat_s8(x - 255) where the mask, which broadcasts to x, is not 0, else x; table and S as `softmax_int`.
+    """
+    q = jnp.asarray(x).astype(jnp.int32)
+    if mask is not None:
+        q = jnp.where(jnp.broadcast_to(mask != 0, q.shape), jnp.maximum(q - 255, -128), q)
+    p = _by_table(jnp.moveaxis(127 - q, -1, 0), table.reshape(-1), s_out)
+    return saturate(jnp.moveaxis(to_int(p, RoundMode.HALF_AWAY_FROM_ZERO), 0, -1), "uint8")
+
+
+@kernel(static=())
+def softmax_scaled(x: Array, mask: Array | None, scale: ArrayLike) -> Array:
+    """Compute the softmax of x*scale + mask along the last axis in f32; the mask broadcasts to x (numerics 11.5)."""
+    d = f32(x) * f32(scale)
+    return softmax_float(d if mask is None else d + jnp.broadcast_to(f32(mask), d.shape), axis=-1)
 
 
 @kernel(static=("axis", "log", "limit"))

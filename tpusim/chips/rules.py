@@ -100,6 +100,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Batched matrix products in 16 or 8 bits work on (b, rows, heads, columns), and so do casts, constants, masks and
     softmax between two of them: Permutes from and to (b, heads, rows, columns) are no ops of their own
     (`heads_inside`)."""
+    attention: bool = False
+    """A block of attention is a tpu.Attention for each head; else products, softmax and Permutes."""
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""

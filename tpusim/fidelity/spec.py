@@ -29,6 +29,7 @@ SECTIONS: Final[dict[str, str]] = {
     "11.2": "LayerNorm",
     "11.3": "Reduce",
     "11.4": "Interp",
+    "11.5": "Attention",
     "12.1": "float types in INT8 mode",
     "12.2": "float types in F16 mode",
     "12.3": "float types in BF16 mode",
@@ -38,6 +39,7 @@ SECTIONS: Final[dict[str, str]] = {
 
 DECISIONS: Final[dict[str, str]] = {
     "DN-02": "a known upstream quirk that reaches compiled constants is reproduced",
+    "DN-02 attention_mask_bytes": "quirk reproduced: attention leaves out what has another byte in the mask than 0",
     "DN-02 avgpool_full_kernel": "quirk reproduced: an average is over the whole kernel though padding does not count",
     "DN-02 matmul_transposed_zp_index": "quirk reproduced: a transposed weight's sums are read as if it were K x N",
     "DN-02 mulshift_without_relu": "quirk reproduced: the relu behind an integer product with a number is lost",

@@ -246,17 +246,18 @@ class Lowering:
             raise UnsupportedError(f"tensor '{value_name(value)}': a calibrated range is required to quantise it")
         return UniformType.of_params(quant)
 
-    def operand(self, value: SSAValue, mode: NumberMode, user: Operation) -> SSAValue:
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
         """The lowered value as float or as its quantised integer; inserts or reuses a cast."""
+        reader = reader or op_name(user)
         constant = self.array(value)
         if constant is not None:
             return self.weight(value_name(value), constant if mode == "int8" else _in_type(constant, mode, self.chip))
         lowered = self._lowered[value]
         if mode == "int8" and self.stored_indices(value) is not None:
-            return self._indices(value, lowered, op_name(user))
+            return self._indices(value, lowered, reader)
         if mode == "int8":
-            return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), op_name(user))
-        return self._cast(lowered, FLOAT_TYPES[mode], op_name(user))
+            return lowered if uniform_of(lowered) else self._cast(lowered, self.quantised_type(value), reader)
+        return self._cast(lowered, FLOAT_TYPES[mode], reader)
 
     def stored(self, value: SSAValue) -> SSAValue | None:
         """The lowered value, None for a constant."""

@@ -13,6 +13,8 @@ QUIRKS: dict[str, str] = {
     "mulshift_without_relu": "the relu behind a product with a number is lost; off: a MulConst has it",
     "extreme_without_zero_point": "max and min with a number leave the zero point out of it; off: it is added",
     "asymmetric_max_on_bm1684": "Max and Min of BM1684 have a zero point, which only casts read; off: none",
+    "attention_mask_bytes": "attention leaves out what has another byte in the mask than 0, whatever its zero point; "
+    "off: than the zero point",
     "asymmetric_bools": "with zero points a bool counts as 1/255 of its range where an op takes it; off: as 1",
     "where_const_no_round_mode": "constants of Where are rounded half away from zero; off: half up, as requants",
     "where_raw_bytes": "Where selects the bytes of branches whose scale is not the result's; off: it runs in float",

@@ -19,6 +19,7 @@ from tpusim.ops import (
     activation,
     add,
     arg,
+    attention,
     cast,
     compare,
     concat,
@@ -55,8 +56,8 @@ from tpusim.ops import (
 )
 
 MODULES: tuple[ModuleType, ...] = (
-    structure, cast, rescale, requant_axis, conv, deconv, matmul, pool, add, mul, concat, view, permute, softmax, lrn,
-    norm, relu, activation, hard, layernorm, groupnorm, reduce,
+    structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
+    softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
     cumulate, power, grid_sampler,
 )  # fmt: skip

@@ -144,7 +144,7 @@ def multiplier_and_shift(ctx: LoweringContext, op: ArithmeticTop, s_in: float, s
 
 @irdl_op_definition
 class TpuAdd(NaryTpu):
-    """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), or f32.
+    """`tpu.Add`: integers sat(relu(sum RSR((q_i - z_i)*m_i, r_i)) + z), of 32 bits sat(relu(sum q_i)), or f32.
 
     With one shift for all operands (CV18xx): sat(floor(relu(sum q_i*m_i)/2^r + 0.5)). `coeff` [1, -1] in float: a - b.
     """
@@ -168,7 +168,11 @@ class TpuAdd(NaryTpu):
         return self.coeff is not None and floats(self.coeff) == DIFFERENCE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Each operand multiplied, shifted and rounded on its own, then summed."""
+        """Each operand multiplied, shifted and rounded on its own, then summed; plain integers summed."""
+        if value_dtype(self.output) == "int32":
+            ones, zeros = (1,) * len(operands), (0,) * len(operands)
+            y = kernels.add_int(tuple(operands), ones, zeros, zeros, 0, do_relu=relu_of(self), out_dtype="int32")
+            return (y,)
         if self.multipliers is None or self.rshifts is None:
             kernel = kernels.sub_float if self._is_difference else kernels.add_float
             return (limited(kernel(tuple(operands), do_relu=relu_of(self)), self),)

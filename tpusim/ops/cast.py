@@ -24,8 +24,9 @@ from tpusim.ops.logical import EVERY_TYPE, GroupType
 class TpuCast(UnaryTpu):
     """`tpu.Cast`: float -> uniform: sat(round-half-away(x * f32(1/s)) + z); uniform -> float: s * (q - z).
 
-    Indices (i32) -> float: the number itself. From and to f16 and bf16 every step is rounded to that type: reciprocal
-    and product, scale, integer and product (numerics.md 8.1). Float to float rounds once.
+    Indices (i32) -> float: the number itself. Uniform -> i32: the integer as it is stored. From and to f16 and bf16
+    every step is rounded to that type: reciprocal and product, scale, integer and product (numerics.md 8.1). Float to
+    float rounds once.
 
     On CV18xx bf16 -> int8 is sat(RNE(BF16(x * BF16(1/s)))), int8 -> float BF16(BF16(s) * q) and f32 -> bf16 a
     truncation; `truncated`: f32 -> int8 as through bf16. The network's input is quantised on the CPU there ("quant"):
@@ -49,6 +50,8 @@ class TpuCast(UnaryTpu):
             return (kernels.quantize(operands[0], scale, zero, out_dtype=value_dtype(self.output), through=through),)
         if source is None and _is_index(self.input):
             return (kernels.dequantize(operands[0], np.float32(1), 0),)
+        if _is_index(self.output):
+            return (operands[0].astype("int32"),)
         if source is not None and target is None:
             step, zero = self._step(source, chip), source.zero_point.value.data
             y = kernels.dequantize(operands[0], step, zero, through=storage_dtype(element_of(self.output)).name)
@@ -85,7 +88,7 @@ class TpuCast(UnaryTpu):
         return "a cast with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
 
     def emit(self, ctx: EmitContext) -> None:
-        """RQ rq0 to integers, DQ dq0 to float, else a copy."""
+        """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         views = {"input": ctx.input(0), "output": ctx.output()}
         if target is not None and source is None and self._in_bf16(ctx.chip):
@@ -95,7 +98,7 @@ class TpuCast(UnaryTpu):
             ctx.emit(isa.Quantize, scale=float(self._reciprocal(target, ctx.chip)), zero_point=zero, **views)
         elif source is None and _is_index(self.input):
             ctx.emit(isa.Dequantize, scale=1.0, **views)
-        elif source is not None and target is None:
+        elif source is not None and target is None and not _is_index(self.output):
             fields = {"scale": float(self._step(source, ctx.chip)), "zero_point": source.zero_point.value.data}
             ctx.emit(isa.Dequantize, bf16=ctx.chip.bf16_unit, **fields, **views)
         else:

@@ -93,8 +93,11 @@ class LoweringContext(Protocol):
         """The constant behind a value, None if it is computed or `none`."""
         ...
 
-    def operand(self, value: SSAValue, mode: NumberMode, user: Operation) -> SSAValue:
-        """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed."""
+    def operand(self, value: SSAValue, mode: NumberMode, user: Operation, reader: str = "") -> SSAValue:
+        """The lowered value of a top value as float or as its quantised integer; a tpu.Cast is inserted if needed.
+
+        reader: what reads the value by upstream's account, where that is not `user`; the cast is called by it.
+        """
         ...
 
     def stored(self, value: SSAValue) -> SSAValue | None:

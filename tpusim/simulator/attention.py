@@ -1,0 +1,95 @@
+"""What a block of attention computes, in NumPy (numerics.md 11.5)."""
+
+import numpy as np
+
+from tpusim.isa import functions as fn
+from tpusim.isa.commands import Requant
+from tpusim.isa.layout import align
+from tpusim.isa.region import View, numpy_dtype
+from tpusim.simulator.integer import float_to_integer, requantize, round_half_away
+from tpusim.simulator.product import carrier
+
+Operands = tuple[np.ndarray, ...]
+
+
+def attention_weights(function: fn.AttentionWeights, operands: Operands, output: View) -> np.ndarray:
+    """Integers: the f32 sum in index order. Floats: the sum in float64, rounded to f32 once."""
+    mask = operands[-1] if function.mask else None
+    return _weights(function, operands[0], operands[1] if function.integer else None, mask)
+
+
+def _weights(
+    function: fn.AttentionWeights | fn.Attention, scores: np.ndarray, table: np.ndarray | None, mask: np.ndarray | None
+) -> np.ndarray:
+    scale = np.float32(function.scale)
+    if table is None:
+        shifted = scores.astype(np.float32) * scale
+        shifted = shifted if mask is None else shifted + mask.astype(np.float32)
+        powers = np.exp((shifted - shifted.max(axis=-1, keepdims=True)).astype(np.float64)).astype(np.float32)
+        return powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64).astype(np.float32)
+    below = scores.astype(np.int16)
+    below = below if mask is None else np.where(mask != 0, np.maximum(below - 255, -128), below)
+    terms = table.reshape(-1)[127 - below]
+    total = np.add.accumulate(terms, axis=-1, dtype=np.float32)[..., -1:]
+    return float_to_integer(round_half_away(terms / (total * scale)), 0, "u8")
+
+
+def attention(function: fn.Attention, operands: Operands, output: View) -> np.ndarray:
+    """Product by product; floats are rounded to the type of the result wherever it is stored."""
+    sources, rest = list(operands[: function.sources]), list(operands[function.sources :])
+    sources += sources[-1:] * (3 - function.sources)
+    matrices = _unpacked(rest.pop(0), function.sizes)
+    biases = _biases(rest.pop(0), function) if function.has_bias else [None] * 4
+    last = rest.pop(0)[0]
+    mask = rest.pop(0) if function.mask else None
+    table = rest.pop(0) if function.requants else None
+    made = [
+        _stored(_product(x, w, b), function, i, output)
+        for i, (x, w, b) in enumerate(zip(sources, matrices, biases[:3], strict=True))
+    ]
+    scores = _product(made[0], made[1].swapaxes(-1, -2), None)
+    scores = _stored(scores, function, 3, output) if function.requants else scores.astype(np.float32)
+    rows = None if mask is None else mask.reshape(-1, 1, mask.shape[-1])
+    weights = _weights(function, scores, table, rows)
+    weights = weights if function.requants else _narrow(weights, output)
+    mixed = _stored(_product(weights, made[2], None), function, 4, output)
+    result = _product(mixed, last, biases[3])
+    return requantize(result, Requant(), output.dtype) if function.requants else result.astype(np.float32)
+
+
+def _unpacked(packed: np.ndarray, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
+    _, lanes, rows, width = packed.shape
+    joined, start, found = packed[0].swapaxes(0, 1).reshape(rows * lanes, width), 0, list[np.ndarray]()
+    for length in (sizes[0], sizes[1], sizes[1]):
+        found.append(joined[start : start + length, : sizes[2]])
+        start += align(length, lanes)
+    return found
+
+
+def _biases(row: np.ndarray, function: fn.Attention) -> list[np.ndarray | None]:
+    found, start, sizes = list[np.ndarray | None](), 0, function.sizes
+    for i, length in enumerate((sizes[2],) * 3 + (sizes[3],)):
+        there = function.has_bias >> i & 1
+        found.append(row.reshape(-1)[start : start + length] if there else None)
+        start += length * there
+    return found
+
+
+def _product(x: np.ndarray, w: np.ndarray, b: np.ndarray | None) -> np.ndarray:
+    """Exact in integers, in float64 else."""
+    wide = carrier(x.dtype, w.dtype, x.shape[-1])
+    total = x.astype(wide) @ w.astype(wide)
+    total = total.astype(np.int64) if x.dtype.kind in "iu" else total
+    return total if b is None else total + b
+
+
+def _stored(total: np.ndarray, function: fn.Attention, index: int, output: View) -> np.ndarray:
+    if not function.requants:
+        return _narrow(total, output)
+    multiplier, rshift = function.requants[index]
+    return requantize(total, Requant(multiplier, rshift, rounding="half_away"), "i8")
+
+
+def _narrow(values: np.ndarray, output: View) -> np.ndarray:
+    """Through the type of the result, in f32."""
+    return values.astype(np.float32).astype(numpy_dtype(output.dtype)).astype(np.float32)
