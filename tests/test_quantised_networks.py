@@ -1,5 +1,6 @@
 """Networks that are quantised already keep their scales: QDQ of ONNX Runtime's quantizer, and by hand."""
 
+import json
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -14,9 +15,14 @@ from onnxruntime import quantization
 
 import tpusim
 from tpusim.calibration.table import read_table
+from tpusim.cli.main import main
+from tpusim.compiled import Compiled
 from tpusim.errors import CalibrationError, ModeWarning, TableWarning
+from tpusim.export import export_qdq
 from tpusim.frontend import import_onnx, inspect_onnx
+from tpusim.ir.module import Model, save_model
 from tpusim.ir.own_scales import OwnRange, not_kept, own_ranges
+from tpusim.ir.types import uniform_of
 from tpusim.lowering import LoweringConfig
 from tpusim.pipeline import RunConfig
 from tpusim.prospect import prospect
@@ -89,7 +95,7 @@ def images(count: int) -> np.ndarray:
     return np.random.default_rng(5).normal(size=(count, *SHAPE)).astype(np.float32)
 
 
-def integers(network: tpusim.Chip, path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+def integers(network: Compiled, path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pairs of what the chip multiplies by and what the file has."""
     tensors = {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
     stored = [a for a in network.tpu.weights.values() if a.dtype == np.int8]
@@ -180,6 +186,7 @@ def product(**constants: np.ndarray) -> onnx.ModelProto:
     return model_of(nodes, s=np.float32(0.5), i=np.int8(0), **constants)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("zero", "note"),
     [
@@ -187,14 +194,71 @@ def product(**constants: np.ndarray) -> onnx.ModelProto:
         (np.int8(0), ""),
     ],
 )
-def test_weights_of_quantisation_aware_training(zero: np.ndarray, note: str) -> None:
+def test_weights_of_quantisation_aware_training(tmp_path: Path, zero: np.ndarray, note: str) -> None:
     """Q and DQ of a float weight are folded, and its scale kept."""
     w = np.random.default_rng(6).normal(size=(4, 3, 1, 1)).astype(np.float32)
     seen = inspect_onnx(product(w=w, ws=np.float32(0.05), wz=zero))
     assert seen.model is not None
     assert not_kept(seen.model) == ((note,) if note else ())
     if not note:
+        onnx.save(product(w=w, ws=np.float32(0.05), wz=zero), tmp_path / "qat.onnx")
         with pytest.warns(TableWarning, match=r"1 tensors have no Q and DQ, they were measured: y_Conv"):
-            network = tpusim.compile(product(w=w, ws=np.float32(0.05), wz=zero), [{"x": images(1)[0]}])
+            network = tpusim.compile(tmp_path / "qat.onnx", [{"x": images(1)[0]}])
         stored = network.tpu.weights["wq_int8"]
         np.testing.assert_array_equal(stored, np.clip(np.round(w / np.float32(0.05)), -128, 127))
+
+
+def transformer_like() -> onnx.ModelProto:
+    """Conv and batch norm, a residual sum, a product of three axes with its bias as an Add, a table."""
+    rng = np.random.default_rng(7)
+    scale = rng.uniform(0.5, 2, size=(4, 8)).astype(np.float32)
+    return model_of(
+        [
+            helper.make_node("Conv", ["x", "w", "b"], ["conv"], pads=[1, 1, 1, 1]),
+            helper.make_node("BatchNormalization", ["conv", "g0", "g1", "g2", "g3"], ["norm"]),
+            helper.make_node("Relu", ["norm"], ["relu"]),
+            helper.make_node("Reshape", ["relu", "shape"], ["rows"]),
+            helper.make_node("MatMul", ["rows", "k"], ["product"]),
+            helper.make_node("Add", ["product", "kb"], ["sum"]),
+            helper.make_node("Add", ["sum", "rows"], ["both"]),
+            helper.make_node("Sigmoid", ["both"], ["y"]),
+        ],
+        w=CONSTANTS["w"], b=CONSTANTS["b"], shape=np.array([1, 8, 64]), kb=rng.normal(size=64).astype(np.float32),
+        k=(rng.normal(size=(64, 64)) * 0.1).astype(np.float32), **{f"g{i}": row for i, row in enumerate(scale)},
+    )  # fmt: skip
+
+
+def large(network: Model) -> list[np.ndarray]:
+    """The filters and matrices."""
+    return [a for a in network.weights.values() if a.dtype == np.int8 and a.size > 200]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_export_and_import_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], asymmetric: bool) -> None:
+    """ONNX Runtime gets what the chip gets but for steps that are listed; imported, it is the same network again."""
+    samples, path = images(8), tmp_path / "net.onnx"
+    onnx.save(transformer_like(), path)
+    first = tpusim.compile(path, [{"x": x} for x in samples], asymmetric=asymmetric)
+    found = export_qdq(path, first.tpu)
+    told = {p.key: p.value for p in found.model.metadata_props}
+    assert (told["tpusim.chip"], json.loads(told["tpusim.differences"])) == ("bm1684x", list(found.differences))
+    assert any(told.startswith("Add: in float between DQ and Q") for told in found.differences)
+    save_model(first.tpu, tmp_path / "4_tpu.mlir")
+    assert main(["export", str(path), str(tmp_path / "4_tpu.mlir"), "--out", str(tmp_path / "q.onnx")]) == 0
+    assert f"{len(found.differences)} differences to bm1684x" in capsys.readouterr().out
+    assert (tmp_path / "q.onnx").read_bytes() == found.model.SerializeToString()
+    session = onnxruntime.InferenceSession(tmp_path / "q.onnx", providers=["CPUExecutionProvider"])
+    expected = np.concatenate([session.run(None, {"x": x})[0] for x in samples])
+    ours = next(iter(first.flat(samples[:, 0]).values()))
+    step = own_ranges(import_onnx(tmp_path / "q.onnx"))["both"].scale
+    assert np.abs(ours - expected).max() < step / 4 + 1.5 / 255  # one step of the sum, where Sigmoid is steepest
+    assert np.mean(np.abs(ours - expected) < 1e-6) > 0.8
+    again = tpusim.compile(tmp_path / "q.onnx", asymmetric=asymmetric)
+    for one, other in zip(large(first.tpu), large(again.tpu), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert len(large(first.tpu)) == 2
+    types = [[u.params for v in net.tpu.ops if v.results and (u := uniform_of(v.results[0]))] for net in (first, again)]
+    for one, other in zip(*types, strict=True):
+        assert (one.zero_point, one.signed) == (other.zero_point, other.signed)
+        np.testing.assert_allclose(one.scale, other.scale, rtol=1e-7)
