@@ -74,7 +74,7 @@ def _factor(op: Operation) -> np.ndarray | None:
     r = op.attributes.get("rshift", op.attributes.get("rshifts"))
     if not (isinstance(m, ArrayAttr) and isinstance(r, ArrayAttr)):
         return None
-    m, r = (cast("ArrayAttr[Attribute]", v) for v in (m, r))
+    m, r = cast("ArrayAttr[Attribute]", m), cast("ArrayAttr[Attribute]", r)
     mode = op.attributes.get("quant_mode")
     more = 31 if mode is not None and "QDM" in str(mode) else 0
     return np.asarray(ints(m), np.float64) * np.exp2(-np.asarray(ints(r), np.float64) - more)
