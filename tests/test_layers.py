@@ -35,6 +35,7 @@ BELOW_PIPELINE = {
     "tpusim.agreement",
     "tpusim.diagnosis",
     "tpusim.prospect",
+    "tpusim.export",
 }
 
 ALLOWED: dict[str, set[str]] = {
@@ -60,6 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.fidelity": OPS,
     "tpusim.diagnosis": {*OPS, "tpusim.lowering", "tpusim.inference", "tpusim.verify"},
     "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.fidelity"},
+    "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,
     "tpusim.zoo": {"tpusim.ir"},
@@ -366,7 +368,7 @@ def test_no_op_outside_ops(project: dict[str, str]):
 
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "caffe"}
-WITH_FRAMEWORK = {"tpusim.backend", "tpusim.bench", "tpusim.frontend", "tpusim.zoo"}
+WITH_FRAMEWORK = {"tpusim.backend", "tpusim.bench", "tpusim.export", "tpusim.frontend", "tpusim.zoo"}
 """Units that may import one: front ends, what tools of one take, the networks of the `onnx` package, and what measures
 beside one."""
 

@@ -8,7 +8,7 @@ Importing this package loads none of the heavy parts and changes no global state
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpusim.errors import TpusimError
 from tpusim.version import __version__
@@ -50,10 +50,17 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'tpusim' has no attribute '{name}'")
 
 
-def load(path: str | Path, *, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
-    """Read an ONNX model (as a top module) or a module of any stage.
+def load(
+    source: str | Path | object,
+    example: object = None,
+    *,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    exporter: Literal["dynamo", "torchscript"] = "dynamo",
+) -> Model:
+    """Read an ONNX model (as a top module), a module of any stage, or a torch.nn.Module with an example of its inputs.
 
-    Raises ImportModelError or UnsupportedError.
+    exporter: of PyTorch's two. Raises ImportModelError or UnsupportedError, ConfigError for a PyTorch module without
+    torch (extra `torch`).
     """
     from pathlib import Path
 
@@ -61,8 +68,13 @@ def load(path: str | Path, *, input_shapes: Mapping[str, tuple[int, ...]] | None
     from tpusim.ir.module import load_model
     from tpusim.ops import context
 
-    if Path(path).suffix == ".mlir":
-        return load_model(Path(path), context())
+    if not isinstance(source, str | Path):
+        from tpusim.frontend.torch import import_torch
+
+        return import_torch(source, example, exporter=exporter)
+    path = Path(source)
+    if path.suffix == ".mlir":
+        return load_model(path, context())
     return import_onnx(path, input_shapes=input_shapes)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tpusim.artefacts import Artefacts, RunConfig, Silent, need
+from tpusim.calibration.own import with_own
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import CalibrationError
@@ -193,7 +194,7 @@ def _calibrate(a: Artefacts, samples: Iterable[Mapping[str, np.ndarray]]) -> Non
     top = need(a.canonical, "the canonical module")
     if a.table is None:
         try:
-            a.table, a.measured = calibrate(top, samples, a.config.calibration)
+            a.table, a.measured = with_own(top, lambda: calibrate(top, samples, a.config.calibration))
         except CalibrationError as error:
             raise CalibrationError(f"{error}; inputs are {', '.join(input_specs(top))}") from error
     a.calibrated = apply_table(top, a.table, asymmetric=a.config.lowering.asymmetric)

@@ -72,7 +72,7 @@ def write_calibration(a: Artefacts, folder: Path) -> None:
     save_tensors(folder / "inputs.npz", a.sample)
     if a.table is None:
         return
-    if a.measured:
+    if a.config.table is None:
         save_table(folder / "cali_table", a.table, a.config.calibration, a.measured, module="2_canonical.mlir")
     model = need(a.calibrated, "the calibrated module")
     save_model(model, folder / "3_calibrated.mlir", weight_file="canonical_weights.npz")

@@ -16,6 +16,7 @@ from typing import Any
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
+from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table
@@ -71,7 +72,7 @@ def stage_calibrate(a: Artefacts) -> None:
     if a.config.table is not None:
         a.table = read_table(a.config.table)
     else:
-        a.table, a.measured = _measure(a, model, samples)
+        a.table, a.measured = with_own(model, lambda: _measure(a, model, samples))
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
 
 
@@ -122,7 +123,7 @@ def stage_infer(a: Artefacts) -> None:
 def reference_of(a: Artefacts) -> Reference | None:
     """What the network's own framework computes, None if there is nothing to ask: a module alone."""
     if a.reference is None and a.from_file:
-        a.reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
+        a.reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut, pairs=False)
     return a.reference
 
 

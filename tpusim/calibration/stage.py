@@ -21,11 +21,14 @@ from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
 from tpusim.ir.names import names_in
+from tpusim.ir.own_scales import OwnRange, set_own_ranges, set_own_weight_scales
 from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopWeight
 from tpusim.workers import Workers
 
+OWN_METHOD = "own scales of a quantised network"
 METHODS = (*HISTOGRAM_METHODS, *estimates.METHODS)
 TUNED = ("kl", "aciq_gauss", "aciq_laplace")
 Tensors = Mapping[str, np.ndarray]
@@ -172,6 +175,8 @@ def _warn_of(notes: list[str]) -> None:
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:
     """Write a measured table under upstream's header; `module` is the file that was measured."""
     method = f"['{config.method}']" if config.tunes else config.method
+    if not samples:
+        method = OWN_METHOD
     write_table(path, table, method=method, samples=samples, bins=config.bins, tune=config.tune_samples, module=module)
 
 
@@ -188,7 +193,7 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
         warn(TableWarning(f"calibration table: {note}"), stacklevel=2)
     work = model.clone()
     ops = [op for op in work.ops if isinstance(op, TopOp)]
-    entries = _entries(ops, table)
+    entries = entries_of(ops, table)
     missing = [op_name(op) for op in ops if op not in entries]
     if missing:
         shown = ", ".join(missing[:8]) + (" ..." if len(missing) > 8 else "")
@@ -197,16 +202,55 @@ def apply_table(model: Model, table: CalibrationTable, *, asymmetric: bool = Fal
             "calibrate this module again or add the lines"
         )
     for op in ops:
-        low, high = calibrated_limits(op, entries[op], asymmetric=asymmetric)
+        own = table.own.get(op_name(op))
+        low, high = (
+            calibrated_limits(op, entries[op], asymmetric=asymmetric)
+            if own is None
+            else own_limits(own, asymmetric=asymmetric)
+        )
         if (low, high) != (0.0, 0.0):
             set_type(op.results[0], retyped(op.results[0], CalibratedType.of(low, high)))
+    _set_weight_scales(work, ops, table)
+    set_own_ranges(work, table.own)
     update_function_type(work)
     work.set(state="TOP_CALIBRATED")
     verify(work.module, "after import-calibration-table")
     return work
 
 
-def _entries(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry]:
+def own_limits(own: OwnRange, *, asymmetric: bool) -> tuple[float, float]:
+    """(min, max) that give the network's own scale and, with zero points, its own zero point (numerics.md 3.4).
+
+    Without zero points a signed byte goes to 127 steps on either side, also behind a relu.
+    """
+    if asymmetric:
+        return own.limits
+    return (-own.threshold if own.low < 0 else 0.0), own.threshold
+
+
+def _set_weight_scales(model: Model, ops: Sequence[TopOp], table: CalibrationTable) -> None:
+    """The block `#weight_scale`, one per output channel. Raises CalibrationError for other counts."""
+    left = dict(table.weight_scales)
+    for op in ops:
+        weight = op.operands[1].owner if len(op.operands) > 1 else None
+        scales = left.pop(f"{op_name(op)}_weight", None) if isinstance(weight, TopWeight) else None
+        if scales is None or not isinstance(weight, TopWeight):
+            continue
+        rows = op.by_channel(model.weights[op_name(weight)])
+        if rows is None or len(scales) not in (1, len(rows)):
+            wanted = "none, for it has no filter" if rows is None else f"1 or {len(rows)}"
+            raise CalibrationError(
+                f"calibration table: '{op_name(op)}_weight': {wanted} scales are required, got {len(scales)}"
+            )
+        set_own_weight_scales(weight, scales)
+    if left:
+        raise CalibrationError(
+            f"calibration table: #weight_scale (scales of filters) names ops with weights, got {_some(list(left))}; "
+            "the network has no such op"
+        )
+
+
+def entries_of(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry]:
     """The entry of each op; one that upstream has not, beside one that moves values only, has that one's."""
     names = names_in(ops, table.entries)
     found = {op: table.entries[name] for op in ops if (name := names.get(op)) is not None}
@@ -224,7 +268,6 @@ def _entries(ops: Sequence[TopOp], table: CalibrationTable) -> dict[TopOp, Entry
 def _refuse_blocks(table: CalibrationTable) -> None:
     """No block may be left out silently whose lines upstream honours in INT8 (numerics.md 3.1)."""
     blocks = {
-        "#weight_scale (scales of filters)": table.weight_scales,
         "asym_op (single ops with zero points)": table.asym_ops,
         "int4_op (ops of 4 bits)": table.int4_ops,
     }

@@ -19,8 +19,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.ir.files import replacing
+from tpusim.ir.own_scales import OwnRange
 from tpusim.version import __version__
 
 INFINITY_STAND_IN = 6.5e4
@@ -49,7 +52,8 @@ class CalibrationTable:
 
     `weight_scales` maps `<opname>_weight` to scales per channel (in `weight_scales_fp8` they are thresholds);
     `asym_ops` and `int4_ops` name ops; `header` holds the comment lines before the first entry, `notes` what the
-    reader replaced.
+    reader replaced. `own` are ranges that a quantised network brings along: they become types as they are, which a file
+    cannot say.
     """
 
     entries: Mapping[str, Entry]
@@ -61,6 +65,7 @@ class CalibrationTable:
     int4_ops: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    own: Mapping[str, OwnRange] = field(default_factory=dict[str, OwnRange])
 
     def __repr__(self) -> str:
         """Show how much it is."""
@@ -239,7 +244,8 @@ class _Reader:
 
 def _body(table: CalibrationTable, source: str) -> Iterator[str]:
     def entry_line(name: str, entry: Entry) -> str:
-        return " ".join([name, *(f"{v:.{DECIMALS}f}" for v in (entry.threshold, entry.minimum, entry.maximum))])
+        text = _decimal if name in table.own else _rounded
+        return " ".join([name, *(text(v) for v in (entry.threshold, entry.minimum, entry.maximum))])
 
     def scale_line(name: str, scales: tuple[float, ...]) -> str:
         return " ".join([name, str(len(scales)), *map(repr, scales)])
@@ -251,6 +257,16 @@ def _body(table: CalibrationTable, source: str) -> Iterator[str]:
         yield from _marked(marker, _block_lines(scales, scale_line, source))
     for marker, names in (("#asym_op", table.asym_ops), ("#int4_op", table.int4_ops)):
         yield from _marked(marker, (_writable(name, source) for name in names))
+
+
+def _rounded(value: float) -> str:
+    return f"{value:.{DECIMALS}f}"
+
+
+def _decimal(value: float) -> str:
+    """With 7 decimals, or as many as the number has: steps of a quantised network must not move."""
+    text = _rounded(value)
+    return text if float(text) == value else np.format_float_positional(value, trim="-")
 
 
 def _block_lines(values: Mapping[str, T], line: Callable[[str, T], str], source: str) -> Iterator[str]:

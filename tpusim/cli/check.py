@@ -66,6 +66,8 @@ class Check:
         if found.ops:
             ranges = ", ranges assumed" if found.assumed else ""
             console.print(_ops(found.ops, f"On {self.lowering.chip} in {self.lowering.mode}{ranges}"))
+        for note in found.not_kept:
+            console.print(f"quantised network: {note}", markup=False, highlight=False, soft_wrap=True)
         if found.refused:
             console.print(found.refused, markup=False, highlight=False, soft_wrap=True)
         if found.cut:

@@ -11,6 +11,7 @@ from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
+from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
@@ -77,6 +78,7 @@ COMMANDS: dict[str, type] = {
     "group": Group,
     "assign": Assign,
     "codegen": Codegen,
+    "export": Export,
     "infer": Infer,
     "simulate": Simulate,
     "debug": Debug,

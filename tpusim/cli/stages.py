@@ -91,6 +91,7 @@ class Calibrate:
 
     def execute(self, console: Console) -> bool:
         """Measure (or read) thresholds and put them into the module."""
+        from tpusim.calibration.own import with_own
         from tpusim.calibration.samples import Samples
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
         from tpusim.calibration.table import read_table
@@ -113,10 +114,13 @@ class Calibrate:
             config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
             found = Samples(self.data, input_specs(model), self.samples, shuffled=True)
             with LiveProgress(console) as progress, progress.stage("calibrate"):
-                table, count = calibrate(model, found, config, progress.progress, state=self.state, workers=workers)
+                table, count = with_own(
+                    model,
+                    lambda: calibrate(model, found, config, progress.progress, state=self.state, workers=workers),
+                )
             path = beside(self.module, "cali_table", self.out_table)
             save_table(path, table, config, count, module=self.module.name)
-            if self.state is not None:
+            if self.state is not None and count:
                 self.state.unlink()
             console.print(f"wrote {path}", highlight=False)
         return save(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
+import numpy as np
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import BoolAttr, NoneType
 from xdsl.ir import Operation, SSAValue
@@ -168,6 +169,11 @@ class TopOp(ShapedOp):
     def constant_branches(self) -> tuple[float, ...]:
         """The numbers an op that selects (Where) may select, none for any other op."""
         return ()
+
+    def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
+        """The second operand's data as (output channels, others), of an op whose weights may have a scale for each."""
+        del weight
+        return None
 
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:
         """The range of the result where propagation step 9 hands the operand's on: the same unless the op scales."""

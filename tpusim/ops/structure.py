@@ -69,6 +69,8 @@ class TopWeight(IRDLOperation):
 
     name = "top.Weight"
     output = result_def(TensorType)
+    scale = opt_attr_def(ArrayAttr)
+    """Scales of the integers that it was quantised to, one or one per output channel (own_scales.py)."""
     traits = traits_def(Pure(), NamesWeight())
 
     def verify_(self) -> None:

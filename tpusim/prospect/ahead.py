@@ -1,13 +1,14 @@
 """`prospect`: import, canonicalise and lower a network without running it, and tell what became of every node."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from xdsl.ir import Operation
 
 from tpusim import chips
+from tpusim.calibration.own import own_table
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
@@ -16,6 +17,7 @@ from tpusim.fidelity.card import fidelity_of
 from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, inspect_onnx
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
+from tpusim.ir.own_scales import not_kept
 from tpusim.layer_group import base_groups
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.ops.base import TopOp
@@ -52,6 +54,7 @@ class LoweredOp:
 class Prospect:
     """What would become of a network; `refused` is the error that a run would end with, "" if there is none.
 
+    not_kept: what of a quantised network's own numbers the import could not keep.
     cut: outputs that end the network in front of what is refused. assumed: whether no table said the ranges.
     """
 
@@ -60,11 +63,13 @@ class Prospect:
     refused: str
     cut: tuple[str, ...]
     assumed: bool
+    not_kept: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As `tpusim check --json` prints it."""
         return {
             "taken": not self.refused, "refused": self.refused, "cut": list(self.cut), "assumed": self.assumed,
+            "not_kept": list(self.not_kept),
             "nodes": [vars(node) for node in self.nodes], "ops": [vars(op) for op in self.ops],
         }  # fmt: skip
 
@@ -83,6 +88,7 @@ def prospect(
     cannot be taken is told.
     """
     chip, seen = chips.load(config.chip), inspect_onnx(model, input_shapes=input_shapes, cut=cut)
+    table = table if table is not None or seen.model is None else _own(seen.model)
     assumed = table is None and (config.format.calibrated or config.qtable is not None)
     if seen.model is None:
         nodes = tuple(_node(o, {}) for o in seen.nodes)
@@ -95,7 +101,14 @@ def prospect(
     except TpusimError as error:
         refused = str(error)
     nodes = tuple(_node(o, holders) for o in seen.nodes)
-    return Prospect(nodes, ops, refused, (), assumed)
+    return Prospect(nodes, ops, refused, (), assumed, not_kept(seen.model))
+
+
+def _own(top: Model) -> CalibrationTable | None:
+    """The table of a quantised network, what it lacks assumed; None of any other."""
+    canonical, _ = canonicalize(top)
+    own = own_table(canonical)
+    return replace(own, entries={**assumed_table(canonical).entries, **own.entries}) if own.own else None
 
 
 def _before(seen: Inspection) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.importer import import_onnx, inspect_onnx
 from tpusim.frontend.onnx.model_file import Source, external_files, read_onnx
 from tpusim.frontend.onnx.outcome import Inspection, Outcome
+from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
 
 __all__ = [
     "WHOLE", "Cut", "Inspection", "OnnxReference", "Outcome", "Source", "external_files", "import_onnx", "inspect_onnx",
-    "onnx_outputs", "read_onnx",
+    "onnx_outputs", "read_onnx", "without_pairs",
 ]  # fmt: skip

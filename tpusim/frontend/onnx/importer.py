@@ -29,6 +29,8 @@ from tpusim.frontend.onnx.model_file import (
 from tpusim.frontend.onnx.naming import Name
 from tpusim.frontend.onnx.node import ConstantNeeded
 from tpusim.frontend.onnx.outcome import How, Inspection, Outcome
+from tpusim.frontend.onnx.own_weights import keep_own_scales
+from tpusim.frontend.onnx.prequantised import Quantised, without_pairs
 from tpusim.frontend.onnx.problems import NetworkRefused, Problems
 from tpusim.frontend.onnx.reading import NO_SUCH_OP, Reader, is_imported, node_name
 from tpusim.ir.attrs import framework_name, set_op_name
@@ -55,9 +57,9 @@ def import_onnx(
     Raises ImportModelError for a file that is no valid ONNX model or inputs that are not static tensors of numbers, and
     UnsupportedError with one line per node that tpusim cannot import.
     """
-    network = read_network(
-        source, input_shapes=input_shapes, name=name, onnx_names=onnx_names, constants=False, cut=cut
-    )
+    importer = opened(source, input_shapes=input_shapes, onnx_names=onnx_names, cut=cut, pairs=False)
+    importer.read_all()
+    network = importer.finish(name or default_name(source), constants=False)
     assert network.model is not None  # a result that is constant is a problem
     return network.model
 
@@ -82,8 +84,7 @@ def read_network(
 ) -> Network:
     """`import_onnx` for models of which some results, or all, may be constant (`constants`)."""
     importer = opened(source, input_shapes=input_shapes, onnx_names=onnx_names, cut=cut)
-    for node in importer.nodes:
-        importer.read(node)
+    importer.read_all()
     return importer.finish(name or default_name(source), constants=constants)
 
 
@@ -93,15 +94,17 @@ def opened(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     onnx_names: bool = False,
     cut: Cut = WHOLE,
+    pairs: bool = True,
 ) -> "Importer":
-    """A checked model, of which no node is read yet."""
+    """A checked model, of which no node is read yet. pairs: whether Q and DQ are computed, not taken out."""
     label = model_label(source)
     proto = cut.of(read_onnx(source), input_shapes, label)
+    proto, quantised = (proto, Quantised()) if pairs else without_pairs(proto)
     nodes = live_nodes(proto.graph)
     used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
     inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
     check_inputs(inputs, label)
-    return Importer(proto, inputs, label, onnx_names=onnx_names)
+    return Importer(proto, inputs, label, onnx_names=onnx_names, quantised=quantised)
 
 
 def inspect_onnx(
@@ -111,9 +114,8 @@ def inspect_onnx(
     cut: Cut = WHOLE,
 ) -> Inspection:
     """`import_onnx`, with what became of every node; what cannot be imported is told, not raised."""
-    importer = opened(source, input_shapes=input_shapes, cut=cut)
-    for node in importer.nodes:
-        importer.read(node)
+    importer = opened(source, input_shapes=input_shapes, cut=cut, pairs=False)
+    importer.read_all()
     try:
         model, refusal = importer.finish(default_name(source), constants=False).model, None
     except NetworkRefused as error:
@@ -129,10 +131,16 @@ class Importer(Reader):
     """
 
     def __init__(
-        self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], label: str, *, onnx_names: bool = False
+        self,
+        proto: onnx.ModelProto,
+        inputs: Sequence[GraphInput],
+        label: str,
+        *,
+        onnx_names: bool = False,
+        quantised: Quantised | None = None,
     ) -> None:
         super().__init__(proto, inputs, onnx_names=onnx_names)
-        self._inputs = inputs
+        self._inputs, self._quantised = inputs, quantised or Quantised()
         self.nodes = live_nodes(proto.graph)
         self.outcomes: list[Outcome] = []
         self._behind: set[str] = set()
@@ -140,6 +148,11 @@ class Importer(Reader):
         for t in proto.graph.sparse_initializer:
             self._problems.of_model(f"initializer '{t.values.name}': sparse tensors are not supported")
         self._stand_ins = Block()
+
+    def read_all(self) -> None:
+        """Every node that the outputs need."""
+        for node in self.nodes:
+            self.read(node)
 
     def read(self, node: onnx.NodeProto) -> None:
         """Fold, alias or build one node; what cannot be imported is noted."""
@@ -210,6 +223,7 @@ class Importer(Reader):
             return Network(None, names, fixed)
         model = self._module.finish(results, name=name)
         model.set_output_types([dtype_of(o.type.tensor_type.elem_type) for o in outputs])
+        keep_own_scales(model, self._quantised, self.nodes, self.outcomes)
         return Network(model, names, fixed)
 
     def _fixed_results(self) -> dict[str, np.ndarray]:

@@ -23,6 +23,7 @@ from tpusim.frontend.onnx.model_file import (
     reads,
     save_external,
 )
+from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.session import Session
 
 
@@ -30,7 +31,8 @@ class OnnxReference:
     """A session of the original model that returns named tensors; make it once, run it on many samples.
 
     Args: source: path or ModelProto. names: tensors to return, None for every tensor a node makes. input_shapes: as
-    for `import_onnx`, as is `cut`. threads: of ONNX Runtime, 0 for its default.
+    for `import_onnx`, as is `cut`. threads: of ONNX Runtime, 0 for its default. pairs: whether Q and DQ are computed;
+    a network is imported without them.
     """
 
     level = "onnx"
@@ -43,10 +45,11 @@ class OnnxReference:
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         threads: int = 0,
         cut: Cut = WHOLE,
+        pairs: bool = True,
     ) -> None:
         self._label = model_label(source)
-        proto = onnx.ModelProto()
-        proto.CopyFrom(cut.of(read_onnx(source), input_shapes, self._label))
+        proto, found = onnx.ModelProto(), cut.of(read_onnx(source), input_shapes, self._label)
+        proto.CopyFrom(found if pairs else without_pairs(found)[0])
         nodes = live_nodes(proto.graph)
         used = {n for node in nodes for n in reads(node)}
         inputs = [i for i in graph_inputs(proto.graph, input_shapes, self._label) if i.name in used]

@@ -16,6 +16,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.modes import requant_mode
+from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
@@ -44,6 +45,7 @@ from tpusim.ops.conv.quantize import (
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.conv.volume import TpuConv3D
 from tpusim.ops.families import constant_of, conv_extent, only_user, relu_attributes, relu_limit_of, relu_of
+from tpusim.ops.own_scales import note_own_scales
 from tpusim.ops.requant_axis import requantised_axis
 from tpusim.ops.sliding import ConvWindow, window_attributes
 from tpusim.ops.structure import make_weight
@@ -129,6 +131,10 @@ class TopConv(ConvTop):
         A linear 1x1 convolution goes into the one behind it.
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights)
+
+    def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
+        """A row for each filter."""
+        return weight.reshape(len(weight), -1)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Conv2D in integers if the op is calibrated and its filter constant, else why not."""
@@ -356,7 +362,8 @@ def _lower_multiplier(op: TopConv, ctx: LoweringContext) -> SSAValue:
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     assert x is not None and w is not None  # held by _why_not_int8
     signed = filter_is_signed(w, bias)
-    scales, s_in = _scales(w, signed), _input_scale(x, w, bias)
+    own = own_weight_scales(op.filter)
+    scales, s_in = _scales(w, signed) if not own else np.broadcast_to(own, len(w)), _input_scale(x, w, bias)
     filter = quantised_filter(w, scales, signed)
     int_bias = int32_bias(op, ctx, bias, filter, scales * s_in, x.zero_point)
     m, r = best_fit_array(scales * s_in / y.scale)
@@ -380,6 +387,7 @@ def _lower_shift(op: TopConv, ctx: LoweringContext) -> SSAValue | None:
     if found is None:
         return None
     filter, int_bias, r = found
+    note_own_scales(op, ctx, op.filter)
     operands = op.integer_operands(ctx, filter, int_bias, "int16")
     return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), shift_attributes(r))
 
@@ -388,6 +396,7 @@ def _lower_qdm(op: TopConv, ctx: LoweringContext) -> SSAValue:
     """CV18xx: a QDM multiplier and shift per channel, to which filter and bias are quantised."""
     w, bias = ctx.array(op.filter), None if is_none(op.bias) else ctx.array(op.bias)
     assert w is not None  # held by _why_not_int8
+    note_own_scales(op, ctx, op.filter)
     coefficients, attributes = qdm_operands(ctx, value_name(op.filter), w, bias, op.input, op.output)
     operands = [ctx.operand(op.input, "int8", op), *coefficients]
     return op.build_tpu(ctx, operands, ctx.quantised_type(op.output), attributes)

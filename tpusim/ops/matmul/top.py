@@ -23,6 +23,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
+from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
@@ -51,6 +52,7 @@ from tpusim.ops.matmul.heads import PermuteIntoMatMul
 from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.tpu import TpuMatMul
+from tpusim.ops.own_scales import note_own_scales
 from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
@@ -115,6 +117,13 @@ class TopMatMul(Product, TopOp):
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
         rule = super().float_rule(ctx)
         return rule if ctx.array(self.input) is None else replace(rule, int8="f16")
+
+    def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
+        """A row for each column of one matrix, of several one for all."""
+        if prod(weight.shape[:-2]) > 1:
+            return weight.reshape(1, -1)
+        rows = weight.reshape(weight.shape[-2:])
+        return rows if self.transposes[1] else rows.T
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.MatMul in integers, or why not."""
@@ -247,6 +256,11 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
     columns = _column_fit(op, ctx, w, x, y)
     largest = float(np.abs(w).max(initial=0.0).astype(np.float32))
     scale: float | np.ndarray = largest / 127 or SMALLEST_SCALE
+    own = own_weight_scales(op.right)
+    if len(set(own)) == 1 and columns is None:
+        scale = own[0]
+    elif own and columns is None:
+        note_own_scales(op, ctx, op.right)
     if columns is None:
         stored = quantised(w, scale, "int8")
     else:
@@ -283,11 +297,12 @@ class _Columns(NamedTuple):
 
 def _column_fit(op: TopMatMul, ctx: LoweringContext, w: np.ndarray, x: QuantParams, y: QuantParams) -> _Columns | None:
     """s_w[n] = max_k |W[k, n]|/127 of one matrix (numerics.md 5.1, 7.1); None for one scale of the whole."""
-    if not ctx.column_multipliers or prod(w.shape[:-2]) > 1:
+    own = own_weight_scales(op.right)
+    if not (ctx.column_multipliers or (len(set(own)) > 1 and ctx.chip.column_multipliers)) or prod(w.shape[:-2]) > 1:
         return None
     rows = w.reshape(w.shape[-2:])
     largest = np.abs(rows).max(axis=1 if op.transposes[1] else 0).astype(np.float64)
-    scales = np.where(largest > 0, largest / 127, SMALLEST_SCALE)
+    scales = np.where(largest > 0, largest / 127, SMALLEST_SCALE) if not own else np.broadcast_to(own, len(largest))
     found = common_shift(scales * x.scale / y.scale)
     return None if found is None else _Columns(scales, *found)
 
@@ -317,6 +332,7 @@ def _lower_shift(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValu
     """BM1684: the weight's scale is tied to one right shift, int16 bias, multiplier 1 (numerics.md 5.4)."""
     x, y, w = ctx.quant(op.input), ctx.quant(op.output), ctx.array(op.right)
     assert x is not None and y is not None and w is not None  # held by _why_not_int8
+    note_own_scales(op, ctx, op.right)
     r = max(bm1684_conv_shift(float(np.abs(w).max(initial=0.0)), x.scale, y.scale), 0)
     r, int_bias = shift_and_bias(r, _bias(op, ctx, shape_of(op.output)[-1]), y.scale)
     stored = saturate_np(round_half_away(narrow_product(w, 2.0**r * x.scale / y.scale)), "int8")
@@ -332,6 +348,7 @@ def _lower_qdm(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
     """CV18xx: a QDM multiplier and shift per right matrix, to which the matrix and its bias are quantised (5.5)."""
     right = ctx.array(op.right)
     assert right is not None  # held by _why_not_int8
+    note_own_scales(op, ctx, op.right)
     columns, matrices = shape_of(op.output)[-1], right.reshape(-1, *right.shape[-2:])
     bias = _bias(op, ctx, columns)
     th_x, th_y = threshold(op.input), threshold(op.output)

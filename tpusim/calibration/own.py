@@ -1,0 +1,62 @@
+"""The table of a network that is quantised already: its own ranges and weight scales, and what must be measured yet."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from warnings import warn
+
+from tpusim.calibration.stage import OWN_METHOD, entries_of
+from tpusim.calibration.table import CalibrationTable, Entry
+from tpusim.errors import TableWarning
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.names import names_in
+from tpusim.ir.own_scales import not_kept, own_ranges, own_weight_scales
+from tpusim.ops.base import TopOp
+
+Measure = Callable[[], tuple[CalibrationTable, int]]
+"""Measures a table of all tensors: it, and how many samples there were."""
+
+
+def own_table(model: Model) -> CalibrationTable:
+    """What a canonical module brings along; an empty table if it is not quantised.
+
+    A threshold is 127 steps of signed bytes and 255 of unsigned ones. A scale of a whole filter is repeated by channel.
+    """
+    ops, ranges = [op for op in model.ops if isinstance(op, TopOp)], own_ranges(model)
+    own = {op_name(op): ranges[name] for op, name in names_in(ops, ranges).items()}
+    entries = {name: Entry(found.threshold, *found.limits) for name, found in own.items()}
+    return CalibrationTable(
+        entries, own=own, weight_scales=dict(_weight_scales(model, ops)), header=(OWN_METHOD,) * bool(own)
+    )
+
+
+def _weight_scales(model: Model, ops: Sequence[TopOp]) -> list[tuple[str, tuple[float, ...]]]:
+    found: list[tuple[str, tuple[float, ...]]] = []
+    for op in ops:
+        for value in op.operands[1:2]:
+            scales = own_weight_scales(value)
+            rows = op.by_channel(model.weights[op_name(value.owner)]) if scales else None  # type: ignore[arg-type]
+            if rows is not None:
+                found.append((f"{op_name(op)}_weight", scales * (len(rows) // len(scales))))
+    return found
+
+
+def with_own(model: Model, measure: Measure) -> tuple[CalibrationTable, int]:
+    """The module's own table, with measured entries for the tensors it lacks, and how many samples were measured.
+
+    Nothing is measured if it lacks none. What the import could not keep, and what was measured, is warned of.
+    """
+    own = own_table(model)
+    for note in not_kept(model):
+        warn(TableWarning(f"quantised network: {note}"), stacklevel=3)
+    ops = [op for op in model.ops if isinstance(op, TopOp)]
+    missing = [op_name(op) for op in ops if op not in entries_of(ops, own)]
+    if own.own and not missing:
+        return own, 0
+    found, samples = measure()
+    if not own.own:
+        return replace(found, weight_scales=own.weight_scales), samples
+    shown = ", ".join(missing[:4]) + " ..." * (len(missing) > 4)
+    told = f"quantised network: {len(missing)} tensors have no Q and DQ, they were measured: {shown}"
+    warn(TableWarning(told), stacklevel=3)
+    return replace(own, entries={**found.entries, **own.entries}), samples
