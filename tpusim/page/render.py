@@ -84,7 +84,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    filters: dict[str, Any] = found.filters  # pyright: ignore[reportUnknownMemberType]
+    filters: dict[str, object] = vars(found)["filters"]
     filters.update(size=size, measure=measure, pixels=pixels, worst_first=worst_first)
     return found
 
@@ -94,7 +94,7 @@ def _environment() -> Environment:
 
 def rows(report: Json, evidence: Evidence) -> list[Row]:
     """Tensors and ops in the order of the network: what was compared, then ops of which nothing was."""
-    compared: Json = next((report["compare"][c] for c in QUANTISED if c in report["compare"]), {})
+    compared: Json = next((report["compare"][c] for c in QUANTISED if c in report["compare"]), Json())
     engines: Json = report.get("engines") or {}
     similar: dict[str, Json] = {tensor["name"]: tensor for tensor in compared.get("tensors", ())}
     work: dict[str, Json] = {op["op"]: op for op in engines.get("ops", ())}
