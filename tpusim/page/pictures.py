@@ -7,7 +7,7 @@ from math import isfinite
 
 from tpusim.layer_group.files import Area, GroupView
 from tpusim.page.evidence import Histogram, Work
-from tpusim.page.labels import cut
+from tpusim.page.labels import cut, distinct
 
 LETTER = 6.2
 """Width of a letter."""
@@ -214,6 +214,7 @@ def pipeline(view: GroupView) -> Picture:
     cells = {(track, row): [i for i in items if i.engine == track] for row, items in enumerate(view.rows)
              for track, _ in TRACKS}  # fmt: skip
     boxes, lines, texts, y = list[Box](), list[Line](), list[Text](), float(TOP)
+    labels = distinct((item.tensor for items in cells.values() for item in items), int((ROW - 8) / LETTER))
     width = LEFT + ROW * len(view.rows)
     for track, verb in TRACKS:
         texts.append(Text(LEFT - 6, y + LINE - 5, verb, "end"))
@@ -221,8 +222,8 @@ def pipeline(view: GroupView) -> Picture:
             for i, item in enumerate(cells[track, row]):
                 title = f"{verb} {item.tensor}, stage {item.stage}{', once' if item.held else ''}, {item.bytes:,} bytes"
                 kind = f"stage{item.stage if 0 <= item.stage <= 2 else 0}{' once' if item.held else ''}"
-                label = short(item.tensor, ROW - 4)
-                boxes.append(Box(LEFT + ROW * row + 2, y + LINE * i + 1, ROW - 4, LINE - 2, kind, title, label))
+                at = (LEFT + ROW * row + 2, y + LINE * i + 1, ROW - 4, LINE - 2)
+                boxes.append(Box(*at, kind, title, labels[item.tensor]))
         y += LINE * max(1, *(len(cells[track, row]) for row in range(len(view.rows))))
         lines.append(Line(((0, y + 2), (width, y + 2))))
         y += 4
