@@ -7,7 +7,7 @@ BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs golden groups conformance clock upstream-data digits clean
+.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -82,6 +82,12 @@ cli: $(VENV)/.base ## write docs/cli.md: every command and option, from the prog
 docs: $(VENV)/.base ## the site of these pages, in site/ (warnings are errors)
 	$(BIN)/python -m pip install --quiet -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel-test: $(VENV)/.test ## the wheel in empty environments of Python 3.11, 3.12 and 3.13, those that are here (installs JAX in each)
+	$(BIN)/python tests/empty_environments.py
+
+notebooks: $(VENV)/.test ## execute the notebooks of the site and write their outputs
+	PYTHONPATH=tests $(BIN)/python -m notebooks
 
 golden: $(VENV)/.test ## write the golden command streams of tests/golden anew
 	$(PYTEST) tests/test_codegen.py -k golden --update-golden

@@ -1,7 +1,7 @@
-"""Tutorial and how-tos as a reader follows them: each command and block runs, and prints what the page says.
+"""README, tutorial and how-tos as a reader follows them: each command and block runs, and prints what the page says.
 
-Of ```console a line that begins with `$` is a command; the others are its output, `...` stands for anything. ```python
-runs, ```toml with a title is written to that file.
+Of ```console a line that begins with `$` is a command; the others are its output, `...` stands for anything. ```sh has
+commands alone, ```python runs, a block with a title is written to that file, ```text is for reading.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from end_to_end import digits_run
 
@@ -37,6 +38,11 @@ def blocks(name: str) -> list[tuple[str, str, str]]:
     return [(m[1], m[2] or "", m[3]) for m in BLOCK.finditer((DOCS / name).read_text(encoding="utf-8"))]
 
 
+README = "../README.md"
+SLOW_LINES = ("resnet50",)
+"""What stands in lines of README that take long."""
+
+
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Each command of a console block, and the parts of its output between the dots."""
     found: list[tuple[str, list[str]]] = []
@@ -56,10 +62,25 @@ def follow(name: str, capsys: pytest.CaptureFixture[str], ready: Path | None) ->
                 assert not [part for part in expected if part not in got], f"{name}: {line}\n{got}"
         elif language == "python":
             exec(compile(text, name, "exec"), {})
+        elif language == "sh":
+            for line in text.splitlines():
+                if not (ready and any(word in line for word in SLOW_LINES)):
+                    typed(line, capsys)
         elif title:
             Path(title).write_text(text)
         else:
             assert language in ("text", "toml"), f"{name}: a block of {language} is not run"
+
+
+def typed(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of a block of commands, with a comment or without: `tpusim` runs, `make` has the target."""
+    words = shlex.split(line, comments=True)
+    if words[0] == "make":
+        assert re.search(rf"^{words[1]}:.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+    elif words[0] == "tpusim":
+        assert main(words[1:]) == 0, f"{line}\n{capsys.readouterr()}"
+    else:
+        assert words == [".", ".venv/bin/activate"] or words[:2] == ["pip", "install"], line
 
 
 def taken(ready: Path, expected: list[str]) -> str:
@@ -93,6 +114,27 @@ def test_a_page_does_what_it_says(
 ):
     ready = digits_run(tmp_path_factory, "bm1684x", "int8") if SHARED in (DOCS / name).read_text() else None
     follow(name, capsys, ready)
+
+
+def follow_readme(folder: Path, capsys: pytest.CaptureFixture[str], ready: Path, name: Path | None) -> None:
+    """Its MODEL.onnx is digits here, and its `make demo` the run that the tests share."""
+    (folder / "MODEL.onnx").symlink_to(ROOT / "examples" / "digits" / "digits.onnx")
+    images = np.load(ROOT / "examples" / "digits" / "calibration.npz")["image"]
+    np.savez("samples.npz", image=images[:8])
+    shutil.copytree(ready, "out/digits_bm1684x_int8")
+    follow(README, capsys, name)
+    assert "multipliers = [1 : i64, 3 : i64], rshifts = [1 : i64, 2 : i64]" in Path("4_tpu.mlir").read_text()
+
+
+def test_readme_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path_factory):
+    ready = digits_run(tmp_path_factory, "bm1684x", "int8")
+    follow_readme(folder, capsys, ready, ready)
+
+
+@pytest.mark.slow
+def test_readme_does_what_it_says_of_resnet50(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path_factory):
+    follow_readme(folder, capsys, digits_run(tmp_path_factory, "bm1684x", "int8"), None)
+    assert Path("r50.onnx").is_file()
 
 
 @pytest.mark.slow

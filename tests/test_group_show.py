@@ -14,8 +14,8 @@ from networks import CHIPS, cached_lowered, randomly_grouped
 
 from tpusim import chips
 from tpusim.cli import main
-from tpusim.cli.grouping import WIDTH, cut, show, wrapped
-from tpusim.cli.plot import MEMORY_ROWS, PIPELINE_ROWS, distinct, draw_memory, draw_pipeline, pages, spans
+from tpusim.cli.grouping import WIDTH, show, wrapped
+from tpusim.cli.plot import MEMORY_ROWS, PIPELINE_ROWS, draw_memory, draw_pipeline, pages, spans
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import ints_attr, op_name, value_name
 from tpusim.ir.module import Model
@@ -27,6 +27,7 @@ from tpusim.layer_group.planning import plan
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
+from tpusim.page.labels import cut, distinct
 from tpusim.schedule import GroupSchedule, tensor_name
 
 RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])

@@ -34,6 +34,7 @@ BELOW_PIPELINE = {
     "tpusim.fidelity",
     "tpusim.agreement",
     "tpusim.diagnosis",
+    "tpusim.page",
     "tpusim.prospect",
     "tpusim.export",
 }
@@ -58,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.calibration": {*OPS, "tpusim.inference"},
     "tpusim.simulator": CHIP,
     "tpusim.verify": set(),
+    "tpusim.page": {*CHIP, "tpusim.layer_group", "tpusim.simulator", "tpusim.verify"},
     "tpusim.fidelity": OPS,
     "tpusim.diagnosis": {*OPS, "tpusim.lowering", "tpusim.inference", "tpusim.verify"},
     "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.fidelity"},
@@ -76,6 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.cli": {
         *BELOW_PIPELINE,
         "tpusim.pipeline",
+        "tpusim.persistence",
         "tpusim.explore",
         "tpusim.zoo",
         "tpusim.bench",
@@ -91,6 +94,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "tpusim_kernels": {"jax", "numpy", "ml_dtypes"},
     "tpusim.simulator": {"numpy", "threadpoolctl"},  # threadpoolctl: BLAS threads, no arithmetic
     "tpusim.verify": {"numpy", "msgspec"},
+    "tpusim.page": {"numpy", "jinja2"},
     "tpusim.closeness": {"numpy"},
     "tpusim.isa": {"numpy", "msgspec", "ml_dtypes"},
     "tpusim.chips": {"msgspec"},

@@ -395,7 +395,7 @@ def test_trace_has_a_track_per_engine() -> None:
     tracks = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
     slices = [event for event in events if event["ph"] == "X"]
     assert [(tracks[s["tid"]], s["cat"]) for s in slices] == [
-        ("GDMA", "Move"), ("GDMA", "Move"), ("TIU", "Conv"), ("GDMA", "Move"),
+        ("GDMA", "Move"), ("GDMA", "Move"), ("TIU", "Conv"), ("GDMA", "Move"), ("layers", "layer"),
     ]  # fmt: skip
     assert slices[0]["dur"] == pytest.approx(16 * 4096 / 54.03 / 1000, abs=0.0005)  # whole nanoseconds
 

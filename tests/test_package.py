@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from empty_environments import PARTS, PYTHONS, build_wheel, run, why_not
 
 from tpusim.version import __version__
 
@@ -44,22 +42,16 @@ def test_one_version():
     assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [__version__]
 
 
-def run(words: list[str | Path], folder: Path, **more: str) -> str:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env={**os.environ, **more})
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The wheel of this tree, built outside it: setuptools would leave `build` and egg-info behind."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE", *{f.relative_to(ROOT).parts[0] for f in FOLDERS.values()}):
-        (tree / name).symlink_to(ROOT / name)
-    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", out, tree]
-    run([sys.executable, *build], tree)
-    (found,) = out.glob("tpusim-*.whl")
-    yield found
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("build"), "--no-build-isolation")
+
+
+def test_the_environments_of_make_wheel_test_are_those_that_are_promised():
+    """A version that is not here is named with its reason, not left out."""
+    assert min(PYTHONS) == PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert set(FOLDERS[name].relative_to(ROOT).parts[0] for name in FOLDERS) <= set(PARTS)
+    assert why_not(sys.executable) == "" and why_not("python0.1") == "no python0.1 on the path"
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ from xdsl.ir import SSAValue
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli import plot as plotting
-from tpusim.cli.grouping import cut as cut_name
 from tpusim.cli.grouping import group_lines
 from tpusim.cli.opt import LayerGroup
 from tpusim.cli.options import GroupSteps
@@ -43,6 +42,7 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.page.labels import cut as cut_name
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Sections, Transferred, subgraph
 from tpusim.simulator import Simulator, timeline
 

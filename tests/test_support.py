@@ -204,7 +204,7 @@ def test_report_and_page_show_the_card() -> None:
     content = report.to_json()["fidelity"]
     assert content["ops"] == content["exact"] + content["decision"] + content["float"]
     assert [f["kind"] for f in content["fallbacks"]] == ["tpu.LRN"]
-    from tpusim.verify.page import report_page
+    from tpusim.page import report_page
 
     html = report_page(report.to_json())
     assert "<h2>Fidelity</h2>" in html and "LRN has no integer form" in html

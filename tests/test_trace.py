@@ -27,6 +27,7 @@ from tpusim.isa.layout import extent
 from tpusim.isa.stream import Program, load
 from tpusim.pipeline import RunConfig, run
 from tpusim.simulator import Timeline, timeline, trace
+from tpusim.simulator.timing import Span
 from tpusim.simulator.trace import _microseconds  # pyright: ignore[reportPrivateUsage]
 
 Event = dict[str, Any]
@@ -63,6 +64,11 @@ def check_format(content: Any) -> list[Event]:
                 assert set(event) == {"name", "ph", "pid", "tid", "ts", "args"}
                 assert event["ts"] >= 0 and event["args"]
                 assert all(type(value) in (int, float) for value in event["args"].values())
+            case "s" | "f":
+                expected = {"name", "cat", "ph", "id", "pid", "tid", "ts", "args"} | (
+                    {"bp"} if event["ph"] == "f" else set()
+                )
+                assert set(event) == expected and event.get("bp", "e") == "e"
             case other:
                 raise AssertionError(other)
     return content["traceEvents"]
@@ -116,6 +122,9 @@ def check_trace(content: Any, program: Program) -> None:
         for thread, entries in tracks.items():
             *core, engine = names[thread].lower().removeprefix("core ").split()
             number = int(core[0]) if core else 0
+            if engine == "layers":
+                check_layers(entries, [s for s in found.spans if s.core == number and "tiu" in s.engines], program)
+                continue
             spans = [span for span in found.spans if engine in span.engines and span.core == number]
             labels = [program.commands[span.index].label for span in spans]
             assert sorted(e["args"]["command"] for _, _, e in entries) == sorted(labels)
@@ -126,9 +135,46 @@ def check_trace(content: Any, program: Program) -> None:
             assert busy == pytest.approx(share * found.milliseconds * 1e6, abs=len(entries))
         last = max(stop for entries in tracks.values() for _, stop, _ in entries)
         assert abs(ceil(last * chip.tiu_mhz / 1000) - found.cycles) <= 1
-    assert max(e["args"]["stop_cycle"] for e in events if e["ph"] == "X") == found.cycles
+        check_arrows(events, tracks, program, reader)
+    assert max(e["args"]["stop_cycle"] for e in events if "stop_cycle" in e["args"]) == found.cycles
     assert content["otherData"]["cycles"] == found.cycles
     check_counters(counters(events), program, found)
+
+
+def check_layers(entries: list[tuple[int, int, Event]], spans: list[Span], program: Program) -> None:
+    """Every TIU command that takes time lies in a slice of its op, and a slice begins and ends with one."""
+    covered: dict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        start, stop = round(span.start_ns), round(span.stop_ns)
+        if stop > start and program.commands[span.index].op:
+            (index,) = [i for i, (first, last, _) in enumerate(entries) if first <= start and stop <= last]
+            assert entries[index][2]["name"] == program.commands[span.index].op
+            covered[index].append(span)
+    for index, (first, last, _) in enumerate(entries):
+        assert min(round(s.start_ns) for s in covered[index]) == first
+        assert max(round(s.stop_ns) for s in covered[index]) == last
+
+
+def check_arrows(
+    events: list[Event],
+    tracks: dict[int, list[tuple[int, int, Event]]],
+    program: Program,
+    reader: Callable[[float], int],
+) -> None:
+    """Every arrow leads from a command to one that names it as its dependency; nobody waits longer without one."""
+    commands = {command.label: command for command in program.commands}
+
+    def bound(event: Event) -> Any:
+        at = reader(event["ts"])
+        (label,) = [e["args"]["command"] for start, stop, e in tracks[event["tid"]] if start <= at < stop]
+        return commands[label]
+
+    ends = {kind: {e["id"]: bound(e) for e in events if e["ph"] == kind} for kind in "sf"}
+    assert set(ends["s"]) == set(ends["f"])
+    for number, waits in ends["f"].items():
+        cause = ends["s"][number]
+        assert (cause.id, cause.core) == (waits.dep, waits.core)
+        assert cause.engine != waits.engine or isinstance(cause, GlobalKernel)
 
 
 def check_counters(tracks: dict[str, list[tuple[int, float]]], program: Program, found: Timeline) -> None:
@@ -163,6 +209,9 @@ def test_digits(tmp_path_factory: pytest.TempPathFactory) -> None:
     check_trace(content, load(folder / "7_model.tpusim"))
     assert content["otherData"]["cycles"] == report_of(folder)["totals"]["cycles"]
     assert content["otherData"]["model"] == "digits"
+    events = content["traceEvents"]
+    assert sum(event["ph"] == "s" for event in events) > 5
+    assert "stem_Relu" in [event["name"] for event in events if event.get("cat") == "layer"]
 
 
 @pytest.mark.slow
@@ -191,7 +240,7 @@ def test_a_program_by_hand(chip: str) -> None:
     check_trace(content, program)
     used = counters(content["traceEvents"])["1 local memory in use bytes per lane"]
     assert max(level for _, level in used) == 3 * (extent(one, build.chip).stop - extent(one, build.chip).start)
-    both = [e for e in content["traceEvents"] if e["name"] == "copy"]
+    both = [e for e in content["traceEvents"] if e["name"] == "copy" and e["cat"] != "layer"]
     assert len(both) == 2 and both[0]["ts"] == both[1]["ts"] and both[0]["tid"] != both[1]["tid"]
 
 
@@ -207,7 +256,7 @@ def test_two_cores() -> None:
     program = build.program()
     content = json.loads(json.dumps(trace(program, timeline(program, build.chip))))
     check_trace(content, program)
-    assert len(threads(content["traceEvents"])) == 4 and len({e["pid"] for e in content["traceEvents"]}) == 2
+    assert len(threads(content["traceEvents"])) == 6 and len({e["pid"] for e in content["traceEvents"]}) == 2
 
 
 def test_local_memory_in_use_ends_with_the_last_read() -> None:

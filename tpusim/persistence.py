@@ -17,20 +17,28 @@ import numpy as np
 from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
+from tpusim.errors import ConfigError
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
+from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model, load_model, save_model
+from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.isa.region import numpy_dtype
 from tpusim.isa.stream import load, save
+from tpusim.layer_group.files import views
 from tpusim.ops import context
+from tpusim.page import Diagnosis, Evidence, histograms, report_page, works, write_page
 from tpusim.simulator import Simulator, trace
 from tpusim.store import digest
 from tpusim.verify.about import About
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import write_report
+from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 
 LEVELS = ("onnx", "top", "tpu")
+PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
+"""Groups and commands, which the page shows."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,46 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_verdict(a: Artefacts, folder: Path) -> None:
     """The report, as data and as a page."""
-    write_report(folder, need(a.report, "the report"))
+    report = need(a.report, "the report")
+    write_report(folder, report)
+    write_page(folder / "report.html", report, evidence(a))
+
+
+def evidence(a: Artefacts) -> Evidence:
+    """What the page of a run shows besides the report."""
+    program, machine = need(a.program, "the program"), need(a.machine, "the machine")
+    return Evidence(
+        dict(histograms(a.tensors["top"], ranges(need(a.calibrated, "the calibrated module")))),
+        tuple(views(need(a.grouped, "the grouped module"))),
+        tuple(works(program, machine.timeline)),
+    )
+
+
+def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
+    """The page of the run in a folder, from its files, with what was found out about its calibrated module.
+
+    Raises ConfigError if the folder has no run that went to its end.
+    """
+    missing = [n for n in ("report.json", "top_outputs.npz", *PAGE_FILES) if not (folder / n).is_file()]
+    if missing:
+        raise ConfigError(f"{folder}: its page needs a whole `tpusim run`; missing: {', '.join(missing)}")
+    read_report(folder / "report.json")
+    grouped, program = PAGE_FILES
+    commands = load(folder / program)
+    found = Evidence(
+        dict(histograms(load_level(folder, "top"), ranges(calibrated))),
+        tuple(views(load_module(folder / grouped))),
+        tuple(works(commands, Simulator(commands).timeline)),
+        diagnosis,
+    )
+    return report_page(json.loads((folder / "report.json").read_text(encoding="utf-8")), found)
+
+
+def ranges(calibrated: Model) -> dict[str, tuple[float, float]]:
+    """Tensor -> the range that its integers keep, where there is one."""
+    values = [value for op in calibrated.ops for value in op.results if is_tensor(value)]
+    found = {value_name(value): calibrated_range(value) for value in values}
+    return {name: limits for name, limits in found.items() if limits is not None}
 
 
 def read_nothing(a: Artefacts, folder: Path) -> None:

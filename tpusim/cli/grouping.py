@@ -5,6 +5,7 @@ from math import ceil
 
 from tpusim.errors import ConfigError
 from tpusim.layer_group.files import Area, GlobalView, GroupView, Item
+from tpusim.page.labels import cut
 
 WIDTH = 120
 SMALL = 16
@@ -14,14 +15,6 @@ PER_BLOCK = 24
 NAME = 28
 """Columns of a tensor's name, at least."""
 STAGE = ("load", "compute", "store")
-
-
-def cut(text: str, width: int) -> str:
-    """The text in at most `width` columns; what is left out is its middle, since names differ at their ends."""
-    if len(text) <= width:
-        return text
-    head = (width - 1) // 2
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def wrapped(first: str, parts: Sequence[str], indent: int) -> Iterator[str]:

@@ -1,17 +1,16 @@
 """`tpusim group --plot DIR`: local memory over the rows of a group, and its pipeline, as pictures."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from math import ceil
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from tpusim.cli.grouping import cut
 from tpusim.errors import ConfigError
 from tpusim.layer_group.files import Area, GlobalView, GroupView, Item
+from tpusim.page.labels import cut, distinct
 from tpusim.verify.npz import write_atomically
 
 TRACKS = ("TIU", "load", "store")
@@ -58,28 +57,6 @@ def pages(count: int, most: int) -> list[range]:
     number = max(1, ceil(count / most))
     edges = [count * i // number for i in range(number + 1)]
     return [range(first, last) for first, last in pairwise(edges)]
-
-
-def distinct(names: Iterable[str], width: int) -> dict[str, str]:
-    """Each name in at most `width` letters, no two alike: what is left out is where those that look alike agree."""
-    found: dict[str, str] = {}
-    alike: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        alike.setdefault(cut(name, width), []).append(name)
-    for short, those in alike.items():
-        found |= {those[0]: short} if len(those) == 1 else _told_apart(those, width, set(alike))
-    return found
-
-
-def _told_apart(names: list[str], width: int, taken: set[str]) -> dict[str, str]:
-    """Names whose heads and tails agree, from where they begin to differ; numbered if that is not enough."""
-    first = len(commonprefix(names))
-    shown = [f"…{name[max(0, first - width // 3) :]}" for name in names]
-    short = [text if len(text) <= width else f"{text[: width - 1]}…" for text in shown]
-    if len(set(short)) < len(names) or taken & set(short):
-        marks = [f"#{i}" for i in range(1, len(names) + 1)]
-        short = [cut(name, width - len(mark)) + mark for name, mark in zip(names, marks, strict=True)]
-    return dict(zip(names, short, strict=True))
 
 
 def library() -> tuple[Any, Any]:

@@ -14,6 +14,8 @@ from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.diagnosis import Loss, Remedies, Remedy
+    from tpusim.ir.module import Model
+    from tpusim.page import Diagnosis
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Why:
     """Calibration table to write: cali_table beside the module with the new thresholds."""
     csv: OptionalPath = None
     """Also write the losses of all ops."""
+    report: OptionalPath = None
+    """Also write the page of the run that the module belongs to, with the causes: HTML, as its report.html."""
 
     def execute(self, console: Console) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
@@ -60,12 +64,24 @@ class Why:
         if self.csv is not None:
             self._save(found)
             console.print(f"wrote {self.csv}", highlight=False)
-        return self._conclude(console, remedies, single)
+        chosen = remedies.fewest(single, self.expected_cos)
+        if self.report is not None:
+            self._page(calibrated, _diagnosis(found, single, remedies.cosine(), chosen))
+            console.print(f"wrote {self.report}", highlight=False)
+        return self._conclude(console, remedies, chosen)
 
-    def _conclude(self, console: Console, remedies: "Remedies", single: "list[Remedy]") -> bool:
+    def _page(self, calibrated: "Model", diagnosis: "Diagnosis") -> None:
+        from tpusim.ir.files import replacing
+        from tpusim.persistence import page_of
+
+        assert self.report is not None
+        text = page_of(self.module.parent, calibrated, diagnosis)
+        with replacing(self.report) as target:
+            target.write_text(text, encoding="utf-8")
+
+    def _conclude(self, console: Console, remedies: "Remedies", chosen: "Remedy") -> bool:
         from tpusim.calibration.table import rewrite_thresholds
 
-        chosen = remedies.fewest(single, self.expected_cos)
         console.print(f"results as lowered: cosine {remedies.cosine():.6f}", highlight=False)
         for change in chosen.changes:
             console.print(f"remedy: {change}", highlight=False)
@@ -94,6 +110,15 @@ class Why:
             writer = csv.DictWriter(file, [f.name for f in fields(Loss)])
             writer.writeheader()
             writer.writerows(asdict(loss) for loss in found)
+
+
+def _diagnosis(found: "Sequence[Loss]", single: "Sequence[Remedy]", cosine: float, chosen: "Remedy") -> "Diagnosis":
+    """The same for the page of the run."""
+    from tpusim.page import Cause, Diagnosis
+
+    causes = tuple(Cause(r.changes[0].name, str(r.changes[0]), r.cosine) for r in single)
+    alone = {loss.name: loss.sqnr_alone for loss in found}
+    return Diagnosis(cosine, causes, alone, tuple(str(change) for change in chosen.changes), chosen.cosine)
 
 
 def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies") -> Table:

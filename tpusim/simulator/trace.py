@@ -1,14 +1,16 @@
 """The timeline as a Chrome trace (`trace.json`), which Perfetto's UI and chrome://tracing open.
 
-A core is a process, each of its engines a thread with one slice per command. Counters of every core: bytes of local
-memory in use per lane, and global-memory bandwidth. Times are microseconds in the file and whole nanoseconds in
+A core is a process, each of its engines a thread with one slice per command, and above them a thread of layers: runs of
+TIU commands of one op. An arrow leads from a command to the one of the other engine that waits for it, where that waits
+for a later one than the command before it did. Counters of every core: bytes of local memory in use per lane, and
+global-memory bandwidth. Times are microseconds in the file and whole nanoseconds in
 meaning: Perfetto keeps nanoseconds, and drops a slice that reaches into the next one of its track, be it by one.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import ceil, nextafter
 from typing import Any
 
@@ -24,6 +26,8 @@ from tpusim.simulator.timing import Span, Timeline
 Event = dict[str, Any]
 
 _ENGINES: tuple[Engine, ...] = ("tiu", "gdma")
+_TRACKS = ("layers", *_ENGINES)
+"""Threads of a core, from above."""
 
 
 def _process(core: int) -> int:
@@ -31,9 +35,9 @@ def _process(core: int) -> int:
     return core + 1
 
 
-def _thread(core: int, engine: Engine) -> int:
-    """Thread number of an engine: no two of all cores are alike, as Perfetto names threads by number alone."""
-    return 1 + len(_ENGINES) * core + _ENGINES.index(engine)
+def _thread(core: int, track: str) -> int:
+    """Thread number of a track: no two of all cores are alike, as Perfetto names threads by number alone."""
+    return 1 + len(_TRACKS) * core + _TRACKS.index(track)
 
 
 def trace(program: Program, found: Timeline, chip: ChipSpec | None = None) -> dict[str, Any]:
@@ -43,9 +47,10 @@ def trace(program: Program, found: Timeline, chip: ChipSpec | None = None) -> di
     traffic, and its first and last TIU cycle. A global kernel is a slice on both engines.
     """
     chip = chip or program.header.chip_spec
-    events = [*_names(program, list(found.core_busy)), *_slices(program, found, chip)]
+    events = [*_names(program, list(found.core_busy)), *_slices(program, found, chip), *_arrows(program, found)]
     for core in found.core_busy:
         spans = [span for span in found.spans if span.core == core]
+        events += _layers(program, core, spans)
         events += _counter("local memory in use", core, local_memory(program, spans, chip))
         events += _counter("global memory GB/s", core, bandwidth(program, spans))
     other = {
@@ -59,17 +64,18 @@ def trace(program: Program, found: Timeline, chip: ChipSpec | None = None) -> di
 
 
 def _names(program: Program, cores: list[int]) -> Iterator[Event]:
-    def event(kind: str, core: int, engine: Engine, **args: object) -> Event:
-        return {"name": kind, "ph": "M", "pid": _process(core), "tid": _thread(core, engine), "args": args}
+    def event(kind: str, core: int, track: str, **args: object) -> Event:
+        return {"name": kind, "ph": "M", "pid": _process(core), "tid": _thread(core, track), "args": args}
 
     for core in cores:
         several = f"core {core} " if len(cores) > 1 else ""
         name = f"{program.header.chip} {program.header.model} {several}".rstrip()
         yield event("process_name", core, "tiu", name=name)
         yield event("process_sort_index", core, "tiu", sort_index=_process(core))
-        for engine in _ENGINES:
-            yield event("thread_name", core, engine, name=f"{several}{engine.upper()}")
-            yield event("thread_sort_index", core, engine, sort_index=_thread(core, engine))
+        for track in _TRACKS:
+            name = track.upper() if track in _ENGINES else track
+            yield event("thread_name", core, track, name=f"{several}{name}")
+            yield event("thread_sort_index", core, track, sort_index=_thread(core, track))
 
 
 def _microseconds(nanoseconds: int) -> float:
@@ -93,6 +99,58 @@ def _slices(program: Program, found: Timeline, chip: ChipSpec) -> Iterator[Event
                 "dur": _microseconds(stop - start),
                 "args": _arguments(command, span, chip),
             }
+
+
+def _layers(program: Program, core: int, spans: list[Span]) -> Iterator[Event]:
+    """One slice for each run of TIU commands of one op, from the start of the first to the end of the last."""
+    computing = sorted((s for s in spans if "tiu" in s.engines), key=lambda span: (span.start_ns, span.index))
+    for (op, group), run in groupby(
+        computing, lambda s: (program.commands[s.index].op, program.commands[s.index].group)
+    ):
+        those = list(run)
+        start, stop = round(those[0].start_ns), round(those[-1].stop_ns)
+        if op and stop > start:
+            yield {
+                "name": op,
+                "cat": "layer",
+                "ph": "X",
+                "pid": _process(core),
+                "tid": _thread(core, "layers"),
+                "ts": _microseconds(start),
+                "dur": _microseconds(stop - start),
+                "args": {"group": group, "commands": len(those)},
+            }
+
+
+def _arrows(program: Program, found: Timeline) -> Iterator[Event]:
+    """A start and a finish for each new dependency; a command that takes no time has no slice to bind them to."""
+    numbered = {(s.core, engine, program.commands[s.index].id): s for s in found.spans for engine in s.engines}
+    latest: dict[tuple[int, Engine], int] = defaultdict(int)
+    for number, span in enumerate(sorted(found.spans, key=lambda span: span.index), 1):
+        command = program.commands[span.index]
+        other: Engine = "gdma" if command.engine == "tiu" else "tiu"
+        cause = numbered.get((span.core, other, command.dep))
+        if command.dep <= latest[span.core, command.engine] or cause is None:
+            continue
+        latest[span.core, command.engine] = command.dep
+        ends, begins = round(cause.stop_ns), round(span.start_ns)
+        if ends > round(cause.start_ns) and round(span.stop_ns) > begins:
+            yield _arrow(number, "s", span.core, other, ends - 1)
+            yield _arrow(number, "f", span.core, command.engine, begins) | {"bp": "e"}
+
+
+def _arrow(number: int, kind: str, core: int, engine: Engine, at: int) -> Event:
+    """An end of an arrow; at: in nanoseconds, within the slice that it is bound to."""
+    return {
+        "name": "waits for",
+        "cat": "dependency",
+        "ph": kind,
+        "id": number,
+        "pid": _process(core),
+        "tid": _thread(core, engine),
+        "ts": _microseconds(at),
+        "args": {},
+    }
 
 
 def _arguments(command: AnyCommand, span: Span, chip: ChipSpec) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Stage 10, `verify`: tensors x tensors -> a verdict per tensor, a comparison, a report.
 
 Input: two mappings of tensor name to array (npz files, or the executors' results), a tolerance.
-Output: `compare.Comparison`, `report.Report`; on disk `report.json` and `report.html`.
+Output: `compare.Comparison`, `report.Report`; on disk `report.json`.
 
 * `compare.py` and `similarity.py` are the rule of TPU-MLIR's `npz_tool.py compare` (interface.md 6.2), quirks included:
   the same tensors get the same verdict. What differs is the choice of tensors (all common names, DI-06) and that the
   rest is accounted for.
 * `tolerances.py` holds the default tolerances as data, `npz.py` reads and writes tensor files, `render.py` speaks to
-  the terminal, `report.py` and `page.py` build the report.
+  the terminal, `report.py` builds the report.
 
 Invariants: inputs are never modified; results are frozen; "bit exact" is equality of dtype, shape and bits and nothing
 else. Comparing nothing is not a success: `Comparison.empty` says so, and a report that has such a comparison fails.

@@ -1,4 +1,4 @@
-"""The report of a run: `report.json` for scripts, `report.html` for people.
+"""The report of a run: `report.json` for scripts; `tpusim.page` makes the page for people of it.
 
 Keys of the JSON may be added, never renamed; `schema.py` says what they hold.
 """
@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from tpusim.verify.compare import Comparison
 from tpusim.verify.npz import write_atomically
-from tpusim.verify.page import report_page
 
 SCHEMA_VERSION: Final = 1
 """The form of `report.json` (`report.schema.json`)."""
@@ -207,15 +206,9 @@ def build_report(
     )
 
 
-def write_report(folder: str | Path, report: Report) -> tuple[Path, Path]:
-    """Write `report.json` and `report.html` into a folder; each appears whole or not at all."""
-    folder = Path(folder)
-    json_path, html_path = folder / "report.json", folder / "report.html"
-    content = report.to_json()
-    _write_text(json_path, json.dumps(content, indent=1, allow_nan=False) + "\n")
-    _write_text(html_path, report_page(content))
-    return json_path, html_path
-
-
-def _write_text(path: Path, text: str) -> None:
+def write_report(folder: str | Path, report: Report) -> Path:
+    """Write `report.json` into a folder; it appears whole or not at all."""
+    path = Path(folder) / "report.json"
+    text = json.dumps(report.to_json(), indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+    return path

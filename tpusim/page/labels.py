@@ -1,0 +1,34 @@
+"""Names in little room: what is left out is what they have in common, so that they stay distinct."""
+
+from collections.abc import Iterable
+from os.path import commonprefix
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` columns; what is left out is its middle, since names differ at their ends."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def distinct(names: Iterable[str], width: int) -> dict[str, str]:
+    """Each name in at most `width` letters, no two alike: what is left out is where those that look alike agree."""
+    found: dict[str, str] = {}
+    alike: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        alike.setdefault(cut(name, width), []).append(name)
+    for short, those in alike.items():
+        found |= {those[0]: short} if len(those) == 1 else _told_apart(those, width, set(alike))
+    return found
+
+
+def _told_apart(names: list[str], width: int, taken: set[str]) -> dict[str, str]:
+    """Names whose heads and tails agree, from where they begin to differ; numbered if that is not enough."""
+    first = len(commonprefix(names))
+    shown = [f"…{name[max(0, first - width // 3) :]}" for name in names]
+    short = [text if len(text) <= width else f"{text[: width - 1]}…" for text in shown]
+    if len(set(short)) < len(names) or taken & set(short):
+        marks = [f"#{i}" for i in range(1, len(names) + 1)]
+        short = [cut(name, width - len(mark)) + mark for name, mark in zip(names, marks, strict=True)]
+    return dict(zip(names, short, strict=True))
