@@ -178,6 +178,7 @@ class Compiled:
     tpu: Model
     sample: dict[str, Array]
     chip: str
+    _grouped: Model | None = None
     _program: Program | None = None
 
     @classmethod
@@ -199,11 +200,16 @@ class Compiled:
         """Every tensor, each op on upstream's operands where these are known."""
         return alone(self.tpu, self.sample, theirs)
 
+    def grouped(self) -> Model:
+        """The module in groups, with addresses."""
+        if self._grouped is None:
+            self._grouped = assign_addresses(group_layers(reorder_weights(self.tpu), LayerGroupConfig()))
+        return self._grouped
+
     def program(self) -> Program:
         """The commands."""
         if self._program is None:
-            grouped = group_layers(reorder_weights(self.tpu), LayerGroupConfig())
-            self._program = generate(assign_addresses(grouped))
+            self._program = generate(self.grouped())
         return self._program
 
     def timeline(self) -> Timeline:

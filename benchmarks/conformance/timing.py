@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from benchmarks.conformance.compare import Pairs
 from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.results import Clock, Difference, Part
 from benchmarks.conformance.upstream import Files
+from tpusim.ir.attrs import op_name
+from tpusim.ops.base import TpuOp
 
 _COMMAND = re.compile(r"(\S+)\|(\w+)\|s:(\d+)\|b:\d+\|g:\d+\|e:(\d+)\|t:\d+(?:\|dr:(\d+)\|sz:(\d+))?")
 _TOTAL = re.compile(r"TCYC : (\d+)")
@@ -82,21 +84,42 @@ def their_groups(files: Files) -> list[Group]:
 
 
 def our_groups(compiled: Compiled) -> list[Group]:
-    """Groups and global layers of ours, in execution order."""
-    return [Group(g.ops, () if g.reason else tuple(g.secs[a] for a in "ncdhw")) for g in compiled.program().groups]
+    """Groups and global layers of ours, in execution order; then the global layers without a command (views)."""
+    groups = compiled.program().groups
+    found = [Group(g.ops, () if g.reason else tuple(g.secs[a] for a in "ncdhw")) for g in groups]
+    placed = {op for group in groups for op in group.ops}
+    alone = (op_name(op) for op in compiled.grouped().ops if isinstance(op, TpuOp))
+    return found + [Group((name,)) for name in alone if name and name not in placed]
 
 
 def matching_groups(ours: Sequence[Group], theirs: Sequence[Group], pairs: Pairs) -> list[bool]:
     """Of each group or global layer of upstream, whether we have it with the same ops and sections.
 
+    What the chip's rewriting made of an op counts as that op, whatever either side calls it; ops that rewriting leaves
+    on one side alone (views, a transpose that a product takes in) are not compared, a group of them alone never equal.
     A group of one op is the tiled form of a global layer: upstream never makes one.
     """
-    name = {b.name: a.name for a, b in pairs}
-    here = {_identity(g.ops, g.sections) for g in ours}
-    return [_identity([name.get(o, o) for o in g.ops], g.sections) in here for g in theirs]
+    here, there = ({o: _stem(o, known) for g in side for o in g.ops} for side, known in _sides(ours, theirs, pairs))
+    common = set(here.values()) & set(there.values())
+    mine = {_identity({here[o] for o in g.ops} & common, g.sections) for g in ours}
+    return [bool(ops := {there[o] for o in g.ops} & common) and _identity(ops, g.sections) in mine for g in theirs]
 
 
-def _identity(ops: Sequence[str], sections: tuple[int, ...]) -> tuple[frozenset[str], tuple[int, ...]]:
+def _sides(
+    ours: Sequence[Group], theirs: Sequence[Group], pairs: Pairs
+) -> tuple[tuple[Sequence[Group], dict[str, str]], ...]:
+    """Groups of either side, and our name of each lowered op by that side's."""
+    return (ours, {a.name: a.name for a, _ in pairs}), (theirs, {b.name: a.name for a, b in pairs})
+
+
+def _stem(name: str, known: Mapping[str, str]) -> str:
+    """Our name of the lowered op that a name begins with: rewriting appends `_` and more."""
+    parts = name.split("_")
+    begins = ("_".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((known[stem] for stem in begins if stem in known), name)
+
+
+def _identity(ops: Set[str], sections: tuple[int, ...]) -> tuple[frozenset[str], tuple[int, ...]]:
     return frozenset(ops), sections if len(ops) > 1 else ()
 
 

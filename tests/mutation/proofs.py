@@ -29,7 +29,7 @@ from tpusim.isa.layout import extent
 from tpusim.isa.region import View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.simulator.claims import unconfirmed
-from tpusim.simulator.conv import _finish, unpack_filter
+from tpusim.simulator.conv import _finish, filter_rows
 from tpusim.simulator.happens import Clocks
 from tpusim.simulator.memory import Machine
 from tpusim.simulator.run import execute
@@ -200,10 +200,7 @@ def same_coefficients(judge: Judge, mutant: Mutant) -> bool:
     views = [v for v in (command.bias, command.requant_table) if v is not None]
     old = _loaded(judge, judge.program, mutant.index, [command.filter, *views])
     new = _loaded(judge, mutant.program, mutant.index, [command.filter, *views])
-    channels = command.input.shape[1] // command.groups
-    chip = chip_of(judge.program)
-    packing = command.packing or chip.filter_packing(itemsize(command.filter.dtype), channels, command.groups)
-    old[0], new[0] = (unpack_filter(each[0], channels, prod(command.kernel), packing) for each in (old, new))
+    old[0], new[0] = (filter_rows(command, each[0], chip_of(judge.program)) for each in (old, new))
     return all(np.array_equal(a, b) for a, b in zip(old, new, strict=True))
 
 
@@ -215,11 +212,7 @@ def _interval(command: Any, memory: Machine) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(command, Depthwise):
         weights = packed.reshape(packed.shape[1], -1).astype(np.int64)
     else:
-        channels = command.input.shape[1] // command.groups
-        packing = command.packing or memory.chip.filter_packing(
-            itemsize(command.filter.dtype), channels, command.groups
-        )
-        weights = unpack_filter(packed, channels, prod(command.kernel), packing).astype(np.int64)
+        weights = filter_rows(command, packed, memory.chip).astype(np.int64)
     ends = np.stack([weights * low, weights * high])
     return ends.min(0).sum(1), ends.max(0).sum(1)
 

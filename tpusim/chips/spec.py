@@ -141,7 +141,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     dma_rest_bytes: int = 0
     """So many bytes behind whole pages do not count as a page of their own."""
     merges_kernels: bool = False
-    """Whether axes of an INT8 kernel lie in input channels while few are there (hardware.md 2.4, 3IC)."""
+    """Whether kernel axes lie in a filter's input channels while few are there, up to 16 bits (hardware.md 2.4)."""
     strided_window_steps: int = 1
     """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
     quantize_steps: int = 4
@@ -274,6 +274,17 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         if self.ic_parallel_bytes:
             return 1 if itemsize == 4 else self.ic_parallel_bytes // itemsize
         return channels + 1 if itemsize == groups == 1 < channels and channels % 2 else channels
+
+    def merged_kernel_axes(self, itemsize: int, channels: int, kernel: tuple[int, int]) -> tuple[int, ...]:
+        """Axes of the kernel of a convolution of one group that lie in its filter's input channels: h, w or both."""
+        if not self.merges_kernels or itemsize > 2:  # noqa: PLR2004  f32 has no cube
+            return ()
+        (kh, kw), most = kernel, self.ic_parallel_bytes // itemsize
+        if channels * kh * kw <= most and min(kh, kw) > 1:
+            return 0, 1
+        if channels * kw <= most and kw > 1 and (kh < kw or channels * kh > most):
+            return (1,)
+        return (0,) if channels * kh <= (most if itemsize == 1 else self.lanes) and kh > 1 else ()
 
     def batch_factor(self, itemsize: int) -> int:
         """Batch items per 4-byte word: 4/B on a chip with batch packing, else 1 (hardware.md 2.5)."""

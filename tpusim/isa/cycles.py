@@ -111,15 +111,11 @@ def _conv(command: Conv, chip: ChipSpec) -> int:
     *depths, kh, kw = command.kernel
     channels = command.input.shape[1] // command.groups
     lanes, _, depth, pixels = _array(chip, itemsize(command.input.dtype), channels)
-    merged = _merged_axes(command, chip)
-    if merged:
-        inside = prod(command.kernel[axis] for axis in merged)
-        taps = kh * kw // inside
-    else:
-        taps = kh * kw * ceil_div(channels, command.packing or depth)
+    inside = prod(command.kernel[axis] for axis in command.merged)
+    taps = kh * kw // inside * ceil_div(channels * inside, command.packing or depth)
     rows = command.groups * ceil_div(oc // command.groups, lanes)
     plane = n * rows * ceil_div(oh * ow, pixels) * taps
-    beside = _merging(command, merged, chip) + _brought(command, channels, chip) + _after_products(command, chip)
+    beside = _merging(command, chip) + _brought(command, channels, chip) + _after_products(command, chip)
     return plane * prod(rest) * prod(depths) + beside
 
 
@@ -131,38 +127,25 @@ def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
     return away * n * channels * ceil_div(channels, chip.lanes) * steps
 
 
-def _merged_axes(command: Conv, chip: ChipSpec) -> tuple[int, ...]:
-    """Axes of the kernel that lie in input channels while few are there (hardware.md 2.4, 3IC): h, w or both."""
-    plain = command.groups == 1 and not command.packing and not any(command.inserts) and len(command.kernel) == 2
-    if not (chip.merges_kernels and plain and itemsize(command.input.dtype) == 1):
-        return ()
-    ic, (kh, kw), most = command.input.shape[1], command.kernel, chip.ic_parallel_bytes
-    if ic * kh * kw <= most and min(kh, kw) > 1:
-        return 0, 1
-    if ic * kw <= most and kw > 1 and (kh < kw or ic * kh > most):
-        return (1,)
-    return (0,) if ic * kh <= most and kh > 1 else ()
-
-
-def _merging(command: Conv, axes: tuple[int, ...], chip: ChipSpec) -> int:
+def _merging(command: Conv, chip: ChipSpec) -> int:
     """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
 
     Decision: the input is in local memory; a load of the network's input would spread it on its way.
     """
-    if not axes:
+    if not (axes := command.merged):
         return 0
     n, ic, ih, iw = command.input.shape
     inside = prod(command.kernel[axis] for axis in axes)
     shifted = [command.output.shape[2 + axis] if axis in axes else (ih, iw)[axis] for axis in (0, 1)]
-    vector, rows = chip.eu_elements(1), ceil_div(ic * inside, chip.lanes)
-    steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if _strides(command, axes) else 1)
+    vector, rows = chip.eu_elements(itemsize(command.input.dtype)), ceil_div(ic * inside, chip.lanes)
+    steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if _strides(command) else 1)
     spread = n * ic * ceil_div(ih * iw, vector)
     return spread + _ONES + inside * (ic - 1) + inside * steps
 
 
-def _strides(command: Conv, axes: tuple[int, ...]) -> bool:
+def _strides(command: Conv) -> bool:
     """Whether the shifting PorD reads strided columns."""
-    return 1 in axes and command.strides[-1] > 1
+    return 1 in command.merged and command.strides[-1] > 1
 
 
 def _after_products(command: Conv | Depthwise, chip: ChipSpec) -> int:

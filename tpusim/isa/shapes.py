@@ -83,7 +83,8 @@ def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A filter is (1, oc, 1, K): K = AL(ic/groups, P)*taps for CONV, taps for depthwise (hardware.md 2.3).
 
     On a chip without a packing width it is (1, oc, taps, P), P the input channels of a group, and (1, oc, kh, kw). One
-    depth of a volume's filter is (1, oc, K/(taps*P), taps*P), a window of the whole.
+    depth of a volume's filter is (1, oc, K/(taps*P), taps*P), a window of the whole. Merged axes of the kernel count as
+    input channels, not as taps; there are none of a volume or of several groups (2.4).
     """
     if not isinstance(command, Conv | Depthwise):
         return None
@@ -95,10 +96,14 @@ def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         if channels != outputs:
             return Finding(f"{outputs} input channels", str(channels), "depthwise keeps the channels")
     else:
+        if command.merged and (len(command.kernel) != 2 or command.groups != 1):  # noqa: PLR2004  h and w
+            got = f"a kernel {command.kernel} of {command.groups} groups"
+            return Finding("a kernel of two axes and one group to merge", got, "give no merged axes")
         if channels % command.groups or outputs % command.groups:
             got = f"{channels} to {outputs} channels"
             return Finding(f"channels that {command.groups} groups divide", got, "correct groups")
-        each = channels // command.groups
+        inside = prod(command.kernel[axis] for axis in command.merged)
+        each, taps = channels // command.groups * inside, taps // inside
         packing = command.packing or chip.filter_packing(itemsize(command.filter.dtype), each, command.groups)
         row = align(each, packing)
         wanted = (1, outputs, taps, row) if rows and not command.packing else (1, outputs, 1, row * taps)

@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 
+from tpusim.chips import ChipSpec
 from tpusim.isa.commands import Conv, Depthwise, Pool, Requant
 from tpusim.isa.region import View, itemsize
 from tpusim.simulator.integer import (
@@ -30,6 +31,21 @@ def unpack_filter(packed: np.ndarray, channels: int, taps: int, packing: int) ->
     oc = packed.shape[1]
     blocked = packed.reshape(oc, -1, taps, packing)
     return blocked.transpose(0, 1, 3, 2).reshape(oc, -1, taps)[:, :channels].reshape(oc, channels * taps)
+
+
+def filter_rows(command: Conv, packed: np.ndarray, chip: ChipSpec) -> np.ndarray:
+    """(oc, ic*taps), tap fastest, of a filter as stored: merged axes of the kernel are taps again (hardware.md 2.4)."""
+    along = [command.kernel[axis] for axis in command.merged]
+    left = [size for axis, size in enumerate(command.kernel) if axis not in command.merged]
+    channels = command.input.shape[1] // command.groups
+    wide = channels * prod(along)
+    packing = command.packing or chip.filter_packing(itemsize(command.filter.dtype), wide, command.groups)
+    rows = unpack_filter(packed, wide, prod(left), packing)
+    if not along:
+        return rows
+    apart = rows.reshape(-1, channels, *along, *left)
+    axes = range(2, 2 + len(along))
+    return np.moveaxis(apart, axes, [2 + axis for axis in command.merged]).reshape(len(rows), -1)
 
 
 def _columns(image: np.ndarray, window: Window, groups: int, rows: slice, width: int) -> np.ndarray:
@@ -145,8 +161,7 @@ def conv(command: Conv, memory: Machine) -> None:
     window = Window(command.kernel, command.strides, command.pads, command.dilations, command.inserts)
     image, packed = memory.load(command.input), memory.load(command.filter)
     channels, taps = image.shape[1] // command.groups, prod(command.kernel)
-    packing = command.packing or memory.chip.filter_packing(itemsize(command.filter.dtype), channels, command.groups)
-    weights = unpack_filter(packed, channels, taps, packing)
+    weights = filter_rows(command, packed, memory.chip)
     wide = carrier(image.dtype, weights.dtype, channels * taps)
     if command.rotate:
         weights = weights.reshape(len(weights), channels, taps)[:, :, ::-1].reshape(weights.shape)

@@ -4,6 +4,7 @@ A filter row holds one output channel: element (ic, k) at (ic div P)*(kh*kw*P) +
 INT8 coefficients are one row per lane, [requant | bias | filter], each block with one entry per channel group.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -34,6 +35,28 @@ def unpack_filter(rows: np.ndarray, ic: int, kernel: tuple[int, ...], packing: i
     oc = rows.shape[0]
     blocks = rows.reshape(oc, -1, prod(kernel), packing).transpose(0, 1, 3, 2)
     return np.ascontiguousarray(blocks.reshape(oc, -1, *kernel)[:, :ic])
+
+
+def ungrouped_filter(filter: np.ndarray, groups: int) -> np.ndarray:
+    """(oc, ic/groups, kernel axes) -> (oc, ic, kernel axes): zeros for the channels of other groups."""
+    oc, each = filter.shape[:2]
+    found = np.zeros((oc, groups, each, *filter.shape[2:]), filter.dtype)
+    channels = np.arange(oc)
+    found[channels, channels // (oc // groups)] = filter
+    return found.reshape(oc, groups * each, *filter.shape[2:])
+
+
+def merge_kernel(filter: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """(oc, ic, kh, kw) -> (oc, ic * merged, other axes): each channel has the positions along the merged axes."""
+    moved = np.moveaxis(filter, [2 + axis for axis in axes], range(2, 2 + len(axes)))
+    return moved.reshape(len(filter), -1, *moved.shape[2 + len(axes) :])
+
+
+def split_kernel(merged: np.ndarray, kernel: tuple[int, ...], axes: Sequence[int]) -> np.ndarray:
+    """(oc, ic, kh, kw): the inverse of `merge_kernel`."""
+    along, left = [kernel[axis] for axis in axes], [size for axis, size in enumerate(kernel) if axis not in axes]
+    apart = merged.reshape(len(merged), -1, *along, *left)
+    return np.moveaxis(apart, range(2, 2 + len(axes)), [2 + axis for axis in axes])
 
 
 @dataclass(frozen=True)

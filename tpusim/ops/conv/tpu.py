@@ -6,7 +6,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels import conv as kernels
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
@@ -31,6 +31,11 @@ from tpusim.ops.conv.base import spread_shape
 from tpusim.ops.conv.coeff import (
     MergedLayout,
     foldable_shape,
+    merge_kernel,
+    pack_filter,
+    split_kernel,
+    ungrouped_filter,
+    unpack_filter,
 )
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.families import (
@@ -53,6 +58,7 @@ class TpuConv2D(PackedConvTpu):
     `filter_packed`: filter is (1, oc, h, w), rows of `pack_filter`. `coeff_merged`: filter is one row per lane with
     requant parameters and bias inside, `with_bias` says whether there is one (hardware.md 2.3). `channel_packed`
     (CV18xx): bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
+    `use_3ic_optimize`: 1, 2, 3 if h, w or both axes of the kernel lie in the packed filter's channels (2.4).
     `inserts`: zero points between the rows and between the columns of the input, inside the pads.
     """
 
@@ -63,6 +69,7 @@ class TpuConv2D(PackedConvTpu):
 
     coeff_merged = opt_attr_def(BoolAttr)
     inserts = opt_attr_def(ArrayAttr)
+    use_3ic_optimize = opt_attr_def(IntegerAttr)
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """It requantises its accumulators itself."""
@@ -119,9 +126,51 @@ class TpuConv2D(PackedConvTpu):
 
     # --------------------------------------------------------------------------------------------- weights on the chip
 
+    @property
+    def merged_axes(self) -> tuple[int, ...]:
+        """Axes of the kernel that lie in the packed filter's input channels."""
+        return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
+
+    def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
+        """(oc, K): the filter's rows on the chip."""
+        merged = self.merged_axes
+        return pack_filter(merge_kernel(filter, merged), packing) if merged else super().packed_rows(filter, packing)
+
+    def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
+        """(oc, ic/g, kh, kw) of packed rows."""
+        if not (merged := self.merged_axes):
+            return super().unpacked_filter(packed)
+        assert self.filter_packing is not None  # set together with the packed filter
+        (ic, oc), inside = self.channels, prod(self.kernel[axis] for axis in merged)
+        left = (prod(self.kernel) // inside,)
+        rows = unpack_filter(packed.reshape(oc, -1), ic * inside, left, self.filter_packing.value.data)
+        return split_kernel(rows, self.kernel, merged)
+
+    def _without_groups(self, filter: np.ndarray, ctx: ReorderContext) -> np.ndarray:
+        """The filter of one group, its other channels zeros, where one step takes all input channels (2.3)."""
+        size = filter.dtype.itemsize
+        fits = self.groups * filter.shape[1] * size <= ctx.chip.ic_parallel_bytes
+        if self.groups == 1 or size > 2 or ctx.chip.coefficients != "merged" or not fits:  # noqa: PLR2004  f32
+            return filter
+        found = ungrouped_filter(filter, self.groups)
+        self.operands[1] = ctx.weight(value_name(self.filter) + "_g2normal", found)
+        self.attributes["group"] = int_attr(1)
+        return found
+
+    def _mark_merged_axes(self, filter: np.ndarray, chip: ChipSpec) -> None:
+        """Say which axes of the kernel go into channels; of a spread image or of several groups none do."""
+        if self.groups > 1 or self.inserts is not None:
+            return
+        kh, kw = self.kernel
+        if axes := chip.merged_kernel_axes(filter.dtype.itemsize, filter.shape[1], (kh, kw)):
+            self.attributes["use_3ic_optimize"] = int_attr(_MERGED.index(axes))
+
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Pack filter, bias and requant parameters; INT8 in one row per lane where the chip merges them."""
         filter, bias = ctx.array(self.filter), None if is_none(self.bias) else ctx.array(self.bias)
+        if filter is not None:
+            filter = self._without_groups(filter, ctx)
+            self._mark_merged_axes(filter, ctx.chip)
         if (
             filter is None
             or (bias is None and not is_none(self.bias))
@@ -210,8 +259,11 @@ class TpuConv2D(PackedConvTpu):
         """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
         total = 0
         out = lmem_bytes(output.shape, "i32", chip)
-        if is_set(self.coeff_merged) and chip.conv_accumulators:
+        if is_set(self.coeff_merged) and (chip.conv_accumulators or self.merged_axes):
             total += out
+        if self.merged_axes:
+            assert inputs[0] is not None
+            total += self._merging_bytes(chip, output, inputs[0])
         if self.depthwise and self.integer and chip.conv_accumulators:
             total += out + ceil_div(output.shape[1], chip.lanes) * prod(self.kernel)
         elif self.groups > 1 and not is_set(self.channel_packed):
@@ -223,6 +275,19 @@ class TpuConv2D(PackedConvTpu):
             rows = ceil_div(c // self.groups, chip.lanes)
             total += n * rows * channel_stride(h, w, dtype, chip, aligned=True) * size + 2 * rows * size
         return align(total, chip.eu_bytes)
+
+    def _merging_bytes(self, chip: ChipSpec, output: TensorSlice, x: TensorSlice) -> int:
+        """The shifted image, ones and positions of a merged kernel; a copy of an input that others use (9.3)."""
+        n, c, h, w = x.shape
+        inside = prod(self.kernel[axis] for axis in self.merged_axes)
+        shifted = [output.shape[2 + axis] if axis in self.merged_axes else (h, w)[axis] for axis in (0, 1)]
+        dtype, rows = command_dtype(element_of(self.input)), n * ceil_div(c * inside, chip.lanes)
+        lane = channel_stride(shifted[0], shifted[1], dtype, chip, aligned=True) * rows
+        if sum(1 for _ in self.input.uses) > 1:
+            lane += channel_stride(h, w, dtype, chip, aligned=True) * rows
+        ones = ceil_div(inside, chip.lanes)
+        size = storage_dtype(element_of(self.input)).itemsize
+        return lane * size + align((2 * chip.eu_bytes + inside * size) * ones, chip.eu_bytes)
 
     # ---------------------------------------------------------------------------------------------------------- codegen
 
@@ -238,7 +303,7 @@ class TpuConv2D(PackedConvTpu):
         if self.depthwise:
             ctx.emit(isa.Depthwise, **fields)
         else:
-            ctx.emit(isa.Conv, groups=self.groups, **fields)
+            ctx.emit(isa.Conv, groups=self.groups, merged=self.merged_axes, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
         """The input's window and the pads around it; of a spread image, which is never cut, all."""
@@ -264,6 +329,8 @@ class TpuConv2D(PackedConvTpu):
         return {"filter": filter, "bias": bias, "requant_table": table}
 
 
+_MERGED = (), (0,), (1,), (0, 1)
+"""Axes of the kernel by `use_3ic_optimize`."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}
 """What the kernel calls a quant_mode."""
 

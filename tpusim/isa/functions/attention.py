@@ -1,0 +1,63 @@
+"""Attention: its weights, and whole blocks in global memory (numerics.md 11.5)."""
+
+from collections.abc import Sequence
+from math import prod
+
+from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
+from tpusim.isa.functions.rules import alike, broadcast, counted
+
+
+class AttentionWeights(Function, frozen=True, tag="attention_weights"):
+    """Softmax of masked scores along the last axis, as a block of attention has it (11.5).
+
+    integer: of int8 by a table of 256 exponentials, where the mask is not 0 far below all others; scale: the result's.
+    Else of x * scale + mask in f32. Operands: scores, the table, the mask as far as there are any.
+    """
+
+    scale: float
+    integer: bool
+    mask: bool
+
+    def made_of(self, operands: int) -> Steps:
+        """As many steps as upstream issues."""
+        if self.integer:
+            return Steps(arithmetic=6 + self.mask, lookups=1, serial=2)
+        return Steps(arithmetic=25 + self.mask, series=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """The scores, of the result's shape, the table, and a mask that broadcasts."""
+        count = 1 + self.integer + self.mask
+        if (why := alike(operands, result, count)) is not None:
+            return why
+        if self.integer and prod(operands[1]) != 256:
+            return Misfit("a table of 256 entries", f"{operands[1]}")
+        return broadcast([result, operands[-1]], result, 2) if self.mask else None
+
+
+class Attention(Function, frozen=True, tag="attention"):
+    """A head of attention in global memory (11.5).
+
+    sizes: rows of the matrix of queries, of those of keys and values, their columns, columns of the last layer.
+    sources: input, keys, values: the first so many are there. has_bias: a bit for each of the four layers. requants:
+    multiplier and shift of queries, keys, values, scores and mixed values; none in float. Operands: sources, packed
+    matrices, row of biases, last matrix, mask, table, as far as they are there.
+    """
+
+    sizes: tuple[int, int, int, int]
+    sources: int
+    has_bias: int
+    mask: bool
+    scale: float
+    requants: tuple[tuple[int, int], ...]
+
+    def made_of(self, operands: int) -> Steps:
+        """Decision: a step for 32 products of a result's row; those of the scores are not known here."""
+        return Steps(arithmetic=8 + sum(self.sizes[:3]) // 32, series=0 if self.requants else 1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """The sources with the result's batch, and as many others as the parameters promise."""
+        count = self.sources + 2 + bool(self.has_bias) + self.mask + bool(self.requants)
+        if (why := counted(operands, count)) is not None:
+            return why
+        wanted = (*result[:-1], self.sizes[0])
+        return None if operands[0] == wanted else Misfit(f"an input {wanted}", f"{operands[0]}")

@@ -1,0 +1,51 @@
+"""What every macro function is: its class, what it is made of, and why shapes do not fit it."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+Shape: TypeAlias = tuple[int, ...]
+Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
+"""CV18xx's requant of products, its multipliers of 8 bits with one shift, or its BF16 tables."""
+
+
+class Steps(NamedTuple):
+    """What a function is made of, per element: AR steps, Taylor series, table accesses, requants (hardware.md 5.1).
+
+    shifts: lane copies of all channels to their neighbours' lanes. serial: half cycles for each element of `axis`,
+    which lies in one lane.
+    """
+
+    arithmetic: int
+    series: int = 0
+    lookups: int = 0
+    requants: int = 0
+    shifts: int = 0
+    serial: int = 0
+
+
+class Misfit(NamedTuple):
+    """What a function requires of its operands and result, and what it has."""
+
+    requirement: str
+    got: str
+
+
+class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="name"):
+    """A function of the `fn` command; subclasses are its opcodes."""
+
+    OVER_INPUT: ClassVar[bool] = False
+    """Whether `made_of` is per element of the first operand, not of the result."""
+
+    def made_of(self, operands: int) -> Steps:
+        """What the clock counts per element, for that many operands."""
+        raise NotImplementedError
+
+    def needs(self) -> Unit:
+        """What only some chips have that the function is made of; empty: nothing."""
+        return ""
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Why these shapes do not go with the parameters and each other; None if they do."""
+        raise NotImplementedError

@@ -1,0 +1,159 @@
+"""Float functions of elements, axes and images."""
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
+from tpusim.isa.functions.rules import alike, broadcast, counted, has_axis, image, reduced
+
+_ACTIVATIONS: dict[str, Steps] = {
+    **dict.fromkeys(("EXP", "LN", "LOG2", "SIN", "COS", "TAN", "SQRT", "RSQRT"), Steps(arithmetic=1, series=1)),
+    **dict.fromkeys(
+        ("SIGMOID", "TANH", "SINH", "COSH", "ELU", "ARCCOS", "ARCSIN", "ARCTAN"), Steps(arithmetic=4, series=1)
+    ),
+    **dict.fromkeys(("SILU", "SWISH", "QGELU", "LOG_SIGMOID", "ERF"), Steps(arithmetic=5, series=1)),
+    **dict.fromkeys(("TGELU", "GELU"), Steps(arithmetic=8, series=1)),
+    **dict.fromkeys(("SOFT_PLUS", "ARCTANH"), Steps(arithmetic=3, series=2)),
+    "MISH": Steps(arithmetic=6, series=3),
+    "HSIGMOID": Steps(arithmetic=3),
+    "HSWISH": Steps(arithmetic=4),
+    "SOFT_SIGN": Steps(arithmetic=7),
+    "RECIPROCAL": Steps(arithmetic=5),
+    "POW": Steps(arithmetic=1, series=2),
+    **dict.fromkeys(("ABSVAL", "CEIL", "FLOOR", "ROUND", "ROUND_EVEN", "TRUNC", "SQUARE", "SIGN"), Steps(arithmetic=1)),
+}
+"""AR steps and Taylor series of an activation; a division counts 5 (hardware.md 5.1)."""
+
+
+ACTIVATIONS = frozenset(_ACTIVATIONS)
+"""Modes of `Active`."""
+
+
+class Active(Function, frozen=True, tag="active"):
+    """Element-wise function `mode` with its coefficients, in float; of integers ABSVAL alone (numerics.md 9.8)."""
+
+    mode: str
+    coefficients: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.mode not in ACTIVATIONS:
+            raise ValueError(f"mode '{self.mode}' is not one of {', '.join(sorted(ACTIVATIONS))}")
+
+    def made_of(self, operands: int) -> Steps:
+        """By mode."""
+        return _ACTIVATIONS[self.mode]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """One operand of the result's shape."""
+        return alike(operands, result)
+
+
+ReduceMode = Literal["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd"]
+
+
+class Reduce(Function, frozen=True, tag="reduce"):
+    """Reduction `mode` over `axes` in float; the mean is the sum times `scale` (numerics.md 11.3)."""
+
+    OVER_INPUT: ClassVar[bool] = True
+
+    mode: ReduceMode
+    axes: tuple[int, ...]
+    scale: float = 1.0
+
+    def made_of(self, operands: int) -> Steps:
+        """One pass over the operand."""
+        return Steps(arithmetic=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """The result has the elements that are left."""
+        return reduced(operands, self.axes, result)
+
+
+class Interp(Function, frozen=True, tag="interp"):
+    """Linear interpolation of rows, then columns, in f32 (numerics.md 11.4): a + d*(b - a).
+
+    scale_h, scale_w: operand elements per result element. host: the four neighbours are weighed in f32 as CV18xx's
+    host does, by steps of the extents.
+    """
+
+    scale_h: float
+    scale_w: float
+    align_corners: bool = False
+    host: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
+        even = not self.align_corners and all((1 / s).is_integer() for s in (self.scale_h, self.scale_w))
+        return Steps(arithmetic=9, lookups=1 if even else 6)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Images of the same batch and channels."""
+        if (why := counted(operands, 1) or image(result)) is not None:
+            return why
+        same = len(operands[0]) == 4 and operands[0][:2] == result[:2]
+        return None if same else Misfit(f"an image of {result[:2]} batches and channels", f"{operands[0]}")
+
+
+class Cumulate(Function, frozen=True, tag="cumulate"):
+    """Sums or products of all elements up to each place along `axis`."""
+
+    axis: int
+    mode: Literal["sum", "prod"] = "sum"
+    exclusive: bool = False
+    reverse: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """One step per element."""
+        return Steps(arithmetic=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """One operand of the result's shape."""
+        return alike(operands, result) or has_axis(self.axis, result)
+
+
+class Power(Function, frozen=True, tag="power"):
+    """The first operand to the power of the second."""
+
+    def made_of(self, operands: int) -> Steps:
+        """Logarithm, product, exponential."""
+        return Steps(arithmetic=1, series=2)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Two operands that broadcast."""
+        return broadcast(operands, result, 2)
+
+
+class Remainder(Function, frozen=True, tag="remainder"):
+    """The remainder of a division, with the sign of the divisor, or with `fmod` of the dividend."""
+
+    fmod: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Divide (5), round, multiply, subtract."""
+        return Steps(arithmetic=8)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Two operands that broadcast."""
+        return broadcast(operands, result, 2)
+
+
+class GridSample(Function, frozen=True, tag="grid_sample"):
+    """The first operand (n, c, ...) at the places of the second (n, ..., coordinates), the last axis first."""
+
+    mode: Literal["nearest", "linear", "cubic"]
+    padding: Literal["zeros", "border", "reflection"]
+    align_corners: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Per element 1, 4 or 16 table accesses, each with a product and a sum."""
+        taps = {"nearest": 1, "linear": 4, "cubic": 16}[self.mode]
+        return Steps(arithmetic=2 * taps, lookups=taps)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """A coordinate per axis behind the channels, a place per element of the result."""
+        if (why := counted(operands, 2)) is not None:
+            return why
+        wanted = (*operands[0][:2], *operands[1][1:-1])
+        if operands[1][-1] != len(operands[0]) - 2 or operands[0][0] != operands[1][0]:
+            return Misfit(f"places (n, ..., {len(operands[0]) - 2})", f"{operands[1]}")
+        return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")

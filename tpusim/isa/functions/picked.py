@@ -1,0 +1,106 @@
+"""Functions that pick elements, or find their places."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import ClassVar, Literal
+
+from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
+from tpusim.isa.functions.rules import alike, counted, has_axis, left_without, reduced
+
+
+class Gather(Function, frozen=True, tag="gather"):
+    """Elements of the first operand along `axis` at the indices that the second holds."""
+
+    axis: int
+
+    def made_of(self, operands: int) -> Steps:
+        """One table access per element."""
+        return Steps(arithmetic=0, lookups=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """One element, or row, of the result per index."""
+        if (why := counted(operands, 2) or has_axis(self.axis, operands[0])) is not None:
+            return why
+        found = left_without(operands[0], (self.axis,)) * prod(operands[1])
+        return None if found == prod(result) else Misfit(f"a result of {found} elements", f"{result}")
+
+
+class Arg(Function, frozen=True, tag="arg"):
+    """Index of the extreme along `axis` as i32: the first of equals, or the last."""
+
+    OVER_INPUT: ClassVar[bool] = True
+
+    axis: int
+    mode: Literal["ArgMax", "ArgMin"]
+    select_last: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """A comparison and a selection over the operand."""
+        return Steps(arithmetic=2)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """One index per row."""
+        return reduced(operands, (self.axis,), result)
+
+
+class GatherElements(Function, frozen=True, tag="gather_elements"):
+    """An element of the first operand per index of the second, along `axis`; negative indices count from the end."""
+
+    axis: int
+
+    def made_of(self, operands: int) -> Steps:
+        """One table access per element."""
+        return Steps(arithmetic=0, lookups=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Data and indices of one rank; the result is as the indices."""
+        if (why := counted(operands, 2) or has_axis(self.axis, operands[0])) is not None:
+            return why
+        return _inside(operands[0], operands[1], self.axis) or alike(operands[1:], result)
+
+
+class ScatterElements(Function, frozen=True, tag="scatter_elements"):
+    """The first operand with the third's elements at the second's indices along `axis`, in place or combined."""
+
+    axis: int
+    reduction: Literal["none", "add", "mul", "max", "min"] = "none"
+
+    def made_of(self, operands: int) -> Steps:
+        """One access per element, and a step to combine."""
+        return Steps(arithmetic=int(self.reduction != "none"), lookups=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Data as the result; indices and updates of one shape."""
+        if (why := alike(operands, result, 3) or has_axis(self.axis, operands[0])) is not None:
+            return why
+        return _inside(operands[0], operands[1], self.axis) or alike(operands[1:], operands[2], 2)
+
+
+def _inside(data: Shape, indices: Shape, axis: int) -> Misfit | None:
+    """Indices of the data's rank, not longer than it along other axes."""
+    if len(data) == len(indices) and all(
+        n <= m or a == axis for a, (n, m) in enumerate(zip(indices, data, strict=True))
+    ):
+        return None
+    return Misfit(f"indices of rank {len(data)} not longer than {data} beside axis {axis}", f"{indices}")
+
+
+class TopK(Function, frozen=True, tag="topk"):
+    """Places of the k largest or smallest elements along `axis` as i32, in order; of equals the first."""
+
+    OVER_INPUT: ClassVar[bool] = True
+
+    axis: int
+    k: int
+    largest: bool = True
+
+    def made_of(self, operands: int) -> Steps:
+        """A comparison and two moves over the operand."""
+        return Steps(arithmetic=3)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """K places along the axis."""
+        if (why := counted(operands, 1) or has_axis(self.axis, operands[0])) is not None:
+            return why
+        wanted = (*operands[0][: self.axis], self.k, *operands[0][self.axis + 1 :])
+        return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")
