@@ -18,6 +18,7 @@ from tpusim.isa.text import command_line, parse_command
 from tpusim.simulator.function import MEANINGS
 
 IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
+ATTENTION = fn.Attention((6, 6, 4, 6), sources=1, has_bias=0, mask=False, scale=0.5, requants=())
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,25 @@ ROWS = [
         (
             (fn.SoftmaxInt(1, 0.5), (IMAGE, IMAGE), "a table of 256 entries"),
             (fn.SoftmaxInt(1, 0.5), (IMAGE,), "2 operands, got 1"),
+        ),
+    ),
+    Row(
+        fn.AttentionWeights(0.5, integer=True, mask=True),
+        (IMAGE, TABLE, (2, 1, 1, 5)),
+        IMAGE,
+        (
+            (fn.AttentionWeights(0.5, integer=True, mask=False), (IMAGE, IMAGE), "a table of 256 entries"),
+            (fn.AttentionWeights(0.5, integer=False, mask=True), (IMAGE, (2, 1, 1, 4)), "operands that broadcast"),
+            (fn.AttentionWeights(0.5, integer=False, mask=True), (IMAGE,), "2 operands, got 1"),
+        ),
+    ),
+    Row(
+        ATTENTION,
+        ((1, 7, 6), (1, 64, 1, 4), (1, 1, 6, 6)),
+        (1, 7, 6),
+        (
+            (ATTENTION, ((1, 7, 5), (1, 64, 1, 4), (1, 1, 6, 6)), "an input (1, 7, 6)"),
+            (ATTENTION, ((1, 7, 6), (1, 64, 1, 4)), "3 operands, got 2"),
         ),
     ),
     Row(
