@@ -19,6 +19,7 @@ from tpusim.simulator.function import MEANINGS
 
 IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
 ATTENTION = fn.Attention((6, 6, 4, 6), sources=1, has_bias=0, mask=False, scale=0.5, requants=())
+FLASH = fn.FlashAttention(0.5, mask=False)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,17 @@ ROWS = [
         (
             (ATTENTION, ((1, 7, 5), (1, 64, 1, 4), (1, 1, 6, 6)), "an input (1, 7, 6)"),
             (ATTENTION, ((1, 7, 6), (1, 64, 1, 4)), "3 operands, got 2"),
+        ),
+    ),
+    Row(
+        fn.FlashAttention(0.5, mask=True),
+        ((1, 5, 4, 8), (1, 7, 2, 8), (1, 7, 2, 8), (1, 1, 5, 7)),
+        (1, 5, 32),
+        (
+            (FLASH, ((1, 5, 4, 8), (1, 7, 2, 8), (1, 6, 2, 8)), "keys and values (1, N, H', 8)"),
+            (FLASH, ((1, 5, 4, 7), (1, 7, 2, 8), (1, 7, 2, 8)), "queries (B, M, H, D) of the result's size"),
+            (FLASH, ((1, 5, 4, 8), (1, 7, 2, 8)), "3 operands, got 2"),
+            (fn.FlashAttention(0.5, mask=True), (*[(1, 5, 4, 8)] * 3, (1, 4, 5, 5)), "a mask (1, 1, 5, 5)"),
         ),
     ),
     Row(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import onnx
 import pytest
 from upstream.networks import Builder, build
 
+from tpusim import chips
 from tpusim.canonicalize import canonicalize
+from tpusim.chips import ChipSpec
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -15,8 +18,12 @@ from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_we
 from tpusim.ops.matmul import TpuMatMul
 from tpusim.ops.structure import TpuGroup
 
+BM1688 = chips.load("bm1688")
+PARTS = BM1688.replace(name="parts", forms=msgspec.structs.replace(BM1688.forms, flash_attention=False))
+"""BM1688 without an op for all of an attention in 16 bits."""
 
-def lowered(name: str, chip: str, mode: str = "f16", proto: onnx.ModelProto | None = None) -> Model:
+
+def lowered(name: str, chip: str | ChipSpec, mode: str = "f16", proto: onnx.ModelProto | None = None) -> Model:
     top, _ = canonicalize(import_onnx(proto or build(name), name=name))
     return lower(top, LoweringConfig(chip, mode))[0]  # type: ignore[arg-type]
 
@@ -28,7 +35,7 @@ def kinds(model: Model) -> list[str]:
 @pytest.mark.parametrize("name", ["attention", "bert"])
 def test_permutes_become_parts_of_products(name: str) -> None:
     """`bert` has a mask, the same for all rows and heads, between its products."""
-    before = lowered(name, "bm1688")
+    before = lowered(name, PARTS)
     after = optimize_for_chip(before)
     assert kinds(before).count("tpu.Permute") == 4
     assert "tpu.Permute" not in kinds(after)
@@ -40,7 +47,7 @@ def test_permutes_become_parts_of_products(name: str) -> None:
 
 def test_a_whole_block_is_one_group() -> None:
     """As the real compiler's: nothing stays global."""
-    (group, *rest) = (op for op in group_layers(reorder_weights(lowered("attention", "bm1688")), LayerGroupConfig()).ops
+    (group, *rest) = (op for op in group_layers(reorder_weights(lowered("attention", PARTS)), LayerGroupConfig()).ops
                       if isinstance(op, TpuGroup) or op.name.startswith("tpu."))  # fmt: skip
     assert isinstance(group, TpuGroup)
     assert not rest

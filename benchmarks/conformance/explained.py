@@ -43,8 +43,6 @@ TABLE: tuple[Explained, ...] = (
     # forms of ops that tpusim does not have
     Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
               ("attention/bm1684x/*", "vit/bm1684x/*", "bert/bm1684x/*")),
-    Explained("upstream lowers attention in 16 bits to one tpu.FAttention on bm1688",
-              ("attention/bm1688/*f16", "vit/bm1688/*f16", "bert/bm1688/*f16")),
     Explained("the float product reads its matrix transposed there; here a Permute does it, and a Cast behind it",
               ("segformer/*/int8-asym",), ("*matmul18_MatMul_f32",), ("tpu.Cast only*",), ("lowering",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",

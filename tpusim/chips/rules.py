@@ -102,6 +102,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (`heads_inside`)."""
     attention: bool = False
     """A block of attention is a tpu.Attention for each head; else products, softmax and Permutes."""
+    flash_attention: bool = False
+    """Attention in 16 bits is one tpu.FAttention, of all heads."""
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""

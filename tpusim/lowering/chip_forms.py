@@ -6,7 +6,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
 from tpusim.ops import Top, Tpu
-from tpusim.ops.base import TopOp
+from tpusim.ops.base import TopOp, TpuOp
 
 
 def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
@@ -18,6 +18,13 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
         for pattern in cls.chip_patterns(model.weights, chip)
     ]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
+
+
+def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
+    """Rewrite a lowered module in place by each op's `fusing_patterns`."""
+    patterns = [p for cls in Tpu.operations if issubclass(cls, TpuOp) for p in cls.fusing_patterns(chip)]
+    if patterns:
+        PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
 
 
 def require_known_ops(chip: ChipSpec) -> None:

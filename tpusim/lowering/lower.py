@@ -33,7 +33,7 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
-from tpusim.lowering.chip_forms import require_known_ops, rewrite_for_chip
+from tpusim.lowering.chip_forms import fuse_for_chip, require_known_ops, rewrite_for_chip
 from tpusim.lowering.marks import counts, float_marks, masks
 from tpusim.lowering.own import mark_changed_scales
 from tpusim.lowering.propagate import make_symmetric, propagate
@@ -494,6 +494,7 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         propagate(work, chip, in_float | (marks.keys() & masks(work).keys()))
     stage = Lowering(work, config, chip, formats, marks)
     lowered = stage.run()
+    fuse_for_chip(lowered, chip)
     mark_changed_scales(work, stage.quant, lowered)
     verify(lowered.module, "after lowering")
     return lowered, stage.fallbacks

@@ -278,6 +278,12 @@ class TpuOp(ShapedOp):
         """Replace weight operands by their layout on the chip (weight-reorder pass); nothing by default."""
 
     @classmethod
+    def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Rewrites that end the lowering: ops that the chip has one op for, whose numbers may be others."""
+        del chip
+        return ()
+
+    @classmethod
     def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The op's rewrites of a lowered module, applied before weights are reordered (processor-tpu-optimize)."""
         del chip

@@ -57,6 +57,24 @@ def attention(function: fn.Attention, operands: Operands, output: View) -> np.nd
     return requantize(result, Requant(), output.dtype) if function.requants else result.astype(np.float32)
 
 
+def flash_attention(function: fn.FlashAttention, operands: Operands, output: View) -> np.ndarray:
+    """Step by step in the type of the result; in bf16 the scores stay f32. Products in float64."""
+    half, scale = output.dtype == "f16", np.float32(function.scale)
+    q, k, v = (x.swapaxes(1, 2) for x in operands[:3])
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    scores = _product(q.astype(np.float32), k.astype(np.float32).swapaxes(-1, -2), None).astype(np.float32)
+    if half:
+        scores, scale = _narrow(scores, output), np.float32(np.float16(scale))
+    scores = scores * scale
+    scores = scores + operands[3].astype(np.float32) if function.mask else scores
+    scores = _narrow(scores, output) if half else scores
+    below = _narrow(scores - _narrow(scores, output).max(axis=-1, keepdims=True), output)
+    powers = _narrow(np.exp(below), output)
+    total = np.add.accumulate(powers, axis=-1, dtype=np.float32)[..., -1:]
+    weights = _narrow(powers * _narrow(np.float32(1) / _narrow(total, output), output), output)
+    return _product(weights, v.astype(np.float32), None).swapaxes(1, 2).reshape(output.shape).astype(np.float32)
+
+
 def _unpacked(packed: np.ndarray, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:
     _, lanes, rows, width = packed.shape
     joined, start, found = packed[0].swapaxes(0, 1).reshape(rows * lanes, width), 0, list[np.ndarray]()

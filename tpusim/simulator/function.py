@@ -13,7 +13,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
 from tpusim.simulator.activation import active
-from tpusim.simulator.attention import attention, attention_weights
+from tpusim.simulator.attention import attention, attention_weights, flash_attention
 from tpusim.simulator.cv18xx import concat_shift, extreme_shift, reduce_int, sum_shift
 from tpusim.simulator.float_tables import lrn_tables, softmax_tables
 from tpusim.simulator.grid import grid_sample
@@ -218,6 +218,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.SoftmaxInt: softmax_int,
     fn.AttentionWeights: attention_weights,
     fn.Attention: attention,
+    fn.FlashAttention: flash_attention,
     fn.SoftmaxTables: softmax_tables,
     fn.Lrn: lrn,
     fn.LrnTables: lrn_tables,

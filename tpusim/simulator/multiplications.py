@@ -3,7 +3,7 @@
 from collections import Counter
 from math import prod
 
-from tpusim.isa.commands import AnyCommand, ChannelScale, Conv, Depthwise, GlobalKernel, MatMul
+from tpusim.isa.commands import AnyCommand, ChannelScale, Conv, Depthwise, Fn, GlobalKernel, MatMul
 from tpusim.isa.shapes import matrix_shape
 from tpusim.isa.stream import Program
 
@@ -40,6 +40,8 @@ def _of(command: AnyCommand) -> int:
         return command.output.elements * prod(command.kernel)
     if isinstance(command, MatMul):
         return command.output.elements * matrix_shape(command.left, command.left_transpose)[1]
+    if isinstance(command, Fn):
+        return command.function.multiplications([view.shape for view in command.inputs])
     return command.output.elements if isinstance(command, ChannelScale) else 0
 
 
@@ -47,4 +49,4 @@ def _is_plain(command: AnyCommand) -> bool:
     """Whether each of its elements counts as often as the op says: no volume, no transposed convolution."""
     if isinstance(command, Conv | Depthwise):
         return not any(command.inserts) and len(command.kernel) == 2
-    return isinstance(command, MatMul)
+    return isinstance(command, MatMul | Fn)

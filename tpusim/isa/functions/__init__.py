@@ -7,7 +7,7 @@ and is an error at import if one has none. In text a function is JSON, `{"name":
 
 from typing import TypeAlias, get_args
 
-from tpusim.isa.functions.attention import Attention, AttentionWeights
+from tpusim.isa.functions.attention import Attention, AttentionWeights, FlashAttention
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.floats import (
     ACTIVATIONS,
@@ -40,6 +40,7 @@ AnyFunction: TypeAlias = (
     | SoftmaxInt
     | AttentionWeights
     | Attention
+    | FlashAttention
     | SoftmaxTables
     | Lrn
     | LrnTables
@@ -89,6 +90,7 @@ __all__ = [
     "Cumulate",
     "ExtremeShift",
     "FUNCTIONS",
+    "FlashAttention",
     "Function",
     "Gather",
     "GatherElements",

@@ -34,6 +34,33 @@ class AttentionWeights(Function, frozen=True, tag="attention_weights"):
         return broadcast([result, operands[-1]], result, 2) if self.mask else None
 
 
+class FlashAttention(Function, frozen=True, tag="flash_attention"):
+    """Attention of all heads in 16 bits in global memory (11.6). Operands: queries, keys, values, maybe a mask."""
+
+    scale: float
+    mask: bool
+
+    def made_of(self, operands: int) -> Steps:
+        """Decision: as a softmax of its result's size with two products; those of the scores are not known here."""
+        return Steps(arithmetic=60, series=1)
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Scores, and their product with the values."""
+        return 2 * prod(operands[0]) * operands[1][1]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Queries (B, M, H, D) of as many elements as the result, keys and values alike, a mask (1, 1, M, N)."""
+        if (why := counted(operands, 3 + self.mask)) is not None:
+            return why
+        q, k, v = operands[:3]
+        if len(q) != 4 or prod(q) != prod(result):
+            return Misfit("queries (B, M, H, D) of the result's size", f"{q}")
+        if len(k) != 4 or k != v or (k[0], k[3]) != (q[0], q[3]) or q[2] % k[2]:
+            return Misfit(f"keys and values ({q[0]}, N, H', {q[3]})", f"{k} and {v}")
+        wanted = (1, 1, q[1], k[1])
+        return Misfit(f"a mask {wanted}", f"{operands[3]}") if self.mask and operands[3] != wanted else None
+
+
 class Attention(Function, frozen=True, tag="attention"):
     """A head of attention in global memory (11.5).
 
@@ -53,6 +80,12 @@ class Attention(Function, frozen=True, tag="attention"):
     def made_of(self, operands: int) -> Steps:
         """Decision: a step for 32 products of a result's row; those of the scores are not known here."""
         return Steps(arithmetic=8 + sum(self.sizes[:3]) // 32, series=0 if self.requants else 1)
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Six products."""
+        (batch, rows, _), others = operands[0], operands[self.sources > 1][1]
+        queries, keys, columns, out = self.sizes
+        return batch * columns * (rows * (queries + out) + 2 * others * (keys + rows))
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The sources with the result's batch, and as many others as the parameters promise."""

@@ -42,6 +42,11 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
         """What the clock counts per element, for that many operands."""
         raise NotImplementedError
 
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Those of matrix products in it, given the shapes of its operands."""
+        del operands
+        return 0
+
     def needs(self) -> Unit:
         """What only some chips have that the function is made of; empty: nothing."""
         return ""

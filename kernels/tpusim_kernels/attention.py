@@ -1,0 +1,63 @@
+"""Attention of 16-bit floats in one op (numerics 11.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tpusim_kernels.base import Array, divide, f32, kernel
+from tpusim_kernels.matmul import matmul_float
+from tpusim_kernels.prim.smallfloat import to_bf16, to_f16
+
+
+@kernel(static=("scale", "narrow"))
+def flash_attention(q: Array, k: Array, v: Array, mask: Array | None, *, scale: float, narrow: str) -> Array:
+    """Compute softmax(q k^T * scale + mask) v, q (B, M, H, D), k and v (B, N, H', D), H a multiple of H' (GQA).
+
+    Returns (B, M, H*D) in f32, rounded to `narrow`, float16 or bfloat16. mask (1, 1, M, N) or None. In float16 scores,
+    scale and scaled scores are rounded too; in bfloat16 the scores stay f32. In both the differences from the largest
+    score, their exponentials, the sum (f32, in order), its reciprocal and the products are rounded.
+    """
+    rounded = to_f16 if narrow == "float16" else to_bf16
+    heads, size = q.shape[2], q.shape[3]
+    q, k, v = (_by_heads(f32(x), heads) for x in (q, k, v))
+    scores = _product(q, k, right_transpose=True)
+    if narrow == "float16":
+        scores, scale = rounded(scores), float(np.float16(scale))
+    scores = scores * jnp.float32(scale)
+    scores = scores if mask is None else scores + f32(mask)
+    scores = rounded(scores) if narrow == "float16" else scores
+    weights = _softmax(scores, rounded)
+    mixed = _product(weights, v, right_transpose=False)
+    return rounded(mixed.transpose(0, 2, 1, 3).reshape(q.shape[0], q.shape[2], heads * size))
+
+
+def _by_heads(x: Array, heads: int) -> Array:
+    """(B, heads, rows, D); a head of keys and values serves as many of queries as there are more of them."""
+    return jnp.repeat(x.transpose(0, 2, 1, 3), heads // x.shape[2], axis=1)
+
+
+def _product(x: Array, w: Array, *, right_transpose: bool) -> Array:
+    return matmul_float(x, w, None, left_transpose=False, right_transpose=right_transpose, do_relu=False)
+
+
+def _softmax(scores: Array, rounded: Callable[[Array], Array]) -> Array:
+    """Every step rounded; the largest of the rounded scores."""
+    largest = jnp.max(rounded(scores), axis=-1, keepdims=True)
+    powers = rounded(jnp.exp(rounded(scores - largest)))
+    total = _sum_in_order(powers)
+    inverse = rounded(divide(jnp.ones_like(total), rounded(total)))
+    return rounded(powers * inverse)
+
+
+def _sum_in_order(terms: Array) -> Array:
+    """The f32 sum along the last axis, which stays, in index order: a loop, that nobody may reorder."""
+    columns = jnp.moveaxis(terms, -1, 0)
+    start = jnp.zeros(columns.shape[1:], jnp.float32)
+    total = lax.fori_loop(
+        0, columns.shape[0], lambda i, s: s + lax.dynamic_index_in_dim(columns, i, 0, keepdims=False), start
+    )
+    return total[..., None]

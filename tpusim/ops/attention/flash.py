@@ -1,0 +1,215 @@
+"""`tpu.FAttention`: attention of all heads in 16 bits as one op, and the pattern that makes it (numerics.md 11.6)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tpusim_kernels.attention import flash_attention
+from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, int_attr, ints
+from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.isa import commands as isa
+from tpusim.isa import functions
+from tpusim.ops.add import TpuAdd
+from tpusim.ops.attention.pattern import COLUMNS_FIRST
+from tpusim.ops.base import Array, EmitContext, OpT, Shape, TpuOp, is_none
+from tpusim.ops.const_binary.tpu import TpuMulConst
+from tpusim.ops.families import is_set, only_user, relu_of
+from tpusim.ops.macro import MacroTpu
+from tpusim.ops.matmul.product import HEADS
+from tpusim.ops.matmul.tpu import TpuMatMul
+from tpusim.ops.permute import TpuPermute
+from tpusim.ops.softmax import TpuSoftmax
+from tpusim.ops.structure import make_none
+from tpusim.ops.view import TpuReshape
+
+LARGEST_HEAD, FEWEST_KEYS = 128, 4
+"""Elements of a head above which, and keys below which, upstream keeps the parts."""
+
+
+@irdl_op_definition
+class TpuFAttention(MacroTpu):
+    """`tpu.FAttention`: softmax(scale * q x k^T + mask) x v in f16 or bf16, rounded step by step (numerics.md 11.6).
+
+    queries (B, mq, q_head, dim), keys and values (B, mk, kv_head, dim), mask (1, 1, mq, mk) or none; the result is
+    (B, mq, q_head*dim), with keep_dims (B, mq, q_head, dim).
+    """
+
+    name = "tpu.FAttention"
+
+    queries = operand_def(TensorType)
+    keys = operand_def(TensorType)
+    values = operand_def(TensorType)
+    mask = operand_def(TensorType | NoneType)
+    buffer = operand_def(NoneType)
+    output = result_def(TensorType)
+    scale = attr_def(FloatAttr)
+    batch = attr_def(IntegerAttr)
+    q_head = attr_def(IntegerAttr)
+    kv_head = attr_def(IntegerAttr)
+    dim = attr_def(IntegerAttr)
+    mq = attr_def(IntegerAttr)
+    mk = attr_def(IntegerAttr)
+    keep_dims = attr_def(BoolAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @classmethod
+    def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where the chip has it."""
+        return (ProductsAsFlashAttention(cls),) if chip.forms.flash_attention else ()
+
+    def infer(self) -> tuple[Shape, ...]:
+        """By the attributes, which the operands must have."""
+        batch, heads, others, size, rows, columns = (
+            a.value.data for a in (self.batch, self.q_head, self.kv_head, self.dim, self.mq, self.mk)
+        )
+        wanted = [(batch, rows, heads, size), (batch, columns, others, size), (batch, columns, others, size)]
+        found = [shape_of(x) for x in (self.queries, self.keys, self.values)]
+        if found != wanted or heads % others:
+            raise ValueError(f"queries, keys and values {wanted} are required, got {found}")
+        if not is_none(self.mask) and shape_of(self.mask) != (1, 1, rows, columns):
+            raise ValueError(f"a mask (1, 1, {rows}, {columns}) is required, got {shape_of(self.mask)}")
+        return ((batch, rows, heads, size) if is_set(self.keep_dims) else (batch, rows, heads * size),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """In f32, rounded to the type of the result step by step."""
+        narrow = storage_dtype(element_of(self.output)).name
+        y = flash_attention(*operands[:4], scale=self.scale.value.data, narrow=narrow)
+        return (y.reshape(shape_of(self.output)),)
+
+    def macs(self) -> int:
+        """Of both products."""
+        batch, heads, size = self.batch.value.data, self.q_head.value.data, self.dim.value.data
+        return 2 * batch * heads * size * self.mq.value.data * self.mk.value.data
+
+    def function(self) -> functions.Function:
+        """All of it."""
+        return functions.FlashAttention(self.scale.value.data, mask=not is_none(self.mask))
+
+    def emit(self, ctx: EmitContext) -> None:
+        """FN flash_attention on the operands that are there."""
+        inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
+        ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())
+
+
+class Parts(NamedTuple):
+    """What becomes one op: Permutes in front and behind, both products, and what stands between them."""
+
+    queries: TpuPermute
+    keys: TpuPermute
+    values: TpuPermute
+    scaled: TpuMulConst
+    masked: TpuAdd | None
+    behind: TpuReshape
+
+
+@dataclass
+class ProductsAsFlashAttention(RewritePattern):
+    """Permute, MatMul, MulConst, maybe Add of a mask, Softmax, MatMul, Permute, Reshape in 16 bits -> FAttention.
+
+    As upstream, which takes a factor, four keys and more, and heads of at most 128 elements. Decision: a mask is one
+    for all batches and heads, for upstream's interpreter reads no other.
+    """
+
+    attention: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the product of queries and keys; the new op has the Reshape's name."""
+        parts = _parts(op) if isinstance(op, TpuMatMul) else None
+        if parts is None:
+            return
+        q, k = shape_of(parts.queries.input), shape_of(parts.keys.input)
+        shape = shape_of(parts.behind.output)
+        if k != shape_of(parts.values.input) or q[3] > LARGEST_HEAD or k[1] < FEWEST_KEYS:
+            return
+        none = make_none()
+        mask = none.output if parts.masked is None else parts.masked.inputs[1]
+        numbers = {"batch": q[0], "q_head": q[2], "kv_head": k[2], "dim": q[3], "mq": q[1], "mk": k[1]}
+        made = self.attention.create(
+            operands=[parts.queries.input, parts.keys.input, parts.values.input, mask, none.output],
+            result_types=[parts.behind.output.type],
+            attributes={
+                "scale": parts.scaled.const_val,
+                **{name: int_attr(number) for name, number in numbers.items()},
+                "keep_dims": flag(len(shape) == len(q)),
+            },
+        )
+        copy_name(made, parts.behind)
+        inside = parts.behind.input.owner
+        rewriter.replace(parts.behind, [none, made], [made.results[0]])
+        _erase_unused(inside, rewriter)
+
+
+def _parts(op: TpuMatMul) -> Parts | None:
+    """The ops around a product of queries and keys; None where one is missing or read elsewhere too."""
+    if storage_dtype(element_of(op.output)).itemsize != 2 or not _is_plain(op):
+        return None
+    transposed = is_set(op.right_transpose)
+    queries, keys = _heads_of(op.input, HEADS), _heads_of(op.right, HEADS if transposed else COLUMNS_FIRST)
+    scaled = only_user(op.output)
+    if queries is None or keys is None or not isinstance(scaled, TpuMulConst) or relu_of(scaled):
+        return None
+    masked = only_user(scaled.output)
+    softmax = masked
+    if isinstance(masked, TpuAdd):
+        if not _masks(masked, scaled.output):
+            return None
+        softmax = only_user(masked.output)
+    mixed = only_user(softmax.output) if isinstance(softmax, TpuSoftmax) and _is_last(softmax) else None
+    if not isinstance(softmax, TpuSoftmax) or not isinstance(mixed, TpuMatMul) or mixed.input is not softmax.output:
+        return None
+    values = _heads_of(mixed.right, HEADS) if _is_plain(mixed) and not is_set(mixed.right_transpose) else None
+    behind = _joined(mixed)
+    if values is None or behind is None:
+        return None
+    return Parts(queries, keys, values, scaled, masked if isinstance(masked, TpuAdd) else None, behind)
+
+
+def _is_plain(op: TpuMatMul) -> bool:
+    return is_none(op.bias) and not relu_of(op) and not op.has_heads and not is_set(op.left_transpose)
+
+
+def _heads_of(value: SSAValue, order: tuple[int, ...]) -> TpuPermute | None:
+    """The Permute that brings the heads to the front, read by one op."""
+    op = value.owner
+    if not isinstance(op, TpuPermute) or ints(op.order) != order or only_user(value) is None:
+        return None
+    return op
+
+
+def _masks(add: TpuAdd, scaled: SSAValue) -> bool:
+    """Whether an addition's second operand is one mask for all batches and heads."""
+    first, *others = add.inputs
+    shape = shape_of(scaled)
+    return (
+        first is scaled and not relu_of(add) and shape[0] == 1 and [shape_of(v) for v in others] == [(1, 1, *shape[2:])]
+    )
+
+
+def _is_last(op: TpuSoftmax) -> bool:
+    plain = not is_set(op.log) and (op.beta is None or op.beta.value.data == 1.0)
+    return plain and op.axis.value.data == len(shape_of(op.input)) - 1
+
+
+def _joined(op: TpuMatMul) -> TpuReshape | None:
+    """The Reshape behind the Permute that puts the heads behind the rows."""
+    permute = only_user(op.output)
+    if not isinstance(permute, TpuPermute) or ints(permute.order) != HEADS:
+        return None
+    reshape = only_user(permute.output)
+    return reshape if isinstance(reshape, TpuReshape) else None
+
+
+def _erase_unused(op: object, rewriter: PatternRewriter) -> None:
+    """Erase an op whose results nobody reads, and what then nobody reads in front of it."""
+    if not isinstance(op, TpuOp) or any(r.first_use for r in op.results):
+        return
+    sources = {id(v.owner): v.owner for v in op.operands}
+    rewriter.erase(op)
+    for source in sources.values():
+        _erase_unused(source, rewriter)
