@@ -59,6 +59,8 @@ class Run:
     local_samples: int = 0
     """How many labelled samples the local-memory machine runs; 0: all."""
     network: Network = NetworkOptions()
+    also: tuple[str, ...] = ()
+    """Patterns on request, which change INT8 numbers: gelu_tanh."""
     grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
@@ -93,6 +95,7 @@ class Run:
             table=self.table,
             input_shapes=self.network.shapes(),
             cut=self.network.cut(),
+            also=self.also,
             out=self.out or Path("out") / self._name(),
             to=self.to,
             start=self.start,

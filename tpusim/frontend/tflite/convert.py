@@ -134,17 +134,18 @@ def _convolution(w: Writer, op: Operator) -> None:
 def _fully_connected(w: Writer, op: Operator) -> None:
     """X (..., ic) by (oc, ic)."""
     weight, o = w.tensor(op.inputs[1]), op.options
-    if weight.data is None or weight.data.ndim != 2 or o.WeightsFormat():
+    if weight.data is None or len(weight.shape) != 2 or o.WeightsFormat():
         raise UnsupportedError("a constant matrix in the plain form is required")
     y, activation = op.outputs[0], o.FusedActivationFunction()
-    x, width = w.value(op.inputs[0], images=False), weight.shape[1]
-    if len(w.tensor(op.inputs[0]).shape) != 2 or w.tensor(op.inputs[0]).shape[1] != width:
+    x, width, given = w.value(op.inputs[0], images=False), weight.shape[-1], w.tensor(op.inputs[0]).shape
+    if len(given) != 2 or given[-1] != width:
         rows = w.array(f"{w.target(y)}_rows", np.array([-1, width]))
         x = w.node("Reshape", [x, rows], f"{w.target(y)}_input")
+    matrix = w.constant(op.inputs[1], weight.data, 0)
     bias = [w.value(op.inputs[2], images=False)] if len(op.inputs) > 2 and op.inputs[2] >= 0 else []
     target, shape = _activated(w, op, activation), w.tensor(y).shape
     product = target if len(shape) == 2 else f"{target}_product"
-    w.node("Gemm", [x, w.constant(op.inputs[1], weight.data, 0), *bias], product, transB=1)
+    w.node("Gemm", [x, matrix, *bias], product, transB=1)
     if product != target:
         w.node("Reshape", [product, w.array(f"{target}_shape", np.array(shape))], target)
     _activate(w, op, activation, images=False)
