@@ -30,7 +30,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
-from tpusim.errors import SimulationError, UnsupportedError
+from tpusim.errors import ConfigError, SimulationError, UnsupportedError
 from tpusim.frontend import OnnxReference
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
@@ -543,7 +543,8 @@ def test_sign_rule_of_abs() -> None:
 
 ROOT = np.array(math.sqrt(2), np.float32)
 NUMBERS = {"root": ROOT, "inverse": (1 / ROOT).astype(np.float32), "half": np.array(0.5, np.float32),
-           "one": np.ones((), np.float32), "two": np.array(2, np.float32)}  # fmt: skip
+           "one": np.ones((), np.float32), "two": np.array(2, np.float32), "three": np.array(3, np.float32),
+           "slope": np.sqrt(2 / np.pi).astype(np.float32), "cube": np.array(0.044715, np.float32)}  # fmt: skip
 GATE = [node("Mul", "x inverse", "s"), node("Erf", "s", "e"), node("Add", "e one", "g")]
 
 
@@ -583,6 +584,48 @@ def test_gelu_is_found_in_its_parts(tail: list[onnx.NodeProto]) -> None:
 )  # fmt: skip
 def test_other_products_are_no_gelu(nodes: list[onnx.NodeProto]) -> None:
     assert not [op for op in fused(nodes).ops if op.name == "top.GELU"]
+
+
+INNER = [node("Mul", "x x", "q"), node("Mul", "q x", "c"), node("Mul", "c cube", "d"), node("Add", "x d", "n")]
+POWER = [node("Pow", "x three", "c"), node("Mul", "c cube", "d"), node("Add", "d x", "n")]
+FACTORED = [node("Mul", "x x", "q"), node("Mul", "q cube", "d"), node("Add", "d one", "a"), node("Mul", "x a", "n")]
+TAIL = [node("Mul", "n slope", "m"), node("Tanh", "m", "t"), node("Add", "t one", "g"), node("Mul", "x g", "p")]
+HALF = node("Mul", "p half")
+
+
+@pytest.mark.parametrize("inner", [INNER, POWER, FACTORED], ids=["products", "power", "factored"])
+def test_gelu_by_tanh_is_found_on_request(inner: list[onnx.NodeProto]) -> None:
+    """As GELU of that form, whose values are those of the parts; nothing changes unless it is asked for."""
+    proto = model([*inner, *TAIL, HALF], (1, 2, 3, 4), NUMBERS, 13)
+    top, fired = canonicalize(import_onnx(proto), ["gelu_tanh"])
+    assert [op.name for op in top.ops if isinstance(op, TopOp)] == ["top.Input", "top.GELU"]
+    assert fired["MergeGeluTanh"] == 1
+    x = np.linspace(-4, 4, 24, dtype=np.float32).reshape(1, 2, 3, 4)
+    apart = canonicalize(import_onnx(proto))[0]
+    assert "top.GELU" not in {op.name for op in apart.ops}
+    ours, parts = (next(reversed(run(m, {"x": x}).values())) for m in (top, apart))
+    np.testing.assert_allclose(ours, parts, rtol=2e-5, atol=1e-6)  # f32 sums of eight ops
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [*INNER, node("Mul", "n inverse", "m"), *TAIL[1:], HALF],
+        [node("Mul", "x x", "q"), node("Mul", "q cube", "d"), node("Add", "x d", "n"), *TAIL, HALF],
+        [*INNER[:2], node("Mul", "c half", "d"), INNER[3], *TAIL, HALF],
+        [*INNER, *TAIL, node("Mul", "p half", "h"), node("Add", "h t")],
+        [*INNER, *TAIL[:2], node("Add", "t two", "g"), TAIL[3], HALF],
+    ],
+    ids=["other slope", "a square", "other factor", "tanh used twice", "not one"],
+)
+def test_other_tanhs_are_no_gelu(nodes: list[onnx.NodeProto]) -> None:
+    top, _ = canonicalize(import_onnx(model(nodes, (1, 2, 3, 4), NUMBERS, 13)), ["gelu_tanh"])
+    assert "top.GELU" not in {op.name for op in top.ops}
+
+
+def test_an_unknown_pattern_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no pattern on request is called 'gelu'; there is gelu_tanh"):
+        canonicalize(import_onnx(model([node("Relu", "x")], (1, 4), {}, 13)), ["gelu"])
 
 
 @pytest.mark.parametrize("product", ["x s", "s x"])

@@ -59,7 +59,8 @@ class RunConfig:
     class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
     out: folder of the artefacts. to: last stage to run. start: first stage to run, the artefacts of the ones before are
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
-    cut: between which tensors the network lies. local_samples: how many labelled samples the machine runs, 0: all.
+    cut: between which tensors the network lies. also: patterns that are applied on request. local_samples: how many
+    labelled samples the machine runs, 0: all.
     workers: who measures and evaluates samples, None: this process.
     """
 
@@ -74,6 +75,7 @@ class RunConfig:
     table: Path | None = None
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     cut: Cut = WHOLE
+    also: tuple[str, ...] = ()
     out: Path = Path("out")
     to: str = "verify"
     start: str | None = None

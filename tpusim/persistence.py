@@ -213,7 +213,7 @@ FILES: dict[str, Files] = {
             *([repr(c.cut)] if c.cut else []),
         ],
     ),
-    "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical"),
+    "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical", lambda c: sorted(c.also)),
     "calibrate": Files(
         ("inputs.npz", "cali_table", "3_calibrated.mlir", "canonical_weights.npz"),
         write_calibration,

@@ -58,7 +58,7 @@ def stage_import(a: Artefacts) -> None:
 
 def stage_canonicalize(a: Artefacts) -> None:
     """Top patterns and fusions."""
-    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"))
+    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), a.config.also)
 
 
 def stage_calibrate(a: Artefacts) -> None:

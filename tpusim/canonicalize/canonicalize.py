@@ -1,7 +1,7 @@
 """The canonicalisation driver, as a function of a Model and as an xDSL pass."""
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
@@ -11,6 +11,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
 
+from tpusim.errors import ConfigError
 from tpusim.ir.attrs import copy_name, op_name
 from tpusim.ir.module import Model, ModelContext
 from tpusim.ir.text import verify
@@ -33,29 +34,42 @@ class Counted(RewritePattern):
         self.firings[type(self.pattern).__name__] += rewriter.has_done_action
 
 
-def canonicalize(model: Model) -> tuple[Model, dict[str, int]]:
+def canonicalize(model: Model, also: Sequence[str] = ()) -> tuple[Model, dict[str, int]]:
     """A simplified copy of a top module, and how often each pattern fired, by class name.
 
-    Raises ImportModelError for a module in another state than TOP_F32, or if a rewrite left an invalid module.
+    also: patterns that change INT8 numbers, by the names of `requested_patterns`. Raises ImportModelError for a module
+    in another state than TOP_F32, or if a rewrite left an invalid module, ConfigError for an unknown name.
     """
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
-    firings = apply_patterns(work.module, work.weights)
+    firings = apply_patterns(work.module, work.weights, also)
     merge_identical(work.module, firings)
     weights = remove_unused(work.module, work.weights)
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
 
 
-def apply_patterns(module: ModuleOp, weights: WeightStore) -> dict[str, int]:
+def requested_patterns(weights: WeightStore, also: Sequence[str]) -> list[RewritePattern]:
+    """The patterns of these names. Raises ConfigError for an unknown one."""
+    known = {
+        k: v for cls in Top.operations if issubclass(cls, TopOp) for k, v in cls.requested_patterns(weights).items()
+    }
+    unknown = [name for name in also if name not in known]
+    if unknown:
+        raise ConfigError(f"canonicalize: no pattern on request is called {unknown[0]!r}; there is {', '.join(known)}")
+    return [known[name] for name in also]
+
+
+def apply_patterns(module: ModuleOp, weights: WeightStore, also: Sequence[str] = ()) -> dict[str, int]:
     """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
     firings: Counter[str] = Counter()
-    patterns: list[RewritePattern] = [
-        Counted(pattern, firings)
+    own = [
+        pattern
         for cls in Top.operations
         if issubclass(cls, TopOp)
         for pattern in cls.canonicalization_patterns(weights)
     ]
+    patterns: list[RewritePattern] = [Counted(p, firings) for p in (*requested_patterns(weights, also), *own)]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
     return {name: count for name, count in sorted(firings.items()) if count}
 

@@ -59,6 +59,8 @@ class Run:
     local_samples: int = 0
     """How many labelled samples the local-memory machine runs; 0: all."""
     network: Network = NetworkOptions()
+    also: tuple[str, ...] = ()
+    """Patterns on request, which change INT8 numbers: gelu_tanh."""
     grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""
@@ -93,6 +95,7 @@ class Run:
             table=self.table,
             input_shapes=self.network.shapes(),
             cut=self.network.cut(),
+            also=self.also,
             out=self.out or Path("out") / self._name(),
             to=self.to,
             start=self.start,
@@ -147,11 +150,11 @@ class Infer:
         if self.model.suffix == ".tpusim":
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
         given = self.network.given()
-        if given and self.model.suffix != ".onnx":
+        if given and self.model.suffix not in (".onnx", ".tflite"):
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
         inputs = load_tensors(self.input)
-        tensors, about = self._onnx(inputs) if self.model.suffix == ".onnx" else self._module(inputs)
+        tensors, about = self._onnx(inputs) if self.model.suffix in (".onnx", ".tflite") else self._module(inputs)
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
         save_tensors(path, tensors, about)
         console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)

@@ -53,12 +53,14 @@ class Canonicalize:
     module: Annotated[In, tyro.conf.arg(metavar="1_top.mlir")]
     out: OptionalPath = None
     """Module to write; default 2_canonical.mlir beside the input."""
+    also: tuple[str, ...] = ()
+    """Patterns on request, which change INT8 numbers: gelu_tanh."""
 
     def execute(self, console: Console) -> bool:
         """Apply patterns and say which fired how often."""
         from tpusim.canonicalize import canonicalize
 
-        model, patterns = canonicalize(load(self.module))
+        model, patterns = canonicalize(load(self.module), self.also)
         for name, count in sorted(patterns.items()):
             console.print(f"{name}: {count}", highlight=False)
         return save(console, model, beside(self.module, "2_canonical.mlir", self.out))

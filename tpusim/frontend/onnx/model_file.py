@@ -94,6 +94,10 @@ def _require_opset(model: onnx.ModelProto, label: str) -> None:
 
 
 def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    if os.fspath(path).endswith(".tflite"):
+        from tpusim.frontend.tflite import onnx_of_tflite  # few networks come so
+
+        return onnx_of_tflite(path)
     try:
         return onnx.load(path, "protobuf")
     except DecodeError as error:
@@ -136,6 +140,8 @@ def proto_bytes(model: onnx.ModelProto) -> int:
 
 def external_files(path: Path) -> list[Path]:
     """The files beside an ONNX model that hold weights of it; none for a file that is no model."""
+    if path.suffix == ".tflite":
+        return []
     try:
         model = onnx.load(path, "protobuf", load_external_data=False)
     except (DecodeError, OSError):

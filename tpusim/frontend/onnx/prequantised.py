@@ -80,6 +80,8 @@ class _Pairs:
             made = list(self._instead(node)) if _is(node, "DequantizeLinear") else [node]
             new.extend(made)
             self._makers.update({name: part for part in made for name in part.output})
+            if _is(node, "Identity") and node.input[0] in self._found.ranges:
+                self._found.ranges[node.output[0]] = self._found.ranges[node.input[0]]
         del self._graph.node[:]
         self._graph.node.extend(new)
         return self._found

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -14,6 +15,8 @@ from tpusim.ops.families import constant_of, only_user, relu_of
 
 TOLERANCE = 1e-4
 """How far a constant of an exported network may be from the exact one."""
+TANH_SLOPE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
+"""Constants of GELU by tanh."""
 
 
 def _replace(
@@ -80,6 +83,8 @@ class MergeGelu(RewritePattern):
     weights: WeightStore
     gelu: OpT
 
+    MODE: ClassVar[str] = "normal"
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the last product."""
         if op.name not in ("top.Mul", "top.MulConst") or relu_of(op):
@@ -90,7 +95,7 @@ class MergeGelu(RewritePattern):
         half, (first, second) = parts
         for x, gate in ((first, second), (second, first)):
             if abs(half - 0.5) < TOLERANCE and self._is_gate(gate, x) and shape_of(x) == shape_of(op.results[0]):
-                _replace(op, self.gelu, x, rewriter, kind="GELU", approx_mode=text("normal"))
+                _replace(op, self.gelu, x, rewriter, kind="GELU", approx_mode=text(self.MODE))
                 return
 
     def _scaled(self, value: SSAValue) -> tuple[SSAValue, float] | None:
@@ -145,11 +150,76 @@ class MergeGelu(RewritePattern):
 
     def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
         """Whether `gate` is 1 + Erf(x/sqrt 2)."""
+        argument = self._under(gate, "top.Erf")
+        scaled = None if argument is None else self._scaled(argument)
+        return scaled is not None and scaled[0] == x and abs(scaled[1] - math.sqrt(0.5)) < TOLERANCE
+
+    def _under(self, gate: SSAValue, function: str) -> SSAValue | None:
+        """V if `gate` is 1 + function(v), each with one user."""
         shifted = self._shifted(gate)
         if shifted is None or abs(shifted[1] - 1.0) > TOLERANCE or only_user(gate) is None:
+            return None
+        op = shifted[0].owner
+        if not isinstance(op, Operation) or op.name != function or only_user(shifted[0]) is None:
+            return None
+        return op.operands[0]
+
+
+@dataclass
+class MergeGeluTanh(MergeGelu):
+    """GELU by tanh in parts -> GELU of that form: with Tanh(sqrt(2/pi)*(x + 0.044715*x^3)) in the place of Erf.
+
+    The polynomial may also be a product of x. Only on request: bytes of one table are not bytes of eight ops.
+    """
+
+    MODE: ClassVar[str] = "tanh"
+
+    def _is_gate(self, gate: SSAValue, x: SSAValue) -> bool:
+        argument = self._under(gate, "top.Tanh")
+        if argument is None:
             return False
-        erf = shifted[0].owner
-        if not isinstance(erf, Operation) or erf.name != "top.Erf" or only_user(shifted[0]) is None:
+        scaled = self._scaled(argument)
+        if scaled is not None and abs(scaled[1] - TANH_SLOPE) < TOLERANCE and self._is_sum_with_cube(scaled[0], x):
+            return True
+        parts = self._product(argument, 1.0, 1)
+        if parts is None or abs(parts[0] - TANH_SLOPE) > TOLERANCE or x not in parts[1]:
             return False
-        scaled = self._scaled(erf.operands[0])
-        return scaled is not None and scaled[0] == x and abs(scaled[1] - math.sqrt(0.5)) < TOLERANCE
+        other = parts[1][1] if parts[1][0] == x else parts[1][0]
+        return self._is_square_and_one(other, x)
+
+    def _is_sum_with_cube(self, value: SSAValue, x: SSAValue) -> bool:
+        """X + 0.044715*x^3."""
+        op = value.owner
+        if not isinstance(op, Operation) or op.name != "top.Add" or relu_of(op) or len(op.operands) != 2:
+            return False
+        cubes = [v for v in op.operands if v != x]
+        return len(cubes) == 1 and self._is_scaled_power(cubes[0], x, 3)
+
+    def _is_square_and_one(self, value: SSAValue, x: SSAValue) -> bool:
+        """1 + 0.044715*x^2."""
+        shifted = self._shifted(value)
+        return shifted is not None and abs(shifted[1] - 1.0) < TOLERANCE and self._is_scaled_power(shifted[0], x, 2)
+
+    def _is_scaled_power(self, value: SSAValue, x: SSAValue, power: int) -> bool:
+        factor, found = self._factors_of(value, x)
+        return found == power and abs(factor - TANH_CUBE) < TOLERANCE
+
+    def _factors_of(self, value: SSAValue, x: SSAValue) -> tuple[float, int]:
+        """(c, n) if the value is c*x^n in any order, n 0 if it is not; tensors in between may have one user only."""
+        op = value.owner
+        if value == x:
+            return 1.0, 1
+        if not isinstance(op, Operation) or relu_of(op):
+            return 1.0, 0
+        if op.name == "top.Pow" and op.operands[0] == x:
+            exponent = float(op.attributes["exponent"].value.data)  # type: ignore[attr-defined]
+            return 1.0, int(exponent) if exponent in (2.0, 3.0) else 0
+        scaled = self._scaled(value)
+        if scaled is not None:
+            factor, power = self._factors_of(scaled[0], x)
+            return factor * scaled[1], power
+        factors = _factors(op)
+        if factors is None:
+            return 1.0, 0
+        (a, m), (b, n) = (self._factors_of(v, x) for v in factors)
+        return a * b, m + n if m and n else 0

@@ -14,7 +14,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.activation.fusion import DivToReciprocal, MergeGelu, MulToSiLU
+from tpusim.ops.activation.fusion import DivToReciprocal, MergeGelu, MergeGeluTanh, MulToSiLU
 from tpusim.ops.activation.lut_bf16 import lower_by_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.base import (
@@ -174,6 +174,11 @@ class TopGELU(Activation):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """The parts of the erf form."""
         return (MergeGelu(weights, cls),)
+
+    @classmethod
+    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
+        """The parts of the tanh form, which upstream leaves apart but between two Reshapes."""
+        return {"gelu_tanh": MergeGeluTanh(weights, cls)}
 
 
 @irdl_op_definition

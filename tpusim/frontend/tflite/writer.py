@@ -1,0 +1,129 @@
+"""`Writer`: ONNX nodes of a TFLite graph, every image in the order of axes that an op asks for."""
+
+# some functions of the onnx package are only partly annotated:
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tpusim.errors import UnsupportedError
+from tpusim.frontend.tflite.file import Graph, Tensor
+
+OPSET, IR_VERSION = 17, 8
+TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+NCHW_AXIS = {0: 0, 1: 2, 2: 3, 3: 1}
+"""Axis of an image as TFLite counts it -> as ONNX does."""
+BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+class Writer:
+    """The nodes so far. A computed tensor of four axes has a name in either order, made when it is asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[onnx.NodeProto] = []
+        self._initializers: dict[str, onnx.TensorProto] = {}
+        self._names: dict[tuple[int, bool], str] = {}
+        for number in graph.inputs:
+            self._put(number, graph.tensors[number].name, images=False)
+
+    def tensor(self, number: int) -> Tensor:
+        """A tensor by number."""
+        return self.graph.tensors[number]
+
+    def node(self, op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        """Append a node; its output."""
+        self.nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
+        return output
+
+    def array(self, name: str, array: np.ndarray) -> str:
+        """A constant."""
+        self._initializers.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def integers(self, number: int) -> np.ndarray:
+        """What a constant that steers an op holds. Raises UnsupportedError for a computed one."""
+        tensor = self.tensor(number)
+        if tensor.data is None or tensor.data.dtype.kind not in "iu":
+            raise UnsupportedError(f"'{tensor.name}': constant integers are required")
+        return tensor.data.astype(np.int64)
+
+    # ---------------------------------------------------------------------------------------------------------- values
+
+    def value(self, number: int, *, images: bool) -> str:
+        """The name of a tensor; images: one of four axes as NCHW, else as the file has it."""
+        tensor = self.tensor(number)
+        if tensor.data is not None:
+            data = tensor.data.transpose(TO_NCHW) if images and tensor.data.ndim == 4 else tensor.data
+            axis = NCHW_AXIS.get(tensor.axis, 0) if images and tensor.data.ndim == 4 else tensor.axis
+            return self.constant(number, data, axis, "nchw" if images else "")
+        images = images and len(tensor.shape) == 4
+        if (number, images) not in self._names:
+            if (number, not images) not in self._names:
+                raise UnsupportedError(f"'{tensor.name}' is made by no op before it")
+            name = f"{tensor.name}_{'nchw' if images else 'nhwc'}"
+            source = self._names[number, not images]
+            self._names[number, images] = self.node("Transpose", [source], name, perm=TO_NCHW if images else TO_NHWC)
+        return self._names[number, images]
+
+    def constant(self, number: int, data: np.ndarray, axis: int, form: str = "") -> str:
+        """A constant's data in some shape, its integers behind a DequantizeLinear; axis: that of several scales."""
+        tensor = self.tensor(number)
+        name = f"{tensor.name}_{form}" if form else tensor.name
+        if not len(tensor.scales):
+            return self.array(name, data.astype(np.float32))
+        if name in {n.output[0] for n in self.nodes}:
+            return name
+        one = len(tensor.scales) == 1
+        parts = [
+            self.array(f"{name}_quantized", data),
+            self.array(f"{name}_scale", tensor.scales.reshape(()) if one else tensor.scales),
+            self.array(f"{name}_zero_point", tensor.zero_points.astype(data.dtype).reshape(() if one else -1)),
+        ]
+        return self.node("DequantizeLinear", parts, name, **({} if one else {"axis": axis}))
+
+    def target(self, number: int) -> str:
+        """The name that an op's own result gets."""
+        name = self.tensor(number).name
+        return f"{name}_real" if number in self.graph.outputs else name
+
+    def done(self, number: int, *, images: bool) -> None:
+        """An op has made `target(number)`."""
+        self._put(number, self.target(number), images=images and len(self.tensor(number).shape) == 4)
+
+    def stand_in(self, number: int) -> None:
+        """The tensor counts as made, of an op that is refused."""
+        self._names.setdefault((number, False), self.tensor(number).name)
+
+    def _put(self, number: int, name: str, *, images: bool) -> None:
+        """The tensor is there under a name: behind its pair, if it is quantised."""
+        tensor = self.tensor(number)
+        if len(tensor.scales) == 1 and tensor.dtype in BYTES:
+            parts = [
+                self.array(f"{tensor.name}_scale", tensor.scales.reshape(())),
+                self.array(f"{tensor.name}_zero_point", tensor.zero_points.astype(tensor.dtype).reshape(())),
+            ]
+            stored = self.node("QuantizeLinear", [name, *parts], f"{tensor.name}_quantized")
+            name = self.node("DequantizeLinear", [stored, *parts], f"{tensor.name}_dequantized")
+        elif len(tensor.scales) or tensor.dtype != np.float32:
+            raise UnsupportedError(
+                f"'{tensor.name}': float32, or int8 or uint8 with one scale, is required, got {tensor.dtype}"
+            )
+        self._names[number, images] = name
+
+    # ----------------------------------------------------------------------------------------------------------- model
+
+    def model(self) -> onnx.ModelProto:
+        """The ONNX model; inputs and results in the file's order of axes."""
+        for number in self.graph.outputs:
+            self.node("Identity", [self.value(number, images=False)], self.tensor(number).name)
+        inputs, outputs = (
+            [helper.make_tensor_value_info(t.name, TensorProto.FLOAT, t.shape) for t in map(self.tensor, numbers)]
+            for numbers in (self.graph.inputs, self.graph.outputs)
+        )
+        graph = helper.make_graph(self.nodes, "tflite", inputs, outputs, list(self._initializers.values()))
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
