@@ -41,8 +41,6 @@ TABLE: tuple[Explained, ...] = (
     Explained("f32 sums over 1,000 classes in another order, and another library's exponential: up to 23 units of f32",
               ("*/bm1684/*",), ("prob*_Softmax", "*_Softmax"), ("Softmax in f32*",)),
     # forms of ops that tpusim does not have
-    Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
-              ("attention/bm1684x/*", "vit/bm1684x/*", "bert/bm1684x/*")),
     Explained("upstream lowers attention in 16 bits to one tpu.FAttention on bm1688",
               ("attention/bm1688/*f16", "vit/bm1688/*f16", "bert/bm1688/*f16")),
     Explained("the float product reads its matrix transposed there; here a Permute does it, and a Cast behind it",
