@@ -13,7 +13,7 @@ import tpusim
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
 from tpusim.ir.attrs import op_name
-from tpusim.isa.commands import Fn, GlobalKernel
+from tpusim.isa.commands import GlobalKernel
 from tpusim.isa.functions import FlashAttention
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops.base import TpuOp

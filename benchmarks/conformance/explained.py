@@ -41,8 +41,6 @@ TABLE: tuple[Explained, ...] = (
     Explained("f32 sums over 1,000 classes in another order, and another library's exponential: up to 23 units of f32",
               ("*/bm1684/*",), ("prob*_Softmax", "*_Softmax"), ("Softmax in f32*",)),
     # forms of ops that tpusim does not have
-    Explained("upstream lowers a block of attention to one tpu.Attention per head on bm1684x",
-              ("attention/bm1684x/*", "vit/bm1684x/*", "bert/bm1684x/*")),
     Explained("the float product reads its matrix transposed there; here a Permute does it, and a Cast behind it",
               ("segformer/*/int8-asym",), ("*matmul18_MatMul_f32",), ("tpu.Cast only*",), ("lowering",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 from tpusim_kernels import matmul, softmax
 from tpusim_kernels.prim.multiplier import best_fit
-from tpusim_kernels.prim.scale import round_half_away, saturate_np, symmetric_scale
+from tpusim_kernels.prim.scale import quantised, round_half_away, saturate_np, symmetric_scale
 from tpusim_kernels.prim.smallfloat import narrowed
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType, f16, i32
 from xdsl.ir import Attribute, SSAValue
@@ -157,13 +157,13 @@ class TopAttention(TopOp):
             assert quant is not None  # held by lower_integer
             scale = _weight_scale(matrix)
             fits += [*best_fit(scale * quant.scale / scales[i]), 0]
-            stored = _bytes(matrix, scale)
+            stored = quantised(matrix, scale, "int8")
             layers.append(ctx.weight(f"{name}_weight_{word}_int8", stored))
             bias = self._int_bias(ctx, self._bias(ctx, i, head), stored, quant, scale)
             layers.append(_row(ctx, bias, f"{name}_weight_{word}_int32"))
         fits += [*best_fit(scales.queries * scales.keys / scales.scores), 0]
         fits += [*best_fit(scales.weights * scales.values / scales.mixed), 0, 0]
-        stored = _bytes(self._matrix(ctx, OUT, head), outer)[np.newaxis]
+        stored = _narrow_bytes(self._matrix(ctx, OUT, head), outer)[np.newaxis]
         layers.append(ctx.weight(f"{value_name(self.out_weight)}_weight_head_{head}_int8", stored))
         bias = self._bias(ctx, OUT, head)
         bias = None if bias is None else _int32(bias / np.float32(outer * scales.mixed))
@@ -176,10 +176,10 @@ class TopAttention(TopOp):
     def _int_bias(
         self, ctx: LoweringContext, bias: np.ndarray | None, stored: np.ndarray, x: QuantParams, scale: float
     ) -> np.ndarray | None:
-        """Bias by the scales of input and weight, less what the input's zero point adds."""
-        real = np.zeros(stored.shape[1], np.float32) if bias is None else bias / np.float32(scale * x.scale)
+        """Bias by the scales of input and weight, less what the input's zero point adds, in f64 as a MatMul's."""
+        real = np.zeros(stored.shape[1]) if bias is None else bias.astype(np.float64) / (scale * x.scale)
         offset = x.zero_point * stored.sum(0, dtype=np.int64)
-        return None if bias is None and not offset.any() else _int32(round_half_away(real) - offset)
+        return None if bias is None and not offset.any() else _int32(real - offset)
 
     def _head_attributes(self, layers: Sequence[SSAValue], scale: float) -> dict[str, Attribute]:
         """What both forms have; has_bias: a bit for each of the four."""
@@ -284,8 +284,8 @@ def _weight_scale(matrix: np.ndarray) -> float:
     return float(np.abs(matrix).max(initial=0.0).astype(np.float32)) / 127 or SMALLEST_SCALE
 
 
-def _bytes(matrix: np.ndarray, scale: float) -> np.ndarray:
-    """The quotient is in f32, by the scale as f32."""
+def _narrow_bytes(matrix: np.ndarray, scale: float) -> np.ndarray:
+    """The last layer's: the quotient is in f32, by the scale as f32."""
     return saturate_np(round_half_away(matrix / np.float32(scale)), "int8")
 
 
