@@ -282,7 +282,7 @@ class TopCos(Activation):
 
 @irdl_op_definition
 class TopSinh(Activation):
-    """`top.Sinh`."""
+    """`top.Sinh`: the hyperbolic sine."""
 
     name = "top.Sinh"
     MODE: ClassVar[str] = "SINH"
@@ -291,7 +291,7 @@ class TopSinh(Activation):
 
 @irdl_op_definition
 class TopCosh(Activation):
-    """`top.Cosh`."""
+    """`top.Cosh`: the hyperbolic cosine."""
 
     name = "top.Cosh"
     MODE: ClassVar[str] = "COSH"
@@ -316,7 +316,7 @@ class TopPow(Activation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """(exponent,)."""
+        """The exponent alone."""
         return (self.exponent.value.data,)
 
 
