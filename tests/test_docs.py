@@ -7,9 +7,12 @@ commands alone, ```python runs, a block with a title is written to that file, ``
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -201,3 +204,26 @@ def test_the_migration_page_has_every_option_of_the_tools():
         section = re.split(r"^##", text.split(f"### {tool}.py\n")[1], flags=re.MULTILINE)[0]
         theirs = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `")]
         assert sorted(re.findall(r"--\w+", " ".join(theirs))) == sorted(options), tool
+
+
+def test_every_make_target_that_a_page_names_exists():
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))}
+    named = {
+        page: re.findall(r"(?:`|^ +|^)make ((?:[a-z-]+ ?)+?)(?:`|#|\(| {2}|$)", text, re.MULTILINE)
+        for page, text in texts.items()
+    }
+    wrong = {page.name: set(" ".join(found).split()) - targets for page, found in named.items()}
+    assert {name: words for name, words in wrong.items() if words} == {}
+    assert sum(map(len, named.values())) > 20
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path):
+    """`make docs`, where the extra 'docs' is installed."""
+    pytest.importorskip("material", reason="mkdocs-material comes with the extra 'docs'")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=quiet)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "site" / "notebooks" / "why_int8_is_bad.html").is_file()
