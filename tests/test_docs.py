@@ -33,6 +33,8 @@ PAGES = ("tutorial.md", *(f"howto/{file.name}" for file in sorted((DOCS / "howto
 LONG = {"howto/own_model.md", "howto/bad_int8.md", "howto/calibration_data.md"}
 """Pages whose commands take long: a network of the zoo, one op after the other in float, whole test sets."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MAKE = re.compile(r"(?:`|^ +|^)make ((?:[a-z-]+ ?)+?)(?:`|#|\(| {2}|$)", re.MULTILINE)
+"""Targets, where a page says `make TARGET`."""
 SHARED = (
     "tpusim run examples/digits/digits.onnx --chip bm1684x --mode int8 --data examples/digits/calibration.npz "
     "--samples 24 --out out"
@@ -209,10 +211,7 @@ def test_the_migration_page_has_every_option_of_the_tools():
 def test_every_make_target_that_a_page_names_exists():
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
     texts = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))}
-    named = {
-        page: re.findall(r"(?:`|^ +|^)make ((?:[a-z-]+ ?)+?)(?:`|#|\(| {2}|$)", text, re.MULTILINE)
-        for page, text in texts.items()
-    }
+    named = {page: MAKE.findall(text) for page, text in texts.items()}
     wrong = {page.name: set(" ".join(found).split()) - targets for page, found in named.items()}
     assert {name: words for name, words in wrong.items() if words} == {}
     assert sum(map(len, named.values())) > 20
