@@ -250,6 +250,12 @@ def test_plot_writes_two_pictures_per_group(folder: Path, capsys: pytest.Capture
         pixels = image.imread(folder / "pictures" / name)
         assert pixels.shape[0] > 150 and len(np.unique((pixels * 255).astype(np.uint8).view(np.uint32))) > 10
     assert capsys.readouterr().out.count("wrote") == 2
+    words = ["--plot", str(folder / "shapes"), "--plot-format", "svg"]
+    assert main(["group", str(folder / "5_grouped.mlir"), *words]) == 0
+    drawn = {path.name: path.read_text() for path in (folder / "shapes").iterdir()}
+    assert set(drawn) == {name.replace("png", "svg") for name in names}
+    assert all("<svg" in text for text in drawn.values())
+    capsys.readouterr()
     (folder / "file").write_text("no folder")
     assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "file")]) == 1
     assert "cannot be written" in capsys.readouterr().err
