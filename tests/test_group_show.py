@@ -194,6 +194,7 @@ def test_refused(folder: Path, words: list[str], message: str, capsys: pytest.Ca
     ("words", "message"),
     [
         (["--group", "1"], "--group 1: needs --show or --plot"),
+        (["--plot-format", "svg"], "--plot-format svg: needs --plot"),
         (["--layer-group", "off", "--shape-secs-search-strategy", "1"], "needs --layer-group 2, got --layer-group off"),
         (["--layer-group", "1", "--shape-secs-search-strategy", "1"], "--shape-secs-search-strategy 1: needs"),
     ],

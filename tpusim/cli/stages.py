@@ -177,6 +177,8 @@ class Group:
         """Group one module, or read a grouped one; show what was asked for."""
         if self.group is not None and not self.show and self.plot is None:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
+        if self.plot_format != "png" and self.plot is None:
+            raise ConfigError(f"--plot-format {self.plot_format}: needs --plot")
         model = load(self.module)
         reads = self.show or self.plot is not None or self.write_groups is not None
         if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
