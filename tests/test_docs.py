@@ -6,25 +6,35 @@ commands alone, ```python runs, a block with a title is written to that file, ``
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from end_to_end import digits_run
 
+from tpusim import zoo
 from tpusim.cli import main
 from tpusim.cli.commands import COMMANDS
 from tpusim.cli.page import page
+from tpusim.pipeline import STAGES
 
+CHIPS = sorted(path.stem for path in Path(zoo.__file__).parent.glob("chips/*.toml"))
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = ("tutorial.md", *(f"howto/{file.name}" for file in sorted((DOCS / "howto").glob("*.md"))))
-LONG = {"howto/own_model.md", "howto/bad_int8.md"}
-"""Pages whose commands take long: they compile a network of the zoo, and one op after the other in float."""
+LONG = {"howto/own_model.md", "howto/bad_int8.md", "howto/calibration_data.md"}
+"""Pages whose commands take long: a network of the zoo, one op after the other in float, whole test sets."""
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MAKE = re.compile(r"(?:`|^ +|^)make ((?:[a-z-]+ ?)+?)(?:`|#|\(| {2}|$)", re.MULTILINE)
+"""Targets, where a page says `make TARGET`."""
 SHARED = (
     "tpusim run examples/digits/digits.onnx --chip bm1684x --mode int8 --data examples/digits/calibration.npz "
     "--samples 24 --out out"
@@ -55,13 +65,14 @@ def commands(text: str) -> list[tuple[str, list[str]]]:
 
 def follow(name: str, capsys: pytest.CaptureFixture[str], ready: Path | None) -> None:
     """Do what a page says in this folder; the shared run is taken from `ready`, if given."""
+    variables: dict[str, object] = {}
     for language, title, text in blocks(name):
         if language == "console":
             for line, expected in commands(text):
                 got = taken(ready, expected) if ready and line == SHARED else done(line, expected, capsys)
                 assert not [part for part in expected if part not in got], f"{name}: {line}\n{got}"
         elif language == "python":
-            exec(compile(text, name, "exec"), {})
+            exec(compile(text, name, "exec"), variables)
         elif language == "sh":
             for line in text.splitlines():
                 if not (ready and any(word in line for word in SLOW_LINES)):
@@ -78,7 +89,11 @@ def typed(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     if words[0] == "make":
         assert re.search(rf"^{words[1]}:.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE), line
     elif words[0] == "tpusim":
-        assert main(words[1:]) == 0, f"{line}\n{capsys.readouterr()}"
+        try:
+            status = main(words[1:])
+        except SystemExit as end:  # of help and completion
+            status = end.code
+        assert not status, f"{line}\n{capsys.readouterr()}"
     else:
         assert words == [".", ".venv/bin/activate"] or words[:2] == ["pip", "install"], line
 
@@ -150,6 +165,12 @@ def test_pages_have_blocks_that_run():
     assert commands('$ a "b c"\none\n  two\n...\nthree\n$ d\n') == [('a "b c"', ["one two", "three"]), ("d", [])]
 
 
+@cache
+def help_page() -> str:
+    """What every command says of itself, which takes a second."""
+    return page()
+
+
 def test_the_command_line_page_has_every_option():
     """`make cli` writes it anew."""
 
@@ -158,8 +179,15 @@ def test_the_command_line_page_has_every_option():
         return {s.split("\n")[0]: set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", s, re.MULTILINE)) for s in sections}
 
     kept = options((DOCS / "cli.md").read_text(encoding="utf-8"))
-    assert kept == options(page()) and list(kept) == list(COMMANDS)
+    assert kept == options(help_page()) and list(kept) == list(COMMANDS)
     assert {"--chip", "--samples", "--layer-group"} <= kept["run"]
+
+
+def test_help_lists_the_values_of_names():
+    """Chips, stages and networks are found out when they are needed; help, which imports nothing, names them all."""
+    said = {one.split("\n")[0]: one.split() for one in re.split(r"^## ", help_page(), flags=re.MULTILINE)[1:]}
+    for command, names in (("run", [*CHIPS, *STAGES]), ("lower", CHIPS), ("zoo", zoo.ZOO)):
+        assert not set(names) - {word.strip(",.:();") for word in said[command]}, command
 
 
 def test_the_migration_page_names_options_that_exist():
@@ -169,3 +197,32 @@ def test_the_migration_page_names_options_that_exist():
     known = (DOCS / "cli.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z-]+", ours)) | {f"## {word}" for word in re.findall(r"`tpusim (\w+)", ours)}
     assert len(named) > 20 and not [one for one in named - {"## opt"} if one not in known]
+
+
+def test_the_migration_page_has_every_option_of_the_tools():
+    """tests/upstream/options.json has what `--help` of TPU-MLIR 1.30.2 lists."""
+    text = (DOCS / "howto" / "from_tpu_mlir.md").read_text(encoding="utf-8")
+    for tool, options in json.loads((ROOT / "tests" / "upstream" / "options.json").read_text()).items():
+        section = re.split(r"^##", text.split(f"### {tool}.py\n")[1], flags=re.MULTILINE)[0]
+        theirs = [row.split(" | ")[0] for row in section.splitlines() if row.startswith("| `")]
+        assert sorted(re.findall(r"--\w+", " ".join(theirs))) == sorted(options), tool
+
+
+def test_every_make_target_that_a_page_names_exists():
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = {page: page.read_text(encoding="utf-8") for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))}
+    named = {page: MAKE.findall(text) for page, text in texts.items()}
+    wrong = {page.name: set(" ".join(found).split()) - targets for page, found in named.items()}
+    assert {name: words for name, words in wrong.items() if words} == {}
+    assert sum(map(len, named.values())) > 20
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path):
+    """`make docs`, where the extra 'docs' is installed."""
+    pytest.importorskip("material", reason="mkdocs-material comes with the extra 'docs'")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=quiet)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "site" / "notebooks" / "why_int8_is_bad.html").is_file()

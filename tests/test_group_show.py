@@ -194,6 +194,7 @@ def test_refused(folder: Path, words: list[str], message: str, capsys: pytest.Ca
     ("words", "message"),
     [
         (["--group", "1"], "--group 1: needs --show or --plot"),
+        (["--plot-format", "svg"], "--plot-format svg: needs --plot"),
         (["--layer-group", "off", "--shape-secs-search-strategy", "1"], "needs --layer-group 2, got --layer-group off"),
         (["--layer-group", "1", "--shape-secs-search-strategy", "1"], "--shape-secs-search-strategy 1: needs"),
     ],
@@ -250,6 +251,12 @@ def test_plot_writes_two_pictures_per_group(folder: Path, capsys: pytest.Capture
         pixels = image.imread(folder / "pictures" / name)
         assert pixels.shape[0] > 150 and len(np.unique((pixels * 255).astype(np.uint8).view(np.uint32))) > 10
     assert capsys.readouterr().out.count("wrote") == 2
+    words = ["--plot", str(folder / "shapes"), "--plot-format", "svg"]
+    assert main(["group", str(folder / "5_grouped.mlir"), *words]) == 0
+    drawn = {path.name: path.read_text() for path in (folder / "shapes").iterdir()}
+    assert set(drawn) == {name.replace("png", "svg") for name in names}
+    assert all("<svg" in text for text in drawn.values())
+    capsys.readouterr()
     (folder / "file").write_text("no folder")
     assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "file")]) == 1
     assert "cannot be written" in capsys.readouterr().err

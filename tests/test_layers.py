@@ -620,3 +620,22 @@ found["config"] = len(before[4])
     )
     assert found["parts"] == []
     assert isinstance(found["config"], int) and found["config"] > 50
+
+
+def one_word_docstrings(texts: dict[str, str]) -> list[str]:
+    """Functions and classes whose docstring is one word, which says no more than the name."""
+
+    def said(node: ast.FunctionDef | ast.ClassDef) -> int:
+        return len((ast.get_docstring(node) or "nothing at all").split())
+
+    return [
+        f"{module}:{node.lineno} {node.name}"
+        for module, text in texts.items()
+        for node in parsed(text)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and said(node) < 2
+    ]
+
+
+def test_docstrings_are_sentences(project: dict[str, str]):
+    assert one_word_docstrings(project) == []
+    assert one_word_docstrings({"m": 'def f():\n    """f32."""\n'}) == ["m:1 f"]

@@ -93,6 +93,12 @@ def test_page_without_groups_and_comparisons():
     assert "No layer group" in text and "FAILED" in text
 
 
+def test_several_cores_have_a_table():
+    one = {"commands": 7, "load_bytes": 2048, "store_bytes": 0, "tiu_busy": 0.25, "gdma_busy": 0.5}
+    cores = [{"core": number, **one} for number in (0, 1)]
+    assert "<h2>Cores</h2>" in page(cores=cores) and "<h2>Cores</h2>" not in page(cores=cores[:1])
+
+
 # ------------------------------------------------------------------------------------------------------------ evidence
 
 

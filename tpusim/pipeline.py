@@ -107,7 +107,7 @@ def stage_assign(a: Artefacts) -> None:
 
 
 def stage_codegen(a: Artefacts) -> None:
-    """Commands."""
+    """TIU and GDMA commands of the addressed module."""
     a.program = generate(need(a.final, "the addressed module"))
 
 

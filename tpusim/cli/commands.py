@@ -27,6 +27,7 @@ class Zoo:
     """Write one of the nine classic networks with seeded weights as ONNX."""
 
     name: tyro.conf.Positional[str]
+    """bvlc_alexnet, densenet121, inception_v1, inception_v2, resnet50, shufflenet, squeezenet, vgg19 or zfnet512."""
     out: Annotated[In, tyro.conf.arg(metavar="OUT.onnx")]
     seed: int = 0
     """Seed of the weights."""

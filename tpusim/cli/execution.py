@@ -70,7 +70,7 @@ class Run:
     out: OptionalPath = None
     """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for."""
     to: str = "verify"
-    """Last stage to run."""
+    """Last stage to run: import, canonicalize, calibrate, lower, group, assign, codegen, infer, simulate or verify."""
     start: Annotated[str | None, tyro.conf.arg(name="from")] = None
     """First stage to run; what the stages before made is read from the folder, edited or not."""
     resume: bool = False

@@ -153,7 +153,8 @@ class LoweringOptions:
     """What is compiled for, and how it is quantised."""
 
     chip: str = "bm1684x"
-    """Chip to compile for: a name (`tpusim chips`), or a TOML file, which may extend a chip."""
+    """Chip to compile for: bm1684, bm1684x, bm1688, bm1690, cv180x, cv181x, cv182x, cv183x or cv186x (`tpusim chips`
+    shows them), or a TOML file, which may extend a chip."""
     mode: ModeName = "int8"
     """Number format."""
     asymmetric: bool = False

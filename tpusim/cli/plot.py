@@ -31,10 +31,12 @@ IN_BOX = 20
 HATCH = {"weight": "///", "work": "..."}
 
 
-def plot(views: Sequence[GroupView | GlobalView], folder: Path, only: int | None = None) -> Iterator[Path]:
+def plot(
+    views: Sequence[GroupView | GlobalView], folder: Path, only: int | None = None, kind: str = "png"
+) -> Iterator[Path]:
     """Write `group_NNN_lmem.png` and `group_NNN_pipeline.png` of every group, or of group `only`; yields the paths.
 
-    A group with many rows has several pages of each, `group_NNN_lmem_1.png` and so on.
+    kind: png or svg. A group with many rows has several pages of each, `group_NNN_lmem_1.png` and so on.
     """
     groups = [v for v in views if isinstance(v, GroupView)]
     if only is not None and not 0 <= only < len(groups):
@@ -47,8 +49,8 @@ def plot(views: Sequence[GroupView | GlobalView], folder: Path, only: int | None
                 figure = figure_class(layout="constrained", dpi=110)
                 draw(figure, patches, view, rows)
                 page = f"_{number}" if len(found) > 1 else ""
-                path = folder / f"group_{view.index:03}_{name}{page}.png"
-                write_atomically(path, lambda file, figure=figure: figure.savefig(file, format="png"))
+                path = folder / f"group_{view.index:03}_{name}{page}.{kind}"
+                write_atomically(path, lambda file, figure=figure: figure.savefig(file, format=kind))
                 yield path
 
 

@@ -1,7 +1,7 @@
 """Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -168,6 +168,8 @@ class Group:
     """With --show or --plot: this group only, however large."""
     plot: OptionalPath = None
     """Folder for pictures of local memory and pipeline, two per group (extra `plot`)."""
+    plot_format: Literal["png", "svg"] = "png"
+    """Of the pictures of --plot: pixels, or shapes that stay sharp at any size."""
     write_groups: OptionalPath = None
     """Write the groups as a file that --force takes."""
     out: OptionalPath = None
@@ -177,6 +179,8 @@ class Group:
         """Group one module, or read a grouped one; show what was asked for."""
         if self.group is not None and not self.show and self.plot is None:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
+        if self.plot_format != "png" and self.plot is None:
+            raise ConfigError(f"--plot-format {self.plot_format}: needs --plot")
         model = load(self.module)
         reads = self.show or self.plot is not None or self.write_groups is not None
         if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
@@ -213,7 +217,7 @@ class Group:
         if self.plot is not None:
             from tpusim.cli.plot import plot
 
-            for path in plot(found, self.plot, self.group):
+            for path in plot(found, self.plot, self.group, self.plot_format):
                 console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
         if self.write_groups is not None:
             content = groups_text(model).encode()

@@ -60,7 +60,8 @@ class Why:
         found = losses(calibrated, lower(calibrated, config)[0], sample)
         worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
         single = remedies.single(loss.name for loss in worst)
-        console.print(_table(worst if self.top else found, single, remedies))
+        where = f"{config.chip} in {config.format.name}"
+        console.print(_table(worst if self.top else found, single, remedies, where))
         if self.csv is not None:
             self._save(found)
             console.print(f"wrote {self.csv}", highlight=False)
@@ -88,6 +89,8 @@ class Why:
         if chosen.changes:
             console.print(f"results with it: cosine {chosen.cosine:.6f}", highlight=False)
         reached = chosen.cosine >= self.expected_cos
+        if reached and not chosen.changes:
+            console.print(f"no remedy is needed for --expected-cos {self.expected_cos}", highlight=False)
         if not reached:
             console.print(
                 f"{self.expected_cos} is not reached; try a larger --top, or calibrate by another --method",
@@ -121,10 +124,12 @@ def _diagnosis(found: "Sequence[Loss]", single: "Sequence[Remedy]", cosine: floa
     return Diagnosis(cosine, causes, alone, tuple(str(change) for change in chosen.changes), chosen.cosine)
 
 
-def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies") -> Table:
-    """One line per op; SQNR in dB."""
+def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies", where: str) -> Table:
+    """One line per op; SQNR in dB. where: chip and mode, which a calibrated module does not have."""
     gained = {(r.changes[0].name, bool(r.changes[0].mode)): f"{r.cosine:.6f}" for r in single}
-    table = Table(title="What ops lose: with all errors before them, and alone", title_justify="left", box=None)
+    table = Table(
+        title=f"What ops lose on {where}: with all errors before them, and alone", title_justify="left", box=None
+    )
     table.add_column("tensor", overflow="fold")
     for name in ("op", "type", "cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends"):
         table.add_column(name, justify="left" if name in ("op", "type") else "right")

@@ -81,7 +81,7 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        """`<f32<min:max>>`."""
+        """Read `<f32<min:max>>`."""
         with parser.in_angle_brackets():
             expressed = parser.parse_type()
             with parser.in_angle_brackets():
@@ -206,7 +206,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
 
 
 def _parse_scale(parser: AttrParser) -> tuple[float, int]:
-    """`scale[:zero]`."""
+    """Read `scale[:zero]`."""
     scale = _parse_float(parser)
     return scale, parser.parse_integer() if parser.parse_optional_punctuation(":") else 0
 

@@ -103,7 +103,7 @@ def _value(value: object) -> str:
 
 
 def view_text(view: View) -> str:
-    """`lmem:0x200:1x3x5x6:i8:aligned:interleave=4`."""
+    """As in `lmem:0x200:1x3x5x6:i8:aligned:interleave=4`."""
     shape = "x".join(map(str, view.shape))
     parts = [view.memory, f"{view.address:#x}", shape, view.dtype, view.layout]
     if view.strides is not None:

@@ -65,7 +65,7 @@ class TpuGatherElements(MacroTpu):
         return _gathered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact."""
+        """Values as they are, only moved: exact in every type."""
         return (kernels.gather_elements(operands[0], operands[1], axis=_axis(self)),)
 
     def function(self) -> functions.Function:
@@ -97,7 +97,7 @@ class TopGatherElements(MacroTop):
         return _gathered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact."""
+        """Values as they are, only moved: exact in every type."""
         return (kernels.gather_elements(operands[0], operands[1], axis=_axis(self)),)
 
 
@@ -204,12 +204,12 @@ class TpuTopK(MacroTpu):
         return _chosen(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Exact."""
+        """Values as they are, only moved: exact in every type."""
         largest = bool(self.largest.value.data)
         return (kernels.top_k(operands[0], axis=_axis(self), k=self.K.value.data, largest=largest),)
 
     def function(self) -> functions.Function:
-        """Sorting."""
+        """The k largest or smallest along the axis."""
         return functions.TopK(_axis(self), self.K.value.data, bool(self.largest.value.data))
 
 

@@ -53,7 +53,7 @@ class TpuGridSampler(MacroTpu):
         return (kernels.grid_sample(operands[0], operands[1], **_options(self)),)
 
     def function(self) -> functions.Function:
-        """Sampling."""
+        """Sampling at the places that the grid names."""
         return functions.GridSample(**_options(self))
 
 

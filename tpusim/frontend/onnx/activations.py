@@ -76,7 +76,7 @@ def prelu(node: Node) -> SSAValue:
 
 
 def relu(node: Node) -> SSAValue:
-    """Relu."""
+    """Relu: max(x, 0)."""
     return TopRelu.make(node.builder, node.value(0), name=node.output)
 
 

@@ -61,7 +61,7 @@ def power(node: Node) -> SSAValue:
 
 
 def mod(node: Node) -> SSAValue:
-    """Mod."""
+    """Mod: the remainder, with the divisor's sign or, with fmod, the dividend's."""
     fmod = bool(node.take("fmod", 0))
     return TopMod.make(node.builder, node.value(0), node.value(1), fmod=fmod, name=node.output)
 

@@ -244,19 +244,24 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
             f"model '{label}': inputs of floats, integers or bools are required, got {', '.join(wrong)}; export the "
             "model with others"
         )
-    dynamic = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if i.shape is None]
+    dynamic = [i for i in inputs if i.shape is None]
     if dynamic:
+        got = ", ".join(f"'{i.name}' has shape {_dims_text(i.dims)}" for i in dynamic)
+        example = " ".join(f"{i.name}={_static(i.dims)}" for i in dynamic)
         raise ImportModelError(
-            f"model '{label}': static input shapes are required, got {', '.join(dynamic)}; "
-            "give them with --input-shapes NAME=1x3x224x224"
+            f"model '{label}': static input shapes are required, got {got}; give them, say, as --input-shapes {example}"
         )
-
     large = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
     if large:
         raise ImportModelError(
             f"model '{label}': inputs of at most {LARGEST:,} elements are required, got {', '.join(large)}; give "
             "others with --input-shapes"
         )
+
+
+def _static(dims: Sequence[int | str] | None) -> str:
+    """A shape for the command line with 1 for every free dim."""
+    return "1x3x224x224" if dims is None else "x".join(str(d if isinstance(d, int) else 1) for d in dims)
 
 
 def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:

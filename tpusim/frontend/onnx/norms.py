@@ -53,7 +53,7 @@ def group_normalization(node: Node) -> SSAValue:
 
 
 def instance_normalization(node: Node) -> SSAValue:
-    """InstanceNormalization."""
+    """InstanceNormalization: every channel of every batch item by its own mean and variance."""
     x, weight, bias = node.values()
     return TopInstanceNorm.make(node.builder, x, weight, bias, **node.options(eps="epsilon"), name=node.output)
 

@@ -7,7 +7,7 @@ from tpusim.ops.matmul import TopMatMul, make_gemm
 
 
 def matmul(node: Node) -> SSAValue:
-    """MatMul."""
+    """MatMul: matrices along the last two axes."""
     return TopMatMul.make(node.builder, node.value(0), node.value(1), name=node.output)
 
 

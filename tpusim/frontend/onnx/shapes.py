@@ -27,7 +27,7 @@ def reshape(node: Node) -> SSAValue:
 
 
 def flatten(node: Node) -> SSAValue:
-    """Flatten."""
+    """Flatten: to two axes, those before `axis` and the others."""
     return TopFlatten.make(node.builder, node.value(0), **node.options("axis"), name=node.output)
 
 
@@ -43,7 +43,7 @@ def squeeze(node: Node) -> SSAValue:
 
 
 def unsqueeze(node: Node) -> SSAValue:
-    """Unsqueeze."""
+    """Unsqueeze: axes of extent 1 more."""
     x, axes = node.value(0), _axes(node)
     if axes is None:
         raise ValueError("axes are required")
@@ -134,7 +134,7 @@ def gather(node: Node) -> SSAValue:
 
 
 def gather_elements(node: Node) -> SSAValue:
-    """GatherElements."""
+    """GatherElements: one index for every element of the result."""
     axis = int(node.take("axis", 0))
     return TopGatherElements.make(node.builder, node.value(0), node.value(1), axis=axis, name=node.output)
 

@@ -16,13 +16,13 @@ WINDOW = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
 
 
 def conv(node: Node) -> SSAValue:
-    """Conv."""
+    """Conv: a convolution of any rank, with or without a bias."""
     options = node.options(*WINDOW, "group")
     return TopConv.make(node.builder, node.value(0), node.value(1), node.optional(2), **options, name=node.output)
 
 
 def conv_transpose(node: Node) -> SSAValue:
-    """ConvTranspose."""
+    """ConvTranspose: the gradient of a convolution, as upsampling uses it."""
     options = node.options(*WINDOW, "group", "output_padding", "output_shape")
     return TopDeconv.make(node.builder, node.value(0), node.value(1), node.optional(2), **options, name=node.output)
 
@@ -36,7 +36,7 @@ def max_pool(node: Node) -> SSAValue:
 
 
 def average_pool(node: Node) -> SSAValue:
-    """AveragePool."""
+    """AveragePool: the mean of each window."""
     options = POOL | node.options(*WINDOW, "ceil_mode")
     counted = bool(node.take("count_include_pad", 0))
     return TopAvgPool.make(node.builder, node.value(0), count_include_pad=counted, **options, name=node.output)

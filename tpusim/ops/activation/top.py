@@ -287,7 +287,7 @@ class TopCos(Activation):
 
 @irdl_op_definition
 class TopSinh(Activation):
-    """`top.Sinh`."""
+    """`top.Sinh`: the hyperbolic sine."""
 
     name = "top.Sinh"
     MODE: ClassVar[str] = "SINH"
@@ -296,7 +296,7 @@ class TopSinh(Activation):
 
 @irdl_op_definition
 class TopCosh(Activation):
-    """`top.Cosh`."""
+    """`top.Cosh`: the hyperbolic cosine."""
 
     name = "top.Cosh"
     MODE: ClassVar[str] = "COSH"
@@ -321,7 +321,7 @@ class TopPow(Activation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """(exponent,)."""
+        """The exponent alone."""
         return (self.exponent.value.data,)
 
 

@@ -23,7 +23,7 @@ class WithoutTable(Activation):
 
 @irdl_op_definition
 class TopTan(WithoutTable):
-    """`top.Tan`."""
+    """`top.Tan`: the tangent."""
 
     name = "top.Tan"
     MODE: ClassVar[str] = "TAN"
@@ -31,7 +31,7 @@ class TopTan(WithoutTable):
 
 @irdl_op_definition
 class TopArccos(WithoutTable):
-    """`top.Arccos`."""
+    """`top.Arccos`: the inverse cosine."""
 
     name = "top.Arccos"
     MODE: ClassVar[str] = "ARCCOS"
@@ -39,7 +39,7 @@ class TopArccos(WithoutTable):
 
 @irdl_op_definition
 class TopArctanh(WithoutTable):
-    """`top.Arctanh`."""
+    """`top.Arctanh`: the inverse hyperbolic tangent."""
 
     name = "top.Arctanh"
     MODE: ClassVar[str] = "ARCTANH"

@@ -75,7 +75,7 @@ class Product(ShapedOp):
 
     @property
     def inner(self) -> int:
-        """K."""
+        """K, the extent that is summed over."""
         return shape_of(self.input)[-2 if self.transposes[0] else -1]
 
     def shape_of_product(self, bias: Shape | None) -> Shape:

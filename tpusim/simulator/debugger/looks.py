@@ -33,7 +33,7 @@ def numbers(values: np.ndarray, planes: int = 2) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """`1x3x5x7`."""
+    """Extents as in `1x3x5x7`."""
     return "x".join(map(str, shape)) or "scalar"
 
 
