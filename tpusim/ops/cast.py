@@ -83,9 +83,11 @@ class TpuCast(UnaryTpu):
         """Element-wise: margins pass through."""
         return True
 
-    def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Where a library kernel spreads it over the lanes."""
-        return "a cast with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
+    def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
+        """Where a library kernel has it; beside other local ops only one that spreads it over the lanes."""
+        if not chip.lone_casts_are_global or beside and not chip.casts_fill_lanes:
+            return None
+        return "a cast with no op beside it has a kernel of its own"
 
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""
