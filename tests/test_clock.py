@@ -1,4 +1,4 @@
-"""The clock beside the profile of the real compiler, as recorded for the small networks: cycles in all, bytes, and groups.
+"""The clock beside the profile of the real compiler, as recorded for the small networks: cycles, bytes, groups.
 
 Cycles within 10 % of it (12 % above), bytes within 2 %, but for the named cells, whose bounds hold what is known to be
 missing there.
@@ -28,7 +28,7 @@ KNOWN = {
 BYTES = 0.02
 OTHER_BYTES = {
     "attention/bm1684x", "bert/bm1684x", "vit/bm1684x",  # filters of tpu.Attention
-    "enlarge/bm1684x", "enlarge/bm1688", "resize/bm1684x", "resize/bm1688",  # lines of an interpolation, by global memory
+    "enlarge/bm1684x", "enlarge/bm1688", "resize/bm1684x", "resize/bm1688",  # interpolation through global memory
     "segformer/bm1688", "shapes/bm1684x", "shapes/bm1688",  # permutes on the way out of a group; Pads
     "matmul/bm1684x", "matmul/bm1688", "softmax/bm1684x",  # casts of their own here, or heads copied
 }  # fmt: skip
