@@ -1,6 +1,7 @@
-"""The clock beside the profile of the real compiler, as recorded for the small networks: cycles in all, and groups.
+"""The clock beside the profile of the real compiler, as recorded for the small networks: cycles, bytes, groups.
 
-Within 12 % of it, but for the named cells, whose bounds hold what is known to be missing there.
+Cycles within 10 % of it (12 % above), bytes within 2 %, but for the named cells, whose bounds hold what is known to be
+missing there.
 """
 
 from __future__ import annotations
@@ -11,18 +12,27 @@ from benchmarks.conformance import recorded
 from benchmarks.conformance.clock import CHIPS, recorded_layers, recorded_row
 from benchmarks.conformance.replay import Replay
 
-NEAR = (0.88, 1.12)
+NEAR = (0.9, 1.12)
 KNOWN = {
     "cast/bm1684x": (0.7, 0.8), "cast/bm1688": (0.75, 0.85),  # ArgMin: several passes over tiles there
     "logic/bm1684x": (0.65, 0.75), "logic/bm1688": (0.7, 0.8),  # ArgMax
     "detector/bm1684x": (0.7, 0.8), "detector/bm1688": (0.82, 0.9),  # transposed images by short runs
     "matmul/bm1684x": (1.8, 2.1), "matmul/bm1688": (0.75, 0.85),  # 2-D casts, heads copied behind the product here
-    "reduce/bm1688": (0.6, 0.7),  # reductions along the last axis
-    "resize/bm1684x": (0.65, 0.75), "resize/bm1688": (0.58, 0.68),  # Upsample by lookups, interpolation row by row
-    "shapes/bm1684x": (0.2, 0.3), "shapes/bm1688": (0.55, 0.65),  # Pads by single elements
-    "softmax/bm1684x": (0.5, 0.65), "softmax/bm1688": (0.65, 0.75),  # softmax over channels in tiles of 16 columns
+    "reduce/bm1688": (0.63, 0.73),  # reductions along the last axis
+    "resize/bm1684x": (0.65, 0.75), "resize/bm1688": (0.6, 0.7),  # Upsample by lookups, interpolation row by row
+    "segformer/bm1688": (0.82, 0.9),  # interpolation, permutes on the way out of a group
+    "shapes/bm1684x": (0.2, 0.3), "shapes/bm1688": (0.57, 0.67),  # Pads by single elements
+    "softmax/bm1684x": (0.5, 0.65), "softmax/bm1688": (0.73, 0.84),  # softmax over channels in tiles of 16 columns
 }  # fmt: skip
 """Bounds of tpusim / real, and why they are not near 1."""
+BYTES = 0.02
+OTHER_BYTES = {
+    "attention/bm1684x", "bert/bm1684x", "vit/bm1684x",  # filters of tpu.Attention
+    "enlarge/bm1684x", "enlarge/bm1688", "resize/bm1684x", "resize/bm1688",  # interpolation through global memory
+    "segformer/bm1688", "shapes/bm1684x", "shapes/bm1688",  # permutes on the way out of a group; Pads
+    "matmul/bm1684x", "matmul/bm1688", "softmax/bm1684x",  # casts of their own here, or heads copied
+}  # fmt: skip
+"""Cells that move other bytes than the real compiler, and what these are."""
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -32,10 +42,12 @@ def test_cycles_in_all(network: str, chip: str) -> None:
     assert row is not None
     low, high = KNOWN.get(f"{network}/{chip}", NEAR)
     assert low <= row.ratio <= high
+    here, there = (clock.load_bytes + clock.store_bytes for clock in (row.here, row.there))
+    assert abs(here / there - 1) <= BYTES or f"{network}/{chip}" in OTHER_BYTES
 
 
 def test_known_cells_are_recorded() -> None:
-    assert set(KNOWN) <= {f"{network}/{chip}" for network in recorded.networks() for chip in CHIPS}
+    assert {*KNOWN, *OTHER_BYTES} <= {f"{network}/{chip}" for network in recorded.networks() for chip in CHIPS}
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -35,6 +35,7 @@ BELOW_PIPELINE = {
     "tpusim.agreement",
     "tpusim.diagnosis",
     "tpusim.page",
+    "tpusim.grouping",
     "tpusim.prospect",
     "tpusim.export",
 }
@@ -62,6 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.page": {*CHIP, "tpusim.layer_group", "tpusim.simulator", "tpusim.verify"},
     "tpusim.fidelity": OPS,
     "tpusim.diagnosis": {*OPS, "tpusim.lowering", "tpusim.inference", "tpusim.verify"},
+    "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
     "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.fidelity"},
     "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},

@@ -27,6 +27,7 @@ from tpusim.codegen import generate
 from tpusim.errors import ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
+from tpusim.grouping import divide
 from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.formats import FORMATS
@@ -34,7 +35,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
-from tpusim.layer_group import group_layers, lower_bounds
+from tpusim.layer_group import lower_bounds
 from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
@@ -98,7 +99,7 @@ def stage_lower(a: Artefacts) -> None:
 
 def stage_group(a: Artefacts) -> None:
     """Weights into chip layout, then layer groups."""
-    a.grouped = group_layers(reorder_weights(need(a.tpu, "the tpu module")), a.config.layer_group)
+    a.grouped = divide(reorder_weights(need(a.tpu, "the tpu module")), a.config.layer_group)
 
 
 def stage_assign(a: Artefacts) -> None:

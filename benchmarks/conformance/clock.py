@@ -41,7 +41,8 @@ HEAD = """# The clock beside the real compiler's profile
 `python -m benchmarks.conformance.clock` compiles networks in INT8 and counts cycles, bytes and groups beside what
 TPU-MLIR 1.30.2 writes about its own commands (`compiler_profile_*.txt`); do not edit this page. Small networks:
 `tests/upstream/networks.py`. Cycles and bytes are tpusim : real. **groups**: of the real groups and global layers,
-those we have with the same ops and sections; a group of one op here is the tiled form of a global layer there.
+those we have with the same ops and sections; a group of one op here is the tiled form of a global layer there, and ops
+that one side's rewriting leaves out are not compared.
 **layers**: median of cycles tpusim / real over layers (both engines), and how many are within 15 %.
 """
 

@@ -18,11 +18,12 @@ from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli.options import stderr_console
 from tpusim.errors import ImportModelError
+from tpusim.grouping import divide
 from tpusim.ir import text
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.weights import WeightStore, save_weights
-from tpusim.layer_group import LayerGroupConfig, Refinements, group_layers, read_groups
+from tpusim.layer_group import LayerGroupConfig, Refinements, read_groups
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, Tpu
@@ -125,7 +126,7 @@ class LayerGroup(ModulePass):
         switches = {f.name: getattr(self, f.name) for f in fields(Refinements)}
         shapes = str(self.shape_secs_search_strategy)
         config = LayerGroupConfig(str(self.opt), forced, shapes, self.cores, **switches)  # type: ignore[arg-type]
-        _replace(ctx, op, lambda m: group_layers(m, config))
+        _replace(ctx, op, lambda m: divide(m, config))
 
 
 @dataclass(frozen=True)

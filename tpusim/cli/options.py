@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpusim.simulator import SimulatorOptions
     from tpusim.workers import Workers
 
-Opt = Literal["1", "2", "off"]
+Opt = Literal["1", "2", "off", "best"]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 Timing = Literal["early", "late", "random"]
@@ -117,7 +117,8 @@ class GroupingOptions:
     """How ops are divided into layer groups; see docs/layer_group.md."""
 
     layer_group: Opt = "2"
-    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone."""
+    """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone; best: what is quickest on
+    the clock of these, with sections searched, in place, and cut finer (many times as long)."""
     shape_secs_search_strategy: Shapes = "0"
     """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
     cores: int = 1

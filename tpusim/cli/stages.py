@@ -195,13 +195,13 @@ class Group:
         return True
 
     def _grouped(self, model: "Model") -> "Model":
-        from tpusim.layer_group import group_layers
+        from tpusim.grouping import divide
         from tpusim.lowering import reorder_weights
 
         config = self.grouping.config()
         if model.state != "TPU_REORDERED":
             model = reorder_weights(model)
-        return group_layers(model, config)
+        return divide(model, config)
 
     def _show(self, console: Console, model: "Model") -> None:
         from tpusim.cli.grouping import show

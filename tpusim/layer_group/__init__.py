@@ -16,11 +16,20 @@ no global-memory address.
 
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import LowerBounds, lower_bounds
-from tpusim.layer_group.files import ForcedGroup, GlobalView, GroupView, groups_text, read_groups, views
+from tpusim.layer_group.files import (
+    Counts,
+    ForcedGroup,
+    GlobalView,
+    GroupView,
+    TypeName,
+    groups_text,
+    read_groups,
+    views,
+)
 from tpusim.layer_group.refinement import Refinements
 from tpusim.layer_group.search import LayerGroupConfig, group_layers
 
 __all__ = [
-    "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds", "Refinements", "base_groups",
-    "group_layers", "groups_text", "lower_bounds", "read_groups", "views",
+    "Counts", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds", "Refinements", "TypeName",
+    "base_groups", "group_layers", "groups_text", "lower_bounds", "read_groups", "views",
 ]  # fmt: skip

@@ -86,7 +86,7 @@ class Run:
 
     def _planned(self, start: int, end: int) -> _Interval:
         if end - start == 1:
-            single = self.spread(alone(self.ops[start], self.chip, self.memo))
+            single = self.spread(alone(self.ops[start], self.chip, self.memo, beside=len(self.ops) > 1))
             return _Interval(self.model.total_ns([single]), single)
         if self._hopeless(start, end):
             return _Interval(inf, None)

@@ -29,17 +29,20 @@ def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[D
                 end = start
                 break
         else:
-            found.append(alone(ops[end - 1], chip, memo))
+            found.append(alone(ops[end - 1], chip, memo, beside=len(ops) > 1))
             end -= 1
     return _slid(found[::-1], chip, memo)
 
 
-def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None) -> Decided:
-    """One op as a group of its own, or why it is a global layer: it must, or that costs less."""
+def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None, *, beside: bool = False) -> Decided:
+    """One op as a group of its own, or why it is a global layer: it must, or that costs less.
+
+    beside: other local ops stand beside it, so that it is no lone op; it may be in a group with them.
+    """
     result = plan([op], chip, memo=memo)
     if not isinstance(result, GroupSchedule):
         return op, result
-    why, model = op.why_rather_global(chip), CostModel(chip)
+    why, model = op.why_rather_global(chip, beside=beside), CostModel(chip)
     return (op, why) if why is not None and model.global_ns(op) < model.group_ns(result) else result
 
 

@@ -28,14 +28,15 @@ class LayerGroupConfig(Refinements):
     """Options of the layer-group stage.
 
     opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
-    on a chip whose `group_search` says so (DL-08); "off" gives every op its own group.
+    on a chip whose `group_search` says so (DL-08); "off" gives every op its own group; "best" needs the clock, which
+    this stage does not know (`tpusim.grouping.divide`).
     force: groups that are pinned; what is not pinned is searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
     cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
     """
 
-    opt: Literal["1", "2", "off"] = "2"
+    opt: Literal["1", "2", "off", "best"] = "2"
     force: tuple[ForcedGroup, ...] = ()
     shape_secs_search_strategy: Literal["0", "1"] = "0"
     cores: int = 1

@@ -1,0 +1,61 @@
+"""`--layer-group best` on the clock: never dearer than strategy 2, and quicker where more sections are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.conformance.replay import Replay
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import UnsupportedError
+from tpusim.frontend import import_onnx
+from tpusim.grouping import cycles, divide
+from tpusim.ir.module import Model
+from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.ops.base import TpuOp
+
+BEST = LayerGroupConfig("best")
+
+
+def two_convolutions() -> Model:
+    """3 to 32 to 32 channels of 64 x 64 pixels in F16 on BM1684X: one group, which upstream's rules leave uncut."""
+    weights = [
+        numpy_helper.from_array(np.ones((32, c, 3, 3), np.float32), f"w{i}") for i, c in enumerate((3, 32))
+    ]  # fmt: skip
+    nodes = [helper.make_node("Conv", [f"x{i}", f"w{i}"], [f"x{i + 1}"], pads=[1] * 4) for i in range(2)]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, c, 64, 64]) for name, c in (("x0", 3), ("x2", 32))
+    )
+    proto = helper.make_model(helper.make_graph(nodes, "two", [x], [y], weights))
+    return reorder_weights(lower(canonicalize(import_onnx(proto, name="two"))[0], LoweringConfig("bm1684x", "f16"))[0])
+
+
+def ops(grouped: Model) -> list[str]:
+    """The ops inside groups and outside, in order."""
+    return [op.name for op in grouped.module.walk() if isinstance(op, TpuOp)]
+
+
+@pytest.mark.parametrize(
+    "cell", ["residual/bm1688", "squeeze/bm1684x", "softmax/bm1684x", "matmul/bm1684x", "vit/bm1688"]
+)
+def test_best_is_never_dearer(cell: str) -> None:
+    network, chip = cell.split("/")
+    model = reorder_weights(Replay(network).lowered(f"{chip}/int8"))
+    assert cycles(divide(model, BEST)) <= cycles(group_layers(model, LayerGroupConfig()))
+
+
+def test_more_sections_are_quicker() -> None:
+    model = two_convolutions()
+    usual, best = group_layers(model, LayerGroupConfig()), divide(model, BEST)
+    assert cycles(best) < 0.8 * cycles(usual)
+    assert [v.sections["h"] for v in views(usual) if isinstance(v, GroupView)] == [1]
+    (group,) = (v for v in views(best) if isinstance(v, GroupView))
+    assert group.sections["h"] > 1 and not group.overlaps
+    assert set(ops(best)) == set(ops(usual))
+
+
+def test_the_stage_itself_does_not_know_the_clock() -> None:
+    with pytest.raises(UnsupportedError, match="--layer-group best: expected one of 1, 2, off"):
+        group_layers(two_convolutions(), BEST)
