@@ -16,7 +16,7 @@ def to_junit(found: Comparison, *, name: str) -> str:
         *((tensor, "not sampled") for tensor in found.not_sampled),
     ]
     counts = {"tests": found.compared + len(skipped), "failures": len(found.failures), "skipped": len(skipped)}
-    suite = ElementTree.Element("testsuite", name=name, errors="0", **{k: str(v) for k, v in counts.items()})
+    suite = ElementTree.Element("testsuite", {"name": name, "errors": "0", **{k: str(v) for k, v in counts.items()}})
     for tensor in found.tensors:
         _add_compared(suite, tensor, found, name)
     for tensor, why in skipped:

@@ -61,7 +61,7 @@ class Graph:
 def read_tflite(path: str | os.PathLike[str]) -> Graph:
     """Read a file. Raises ConfigError without the package `tflite`, ImportModelError for a damaged file."""
     try:
-        import tflite
+        import tflite  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(
             f"model '{os.fspath(path)}': TFLite files need the package tflite: pip install 'tpusim[tflite]'"

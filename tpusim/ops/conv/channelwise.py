@@ -25,7 +25,8 @@ def build_channelwise(
 
     shape: that of x and of the result. attributes: relu, requantisation. Reshapes around it are named after `name`.
     """
-    geometry = channelwise_geometry((wide := _with_four_axes(shape))[1]) | attributes
+    wide = _with_four_axes(shape)
+    geometry = {**channelwise_geometry(wide[1]), **attributes}
     if wide == shape:
         return ctx.build(TpuConv2D, [x, *coefficients], geometry, element, shape, name)
     x = ctx.build(TpuReshape, [x], {"shape": ints_attr(wide)}, element_of(x), wide, name + "_input_4d")

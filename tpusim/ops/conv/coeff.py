@@ -41,7 +41,7 @@ def ungrouped_filter(filter: np.ndarray, groups: int) -> np.ndarray:
     """(oc, ic/groups, kernel axes) -> (oc, ic, kernel axes): zeros for the channels of other groups."""
     oc, each = filter.shape[:2]
     found = np.zeros((oc, groups, each, *filter.shape[2:]), filter.dtype)
-    channels = np.arange(oc)
+    channels = np.arange(int(oc))
     found[channels, channels // (oc // groups)] = filter
     return found.reshape(oc, groups * each, *filter.shape[2:])
 
