@@ -183,5 +183,5 @@ def test_inputs_are_named_and_typed() -> None:
 def test_the_readme_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     """The README's lines run as they stand."""
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Networks that are not ONNX")[1].split("\n## ")[0]
-    exec("\n".join(line[4:] for line in text.splitlines() if line.startswith("    ")), {})  # noqa: S102
+    exec(text.split("```python\n")[1].split("```")[0], {})  # noqa: S102
     assert "<Verification PASSED\n  top_vs_function: 1 tensors" in capsys.readouterr().out
