@@ -79,7 +79,15 @@ ADDED = {
     },
     "tensor": {"passed", "close_order", "shape", "dtype", "note"},
     "group": {"reason", "tiu_cycles", "gdma_cycles", "dependency_cycles", "sync_cycles", "bound"},
-    "accuracy": {"local_top1", "local_samples", "local_bit_exact_samples", "local_exact_tensors"},
+    "accuracy": {
+        "local_top1",
+        "local_samples",
+        "local_bit_exact_samples",
+        "local_exact_tensors",
+        "lost",
+        "gained",
+        "max_drop",
+    },
 }
 """Keys beyond architecture section 8; extend when a key is added, never take one away."""
 

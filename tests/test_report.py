@@ -9,7 +9,7 @@ from small_report import TOLERANCE, comparison, exact, report
 from tpusim.errors import ConfigError
 from tpusim.verify import schema
 from tpusim.verify.compare import compare
-from tpusim.verify.report import write_report
+from tpusim.verify.report import Accuracy, write_report
 
 
 def test_json_keys():
@@ -79,3 +79,23 @@ def test_json_has_no_infinity(tmp_path):
     mismatch = compare({"a": np.float32([np.nan, 1])}, {"a": np.float32([[1, 2, 3]])}, TOLERANCE)
     json_path = write_report(tmp_path, report(compare={"a": mismatch}))
     assert "Infinity" not in json_path.read_text() and "NaN" not in json_path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("samples", "lost", "gained", "max_drop", "passed"),
+    [(400, 27, 0, 1.0, False), (400, 4, 0, 1.0, True), (400, 5, 0, 1.0, False), (400, 27, 0, 10.0, True),
+     (400, 20, 18, 1.0, True), (1, 1, 0, 1.0, True)],
+)  # fmt: skip
+def test_a_drop_of_top_1_fails(samples, lost, gained, max_drop, passed):
+    """As planted in issue reports: 6.7 points lost behind comparisons that all pass."""
+    float_hits = samples - gained
+    counts = {"samples": samples, "lost": lost, "gained": gained, "max_drop": max_drop}
+    top1 = {"float_top1": float_hits / samples, "int8_top1": (float_hits - lost + gained) / samples}
+    assert report(compare={"a": exact()}, accuracy={**counts, **top1}).passed is passed
+
+
+def test_margin_of_a_drop():
+    """Paired counts: variance (b + c - (b - c)^2/n)/n^2."""
+    accuracy = Accuracy(400, 0.98, 0.955, lost=12, gained=2)
+    assert accuracy.drop == pytest.approx(2.5)
+    assert accuracy.drop_margin == pytest.approx(196 * ((14 - 100 / 400) ** 0.5) / 400)

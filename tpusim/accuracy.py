@@ -36,7 +36,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """Images seen and classified as labelled; `identical`: those whose integer tensors are the flat ones bit by bit."""
+    """Images seen and classified as labelled; `identical`: those whose integer tensors are the flat ones bit by bit.
+
+    lost: right in float and wrong quantised; gained: the other way round.
+    """
 
     count: int = 0
     float_hits: int = 0
@@ -44,6 +47,8 @@ class Score:
     local: int = 0
     local_hits: int = 0
     identical: int = 0
+    lost: int = 0
+    gained: int = 0
 
     def __add__(self, other: "Score") -> "Score":
         return Score(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
@@ -72,11 +77,12 @@ class Levels:
         images, local, local_hits, identical = len(row.truth), 0, 0, 0
         if row.on_machine:
             found = self._machine.run(row.sample).tensors
-            local, local_hits = images, _hits(found, self._results, row.truth)
+            local, local_hits = images, int(_right(found, self._results, row.truth).sum())
             same = bool(self.exact) and all(np.array_equal(found[name], flat[name]) for name in self.exact)
             identical = images * same
-        float_hits, hits = _hits(real, self._top_results, row.truth), _hits(flat, self._results, row.truth)
-        return Score(images, float_hits, hits, local, local_hits, identical)
+        before, after = _right(real, self._top_results, row.truth), _right(flat, self._results, row.truth)
+        lost, gained = (int(np.count_nonzero(found)) for found in (before & ~after, after & ~before))
+        return Score(images, int(before.sum()), int(after.sum()), local, local_hits, identical, lost, gained)
 
 
 @dataclass(frozen=True)
@@ -130,6 +136,8 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
         "local_samples": total.local,
         "local_bit_exact_samples": total.identical,
         "local_exact_tensors": len(levels.exact),
+        "lost": total.lost,
+        "gained": total.gained,
     }
 
 
@@ -187,6 +195,7 @@ def _result_names(model: Model) -> list[str]:
     return [value_name(v) for v in model.results]
 
 
-def _hits(tensors: Mapping[str, np.ndarray], names: list[str], truth: np.ndarray) -> int:
+def _right(tensors: Mapping[str, np.ndarray], names: list[str], truth: np.ndarray) -> np.ndarray:
+    """For each image, whether the largest score is that of its class."""
     scores = tensors[names[0]].reshape(len(truth), -1)
-    return int((scores.argmax(axis=1) == truth).sum())
+    return scores.argmax(axis=1) == truth

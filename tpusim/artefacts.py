@@ -19,7 +19,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.lowering.lower import Fallback
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
-from tpusim.verify.report import Report
+from tpusim.verify.report import MAX_DROP, Report
 from tpusim.workers import Workers
 
 Tensors = dict[str, np.ndarray]
@@ -61,6 +61,7 @@ class RunConfig:
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
     cut: between which tensors the network lies. also: patterns that are applied on request. local_samples: how many
     labelled samples the machine runs, 0: all.
+    max_drop: points of top-1 that quantisation may cost on labelled data.
     workers: who measures and evaluates samples, None: this process.
     """
 
@@ -81,6 +82,7 @@ class RunConfig:
     start: str | None = None
     resume: bool = False
     local_samples: int = 0
+    max_drop: float = MAX_DROP
     workers: Workers | None = None
 
 

@@ -244,7 +244,7 @@ FILES: dict[str, Files] = {
         read_simulation,
         lambda c: [repr(c.simulator), file_key(c.labels), samples_key(c.test_data or ""), c.local_samples],
     ),
-    "verify": Files(("report.json", "report.html"), write_verdict, read_nothing),
+    "verify": Files(("report.json", "report.html"), write_verdict, read_nothing, lambda c: c.max_drop),
 }
 """Stage -> its files, in processing order."""
 

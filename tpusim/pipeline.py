@@ -326,7 +326,7 @@ def make_report(a: Artefacts) -> Report:
             "traffic_ratio": bounds.traffic_ratio(timeline.load_bytes + timeline.store_bytes),
             "cycle_ratio": bounds.cycle_ratio(timeline.cycles),
         },
-        accuracy=a.accuracy,
+        accuracy=None if a.accuracy is None else {**a.accuracy, "max_drop": a.config.max_drop},
         fidelity=card_of(need(a.tpu, "the tpu module")).to_json(),
         engines=machine.summary.to_json(),
         cores=core_figures(program, timeline),

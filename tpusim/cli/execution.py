@@ -58,6 +58,8 @@ class Run:
     """Samples the labels belong to; default: the calibration samples."""
     local_samples: int = 0
     """How many labelled samples the local-memory machine runs; 0: all."""
+    max_drop: float = 1.0
+    """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
     network: Network = NetworkOptions()
     also: tuple[str, ...] = ()
     """Patterns on request, which change INT8 numbers: gelu_tanh."""
@@ -77,7 +79,7 @@ class Run:
     """Run only what an earlier run in the folder did not complete with the same options and inputs."""
 
     def execute(self, console: Console) -> bool:
-        """Run all stages; True if every comparison passed."""
+        """Run all stages; True if every comparison passed, and top-1 if there are labels."""
         from tpusim.calibration.stage import CalibrationConfig
         from tpusim.cli.show import LiveProgress, show_run
         from tpusim.pipeline import RunConfig, run
@@ -101,6 +103,7 @@ class Run:
             start=self.start,
             resume=self.resume,
             local_samples=self.local_samples,
+            max_drop=self.max_drop,
             workers=self.working.workers(),
         )
         with LiveProgress(console) as progress:
@@ -119,6 +122,8 @@ class Run:
             raise ConfigError(f"--test-data {self.test_data}: needs --labels, the class indices of these samples")
         if self.labels is None and self.local_samples:
             raise ConfigError(f"--local-samples {self.local_samples}: needs --labels, it counts labelled samples")
+        if self.labels is None and self.max_drop != 1.0:
+            raise ConfigError(f"--max-drop {self.max_drop}: needs --labels, it is about their top-1")
 
     def _name(self) -> str:
         """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""

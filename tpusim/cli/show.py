@@ -246,7 +246,14 @@ def _show_accuracy(console: Console, report: Report) -> None:
     table.add_row("float (TOP)", str(found.samples), f"{found.float_top1:.2%}")
     table.add_row(f"{mode} (flat)", str(found.samples), f"{found.int8_top1:.2%}")
     table.add_row(f"{mode} (local-memory machine)", str(found.local_samples), f"{found.local_top1:.2%}")
+    table.add_row("lost, gained by the quantised", str(found.samples), f"{found.lost}, {found.gained}")
     console.print(table)
+    if not found.passed:
+        console.print(
+            f"[red]top-1 drops by {found.drop:.2f} points (95 %: {found.drop_margin:.2f} to either side), at most "
+            f"{found.max_drop:.2f} are allowed (--max-drop); check the calibration data, then see tpusim why",
+            highlight=False,
+        )
     if found.local_exact_tensors:
         console.print(
             f"local machine bit-exact with flat on every stored tensor before which no float op stands "

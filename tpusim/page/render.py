@@ -161,6 +161,7 @@ def _accuracy(found: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
     yield "samples", f"{found['samples']:,}"
     yield "top-1 in float", f"{found['float_top1']:.2%}"
     yield "top-1 quantised, flat", f"{found['int8_top1']:.2%}"
+    yield "lost, gained by the quantised", f"{found['lost']:,}, {found['gained']:,}"
     if found["local_samples"]:
         yield "top-1 local memory", f"{found['local_top1']:.2%}"
         yield "bit-exact samples", f"{found['local_bit_exact_samples']:,} of {found['local_samples']:,}"

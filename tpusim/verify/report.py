@@ -4,6 +4,7 @@ Keys of the JSON may be added, never renamed; `schema.py` says what they hold.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from tpusim.verify.npz import write_atomically
 
 SCHEMA_VERSION: Final = 1
 """The form of `report.json` (`report.schema.json`)."""
+MAX_DROP: Final = 1.0
+"""Points of top-1 that quantisation may cost, unless a run says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ class Accuracy:
     """Top-1 accuracy (0 to 1) on labelled data: float model, flat quantised model, local-memory machine.
 
     local_exact_tensors is how many tensors the machine stores before which no float op stands (none in a float mode);
-    local_bit_exact_samples counts the samples for which all of these equal the flat ones.
+    local_bit_exact_samples counts the samples for which all of these equal the flat ones. lost: samples that are right
+    in float only; gained: quantised only. max_drop: points of top-1 (hundredths) that quantisation may cost.
     """
 
     samples: int
@@ -110,6 +114,28 @@ class Accuracy:
     local_samples: int = 0
     local_bit_exact_samples: int = 0
     local_exact_tensors: int = 0
+    lost: int = 0
+    gained: int = 0
+    max_drop: float = MAX_DROP
+
+    @property
+    def drop(self) -> float:
+        """Points of top-1 that quantisation costs; negative if it gains."""
+        return round(100 * (self.float_top1 - self.int8_top1), 9)
+
+    @property
+    def drop_margin(self) -> float:
+        """Half the 95 % confidence interval of `drop`, in points: both levels saw the same samples, so pairs count.
+
+        Source: normal approximation of the difference of paired proportions (McNemar's counts).
+        """
+        unlike, difference = self.lost + self.gained, self.lost - self.gained
+        return 100 * 1.96 * math.sqrt(max(unlike - difference**2 / self.samples, 0.0)) / self.samples
+
+    @property
+    def passed(self) -> bool:
+        """Whether no more is lost than may be; one sample proves nothing."""
+        return self.samples < 2 or self.drop <= self.max_drop
 
 
 @dataclass(frozen=True)
@@ -141,8 +167,9 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether there are comparisons, each of at least one tensor, and all passed."""
-        return bool(self.compare) and all(c.passed and not c.empty for c in self.compare.values())
+        """Whether there are comparisons, each of at least one tensor, all passed, and top-1 did not drop too far."""
+        compared = bool(self.compare) and all(c.passed and not c.empty for c in self.compare.values())
+        return compared and (self.accuracy is None or self.accuracy.passed)
 
     def to_json(self) -> dict[str, Any]:
         """The content of `report.json`."""
