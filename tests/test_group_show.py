@@ -21,7 +21,7 @@ from tpusim.ir.attrs import ints_attr, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.layer_group import GroupView, views
-from tpusim.layer_group.files import Area, Item
+from tpusim.layer_group.files import Area, EntryView
 from tpusim.layer_group.local_memory import buffers
 from tpusim.layer_group.planning import plan
 from tpusim.ops import context
@@ -312,7 +312,7 @@ def network_of() -> GroupView:
     """
     count, chip = MEMORY_ROWS + 8, chips.load("bm1684x")
     names = [f"backbone/stage_{i % 5}/block_{i:03}/convolution_with_a_long_name" for i in range(count)]
-    rows = tuple((Item("TIU", name, 1, 0, held=False),) for name in names)
+    rows = tuple((EntryView("TIU", name, 1, 0, held=False),) for name in names)
     areas = tuple(
         Area(name, "result", 64 * (i % 7), 64, held=False, rows=frozenset({i, (i + 1) % count}), marks={i: "W"})
         for i, name in enumerate(names)

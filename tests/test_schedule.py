@@ -14,7 +14,7 @@ from tpusim.ops.logical import AXES
 from tpusim.ops.structure import TpuGroup, TpuStore, TpuYield, group_info
 from tpusim.schedule import (
     GroupSchedule,
-    Item,
+    Scheduled,
     Sections,
     Step,
     ValueSlices,
@@ -38,9 +38,9 @@ def written(chip: str, seed: int = 0) -> Iterator[tuple[TpuGroup, GroupSchedule]
         yield group, plan
 
 
-def by_definition(group: GroupSchedule, part: range) -> list[tuple[int, int, Item, int]]:
+def by_definition(group: GroupSchedule, part: range) -> list[tuple[int, int, Scheduled, int]]:
     """Section 15 word by word: a ring of steps, stages that are active, what oversteps its table runs once."""
-    found: list[tuple[int, int, Item, int]] = []
+    found: list[tuple[int, int, Scheduled, int]] = []
     ring: list[int] = []
     for iteration in range(len(part) + 2):
         drained = max(iteration - len(part) + 1, 0)

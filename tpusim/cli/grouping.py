@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from tpusim.errors import ConfigError
-from tpusim.layer_group.files import Area, GlobalView, GroupView, Item
+from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView
 from tpusim.page.labels import cut
 
 WIDTH = 120
@@ -104,7 +104,7 @@ def _row_lines(view: GroupView) -> Iterator[str]:
             yield f"  {head}  {tiu:<34}{load:<44}{store}".rstrip()
 
 
-def _cell(row: Sequence[Item], engine: str, width: int) -> list[str]:
+def _cell(row: Sequence[EntryView], engine: str, width: int) -> list[str]:
     """One entry of a row per line."""
     found: list[str] = []
     for item in row:

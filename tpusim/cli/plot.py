@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpusim.errors import ConfigError
-from tpusim.layer_group.files import Area, GlobalView, GroupView, Item
+from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView
 from tpusim.page.labels import cut, distinct
 from tpusim.verify.npz import write_atomically
 
@@ -187,7 +187,7 @@ def _stages(patches: Any, *, visits: bool) -> list[Any]:
     return [*found, *([neighbour] if visits else [])]
 
 
-def _draw_item(axes: Any, patches: Any, item: Item, label: str, at: tuple[int, float]) -> None:
+def _draw_item(axes: Any, patches: Any, item: EntryView, label: str, at: tuple[int, float]) -> None:
     """A box at (row, place from the top)."""
     colour = STAGE_COLOURS[item.stage] if 0 <= item.stage < len(STAGE_COLOURS) else VISITOR_COLOUR
     row, y = at

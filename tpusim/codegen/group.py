@@ -19,7 +19,7 @@ from tpusim.ops.emission import Placed, SliceContext
 from tpusim.ops.logical import Extents, logical_axes
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore
 from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
-from tpusim.schedule import GroupSchedule, Item, Overlap, Step, Transferred, turns
+from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
 
 
 class LocalContext(SliceContext):
@@ -102,7 +102,7 @@ def _emit_steps(group: GroupSchedule, steps: range, emitter: Emitter) -> None:
     emitter.end_rows()
 
 
-def _emit_item(item: Item, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
+def _emit_item(item: Scheduled, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
     if isinstance(item, TpuOp):
         context, first = LocalContext(emitter, item, group, step), len(emitter.commands)
         item.emit(context)

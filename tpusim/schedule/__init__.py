@@ -14,11 +14,11 @@ from tpusim.schedule.graph import Memo, Subgraph, subgraph, tensor_name
 from tpusim.schedule.group import Allocation, GroupSchedule, Guest, Overlap
 from tpusim.schedule.lifetime import Buffer, areas, lifetimes, marks
 from tpusim.schedule.loop import Turn, edge_step, turns
-from tpusim.schedule.rows import Item, Row, Transferred, stage_of, tensor_of
+from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_of
 from tpusim.schedule.steps import Sections, Step, ValueSlices, Windows
 
 __all__ = [
-    "Allocation", "Buffer", "GroupSchedule", "Guest", "Item", "Memo", "Overlap", "Row", "ScheduleAttrs", "Sections",
+    "Allocation", "Buffer", "GroupSchedule", "Guest", "Scheduled", "Memo", "Overlap", "Row", "ScheduleAttrs", "Sections",
     "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step", "from_attrs",
     "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs", "turns",
 ]  # fmt: skip

@@ -17,11 +17,11 @@ from tpusim.ops.logical import AXES, PIPELINE_STAGES
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad, TpuStore, TpuYield, group_info
 from tpusim.schedule.graph import Subgraph
 from tpusim.schedule.group import Allocation, GroupSchedule, Guest, Overlap
-from tpusim.schedule.rows import Item, Row, Transferred, stage_of, tensor_of
+from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_of
 from tpusim.schedule.steps import Sections, ValueSlices
 
 Way = Literal["up", "down"]
-Kind = TypeVar("Kind", bound=Item)
+Kind = TypeVar("Kind", bound=Scheduled)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -32,7 +32,7 @@ class ScheduleAttrs:
     """What is written: attributes of the group, and `#tpu.lg` of every op, load and store."""
 
     group: dict[str, Attribute]
-    items: dict[Item, LayerGroupInfo]
+    items: dict[Scheduled, LayerGroupInfo]
 
 
 def to_attrs(schedule: GroupSchedule) -> ScheduleAttrs:
@@ -53,9 +53,9 @@ def to_attrs(schedule: GroupSchedule) -> ScheduleAttrs:
     return ScheduleAttrs(group, {item: _info(schedule, item, number) for item, number in ids.items()})
 
 
-def _numbered(schedule: GroupSchedule) -> dict[Item, int]:
+def _numbered(schedule: GroupSchedule) -> dict[Scheduled, int]:
     """Ids by stage, then row, transfers before ops."""
-    ids: dict[Item, int] = {}
+    ids: dict[Scheduled, int] = {}
     for stage in range(PIPELINE_STAGES):
         for row in schedule.rows:
             for item in (*row.transfers, *row.layers):
@@ -74,7 +74,7 @@ def _by_row(ids: Mapping[int, Sequence[int]]) -> list[int]:
     return [code for row, found in ids.items() for code in (-(row + 1), *found)]
 
 
-def _info(schedule: GroupSchedule, item: Item, number: int) -> LayerGroupInfo:
+def _info(schedule: GroupSchedule, item: Scheduled, number: int) -> LayerGroupInfo:
     value, placed = tensor_of(item), schedule.allocation
     info = replace(
         slice_info(schedule.slices[value]),
@@ -150,7 +150,7 @@ class _Reader:
     def _rows(self) -> tuple[Row, ...]:
         if self._group.flow is None:
             raise ImportModelError("tpu.Group: attribute flow is required, the rows of its loop; run `tpusim group`")
-        rows: list[list[Item]] = []
+        rows: list[list[Scheduled]] = []
         for code in ints(self._group.flow):
             if code < 0:
                 rows.append([])
@@ -212,7 +212,7 @@ def _info_of(op: Operation) -> LayerGroupInfo:
     return info
 
 
-def _item(op: Operation, info: LayerGroupInfo) -> Item:
+def _item(op: Operation, info: LayerGroupInfo) -> Scheduled:
     if isinstance(op, TpuLoad):
         return Transferred(op.output, "load", info.stage)
     if isinstance(op, TpuStore):
@@ -221,7 +221,7 @@ def _item(op: Operation, info: LayerGroupInfo) -> Item:
     return op
 
 
-def _of(row: Iterable[Item], kind: type[Kind]) -> tuple[Kind, ...]:
+def _of(row: Iterable[Scheduled], kind: type[Kind]) -> tuple[Kind, ...]:
     return tuple(item for item in row if isinstance(item, kind))
 
 

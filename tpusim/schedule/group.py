@@ -10,7 +10,7 @@ from tpusim.isa.layout import ceil_div
 from tpusim.ops.base import TpuOp
 from tpusim.ops.logical import AXES
 from tpusim.schedule.graph import Subgraph
-from tpusim.schedule.rows import Item, Row, Transferred, stage_of, tensor_of
+from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_of
 from tpusim.schedule.steps import Sections, ValueSlices
 
 
@@ -52,7 +52,7 @@ class Overlap:
 class Entry:
     """An item of a row. stays: steps at which what was there from an earlier one is still good."""
 
-    item: Item
+    item: Scheduled
     stage: int
     stays: Container[int]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tpusim.ops.logical import PIPELINE_STAGES
 from tpusim.schedule.group import GroupSchedule, Guest
-from tpusim.schedule.rows import Item, Transferred
+from tpusim.schedule.rows import Scheduled, Transferred
 
 
 class Turn(NamedTuple):
@@ -17,7 +17,7 @@ class Turn(NamedTuple):
 
     iteration: int
     row: int
-    item: Item
+    item: Scheduled
     step: int
     home: GroupSchedule
 

@@ -17,16 +17,16 @@ class Transferred:
     stage: int
 
 
-Item: TypeAlias = TpuOp | Transferred
+Scheduled: TypeAlias = TpuOp | Transferred
 """What the engines do in a row: the TIU computes ops, the GDMA moves tensors."""
 
 
-def stage_of(item: Item) -> int:
+def stage_of(item: Scheduled) -> int:
     """The pipeline stage of an item: ops compute in the middle one."""
     return item.stage if isinstance(item, Transferred) else 1
 
 
-def tensor_of(item: Item) -> SSAValue:
+def tensor_of(item: Scheduled) -> SSAValue:
     """The tensor that an item makes or moves."""
     return item.value if isinstance(item, Transferred) else item.results[0]
 
@@ -39,7 +39,7 @@ class Row:
     transfers: tuple[Transferred, ...] = ()
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[Scheduled, ...]:
         """All of them, ops first."""
         return (*self.layers, *self.transfers)
 

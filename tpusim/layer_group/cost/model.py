@@ -20,7 +20,7 @@ from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import PIPELINE_STAGES
-from tpusim.schedule import GroupSchedule, Item, Step, Subgraph, Transferred, Turn, edge_step, subgraph, turns
+from tpusim.schedule import GroupSchedule, Scheduled, Step, Subgraph, Transferred, Turn, edge_step, subgraph, turns
 
 Times: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
 """Nanoseconds by row and iteration."""
@@ -113,7 +113,7 @@ class CostModel:
         exact = self.chip.group_cost == "replay"  # stages take the first slice for all
         return self.item_ns(transfer, home, edge_step(transfer, home) if exact else 0)
 
-    def item_ns(self, item: Item, group: GroupSchedule, step: int) -> float:
+    def item_ns(self, item: Scheduled, group: GroupSchedule, step: int) -> float:
         """Time of one op or transfer of a group at one step of its loop; slices of equal sizes take the same."""
         graph, at, values = group.graph, group.sections.loop[step], self._values(item)
         of = group.slices
@@ -154,7 +154,7 @@ class CostModel:
         whole = {v: largest_slice(s) for v, s in whole_slices(graph, self.chip).items()}
         return slice_ns(op, graph, whole[op.results[0]], whole, self.chip)
 
-    def _values(self, item: Item) -> tuple[SSAValue, ...]:
+    def _values(self, item: Scheduled) -> tuple[SSAValue, ...]:
         """What an item's time depends on: a transfer's tensor, an op's result and operands."""
         if isinstance(item, Transferred):
             return (item.value,)
@@ -163,7 +163,7 @@ class CostModel:
             found = self._tensors[item] = (item.results[0], *(v for v in item.operands if is_tensor(v)))
         return found
 
-    def _asked(self, item: Item, group: GroupSchedule, step: Step) -> float:
+    def _asked(self, item: Scheduled, group: GroupSchedule, step: Step) -> float:
         """Time of the commands of one slice."""
         have = {v: group.slices[v].at(step) for v in self._values(item)}
         if isinstance(item, Transferred):

@@ -20,6 +20,7 @@ from tpusim.ops.structure import TpuGroup, TpuLoad
 from tpusim.schedule import (
     GroupSchedule,
     Guest,
+    Scheduled,
     Transferred,
     areas,
     from_attrs,
@@ -28,14 +29,13 @@ from tpusim.schedule import (
     tensor_name,
     tensor_of,
 )
-from tpusim.schedule import Item as Scheduled
 
 Engine: TypeAlias = Literal["TIU", "load", "store"]
 Kind: TypeAlias = Literal["input", "weight", "result", "work"]
 
 
 @dataclass(frozen=True)
-class Item:
+class EntryView:
     """One entry of a row. tensor: what is computed or moved; bytes: of its largest slice; held: it runs once."""
 
     engine: Engine
@@ -80,7 +80,7 @@ class Visit:
     """
 
     row: int
-    item: Item
+    item: EntryView
     group: int
     address: int
     size: int
@@ -95,14 +95,14 @@ class GroupView:
     """(name, IR name) of each op."""
     kind: GroupType
     sections: Mapping[str, int]
-    rows: tuple[tuple[Item, ...], ...]
+    rows: tuple[tuple[EntryView, ...], ...]
     areas: tuple[Area, ...]
     chip: ChipSpec
     cores: int = 1
     """How many share the steps."""
     visits: tuple[Visit, ...] = ()
     """Transfers that it does for its neighbours."""
-    given: tuple[Item, ...] = ()
+    given: tuple[EntryView, ...] = ()
     """Its own transfers of the first or the last step that a neighbour does."""
 
     @property
@@ -174,11 +174,11 @@ def _visit(guest: Guest, group: int) -> Visit:
     return Visit(guest.row, _item(guest.transfer, guest.home), group, placed.address[value], placed.size[value])
 
 
-def _item(item: Scheduled, schedule: GroupSchedule) -> Item:
+def _item(item: Scheduled, schedule: GroupSchedule) -> EntryView:
     value = tensor_of(item)
     engine: Engine = item.kind if isinstance(item, Transferred) else "TIU"
     size = slice_bytes(value, prod(schedule.slices[value].sizes))
-    return Item(engine, _tensor(value), stage_of(item), size, schedule.held(value))
+    return EntryView(engine, _tensor(value), stage_of(item), size, schedule.held(value))
 
 
 def _tensor(value: SSAValue) -> str:

@@ -7,7 +7,7 @@ from xdsl.ir import Block
 
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, set_op_name, value_name
 from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, make_group
-from tpusim.schedule import GroupSchedule, Item, to_attrs
+from tpusim.schedule import GroupSchedule, Scheduled, to_attrs
 
 T = TypeVar("T", TpuLoad, TpuStore)
 
@@ -40,7 +40,7 @@ def write_group(schedule: GroupSchedule) -> None:
 
 
 def _transfers(
-    schedule: GroupSchedule, cls: type[T], block: Block, infos: Mapping[Item, LayerGroupInfo]
+    schedule: GroupSchedule, cls: type[T], block: Block, infos: Mapping[Scheduled, LayerGroupInfo]
 ) -> Iterator[T]:
     """The loads or the stores of a schedule as ops of the block, row by row."""
     kind = "load" if cls is TpuLoad else "store"

@@ -13,9 +13,9 @@ from xdsl.ir import SSAValue
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import GAIN_NS
 from tpusim.ops.base import TpuOp
-from tpusim.schedule import GroupSchedule, Item, Row, Transferred, areas
+from tpusim.schedule import GroupSchedule, Row, Scheduled, Transferred, areas
 
-Ns = Callable[[Item], float]
+Ns = Callable[[Scheduled], float]
 """Nanoseconds of an op or a transfer at the first step of the loop."""
 Choice = Callable[[Transferred], bool]
 

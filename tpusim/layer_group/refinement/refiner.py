@@ -15,7 +15,7 @@ from tpusim.layer_group.refinement.combine import combined
 from tpusim.layer_group.refinement.moves import Ns, moved_rows
 from tpusim.layer_group.refinement.overlap import overlapped
 from tpusim.layer_group.refinement.validity import problem
-from tpusim.schedule import GroupSchedule, Item, Row
+from tpusim.schedule import GroupSchedule, Row, Scheduled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class Refiner:
 
     def _ns_of(self, plan: GroupSchedule) -> Ns:
         """What each item of the group takes at the first step, asked once."""
-        costs: dict[Item, float] = {}
+        costs: dict[Scheduled, float] = {}
 
-        def ns(item: Item) -> float:
+        def ns(item: Scheduled) -> float:
             if item not in costs:
                 costs[item] = self.model.item_ns(item, plan, 0)
             return costs[item]

@@ -15,8 +15,7 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor
 from tpusim.ops.base import TpuOp
 from tpusim.ops.logical import PIPELINE_STAGES
-from tpusim.schedule import GroupSchedule, Transferred, Turn, edge_step, turns
-from tpusim.schedule import Item as Scheduled
+from tpusim.schedule import GroupSchedule, Scheduled, Transferred, Turn, edge_step, turns
 
 ENOUGH_STEPS = PIPELINE_STAGES + 1
 """A longer loop repeats the iteration in which every stage works on a step of its own."""
@@ -37,20 +36,20 @@ class Use(NamedTuple):
         return self.start < other.stop and other.start < self.stop and (self.writes or other.writes)
 
 
-class Item(NamedTuple):
+class EntryUses(NamedTuple):
     """An op or a transfer at one step, with what it uses in order: reads first."""
 
     what: Scheduled
     uses: tuple[Use, ...]
 
 
-class RowItems(NamedTuple):
+class RowUses(NamedTuple):
     """What both engines do in one row of one iteration."""
 
     iteration: int
     row: int
-    tiu: list[Item]
-    dma: list[Item]
+    tiu: list[EntryUses]
+    dma: list[EntryUses]
 
 
 def problem(*plans: GroupSchedule, most: int = ENOUGH_STEPS) -> str | None:
@@ -80,22 +79,22 @@ def steps_of(plan: GroupSchedule, most: int = ENOUGH_STEPS) -> int:
 
 def rows_of(
     plan: GroupSchedule, most: int = ENOUGH_STEPS, iterations: Iterable[int] | None = None
-) -> Iterator[RowItems]:
+) -> Iterator[RowUses]:
     """What runs side by side, ops before transfers, in every row of a loop with as many steps as make a difference."""
     running = turns(plan, range(steps_of(plan, most)), iterations)
     for (iteration, row), found in groupby(running, key=lambda turn: (turn.iteration, turn.row)):
         items = [_item(turn) for turn in found]
         dma = [item for item in items if isinstance(item.what, Transferred)]
-        yield RowItems(iteration, row, items[: len(items) - len(dma)], dma)
+        yield RowUses(iteration, row, items[: len(items) - len(dma)], dma)
 
 
-def _item(turn: Turn) -> Item:
+def _item(turn: Turn) -> EntryUses:
     """What an item uses; a transfer for a neighbour is one of its first or its last replayed step."""
     step = min(turn.step, steps_of(turn.home) - 1)
-    return Item(turn.item, tuple(_uses(turn.item, step, turn.home)))
+    return EntryUses(turn.item, tuple(_uses(turn.item, step, turn.home)))
 
 
-def edge_item(transfer: Transferred, home: GroupSchedule) -> Item:
+def edge_item(transfer: Transferred, home: GroupSchedule) -> EntryUses:
     """A load of a group's first step, or a store of its last one."""
     return _item(Turn(0, 0, transfer, edge_step(transfer, home), home))
 
@@ -125,7 +124,7 @@ class _Memory:
         self._spans: dict[Content, Use] = {}
         self.stored: Counter[tuple[SSAValue, int]] = Counter()
 
-    def clash(self, row: RowItems) -> str | None:
+    def clash(self, row: RowUses) -> str | None:
         """Two engines in one row, of which one writes what the other touches."""
         tiu = [(item.what, use) for item in row.tiu for use in item.uses]
         for item in row.dma:
@@ -135,7 +134,7 @@ class _Memory:
                     return f"{_named(item.what)} and {_named(met)} touch the same bytes"
         return None
 
-    def run(self, row: RowItems) -> str | None:
+    def run(self, row: RowUses) -> str | None:
         """Each engine's items in order; the engines share nothing that either writes."""
         for item in chain(row.tiu, row.dma):
             if any(one.meets(other) and not self._in_place(one, other) for one, other in combinations(item.uses, 2)):
