@@ -154,15 +154,20 @@ def _lines(rows: Sequence["Row"], most: int) -> Iterator[Table | str]:
         yield _table(f"{model}{f', batch {batch}' if batch else ''}: the quickest first, * on the front", shown)
         if len(shown) < len(ranked):
             yield f"... and {len(ranked) - len(shown)} more: --rows 0"
-    failed: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.error:
-            failed.setdefault(row.error, []).append(row)
-    for error, same in list(failed.items())[: most or None]:
+    yield from _remarks("note", [(row.note, row) for row in rows if row.note], most)
+    yield from _remarks("not possible", [(row.error, row) for row in rows if row.error], most)
+
+
+def _remarks(head: str, remarks: Sequence[tuple[str, "Row"]], most: int) -> Iterator[str]:
+    """What is said of rows, once for all rows of which the same is said."""
+    found: dict[str, list[Row]] = {}
+    for text, row in remarks:
+        found.setdefault(text, []).append(row)
+    for text, same in list(found.items())[: most or None]:
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        yield escape(f"not possible: {_name(same[0])}{more}: {error}")
-    if most and len(failed) > most:
-        yield f"... and {len(failed) - most} other errors: --rows 0"
+        yield escape(f"{head}: {_name(same[0])}{more}: {text}")
+    if most and len(found) > most:
+        yield f"... and {len(found) - most} others: --rows 0"
 
 
 def _name(row: "Row") -> str:
@@ -173,9 +178,9 @@ def _name(row: "Row") -> str:
 
 
 def _table(title: str, rows: Sequence["Row"]) -> Table:
-    """One line per row; settings and cores are left out where they are the same everywhere."""
+    """One line per row; settings and cores have columns where a row has any, or more than one."""
     table = Table(title=escape(title), title_justify="left")
-    names = [name for name in ("settings", "cores") if len({getattr(row, name) for row in rows}) > 1]
+    names = [name for name in ("settings", "cores") if any(getattr(row, name) not in ("", 1) for row in rows)]
     for name in ("", "chip", *names[: "settings" in names], "mode", "strategy"):
         table.add_column(name, overflow="fold")
     if "cores" in names:
@@ -204,6 +209,10 @@ def _kib(count: int | None) -> str:
     return f"{(count or 0) / 1024:,.1f}"
 
 
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
 def _show_best(console: Console, rows: Sequence["Row"], bounds: "Sequence[Bound]") -> bool:
     """Name the best of every model and batch; False if one has none."""
     from tpusim.explore import MEASURES, best_under
@@ -215,6 +224,6 @@ def _show_best(console: Console, rows: Sequence["Row"], bounds: "Sequence[Bound]
             console.print(f"nothing under {wanted}: {model}{f', batch {batch}' if batch else ''}", highlight=False)
             continue
         names = dict.fromkeys(("ms", "bytes", "lmem", *(bound.measure for bound in bounds)))
-        figures = ", ".join(f"{name} {getattr(row, MEASURES[name]):,.6g}" for name in names)
+        figures = ", ".join(f"{name} {_figure(getattr(row, MEASURES[name]))}" for name in names)
         console.print(f"best under {wanted}: {_name(row)}: {figures}", highlight=False, markup=False)
     return None not in found.values()

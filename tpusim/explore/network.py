@@ -9,8 +9,6 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples
@@ -20,7 +18,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError
 from tpusim.explore.cache import Cache
 from tpusim.explore.space import Space
-from tpusim.frontend import import_onnx
+from tpusim.frontend import import_onnx, keeping_batch
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
@@ -88,28 +86,7 @@ def batch_of(model: Model) -> int:
 def in_batch(path: Path, own: Model, batch: int) -> Model:
     """The model imported with inputs of another batch; a Reshape to its own batch keeps the one that comes."""
     shapes = {name: (batch, *shape[1:]) for name, (shape, _) in input_specs(own).items() if shape}
-    if path.suffix != ".onnx":
-        return import_onnx(path, input_shapes=shapes)
-    proto = onnx.load(path)
-    _keep_batch(proto.graph, batch_of(own))
-    return import_onnx(proto, name=path.stem, input_shapes=shapes)
-
-
-def _keep_batch(graph: onnx.GraphProto, own: int) -> None:
-    """Constant shapes that begin with the model's own batch begin with a 0, which takes over what comes (opset 5)."""
-    names = {node.input[1] for node in graph.node if node.op_type == "Reshape" and not _zeros_are_zero(node)}
-    for tensor in graph.initializer:
-        if tensor.name in names and _begins(wanted := numpy_helper.to_array(tensor), own):
-            changed = np.array([0, *wanted[1:]], wanted.dtype)
-            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
-
-
-def _zeros_are_zero(node: onnx.NodeProto) -> bool:
-    return any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
-
-
-def _begins(wanted: np.ndarray, own: int) -> bool:
-    return wanted.size > 1 and int(wanted[0]) == own
+    return import_onnx(keeping_batch(path, batch_of(own)), name=own.name, input_shapes=shapes)
 
 
 def _require_grown(own: Model, found: Model, batch: int) -> None:
