@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from tpusim.errors import ConfigError
 from tpusim.explore import Row, Space, best_under, explore, front, parse_bounds, parse_setting, read_rows
 from tpusim.explore.front import Bound, cost, undominated
 from tpusim.layer_group import LayerGroupConfig
+from tpusim.workers import Workers
 
 DIGITS = FOLDER / "digits.onnx"
 QUICK = CalibrationConfig("max", tune_samples=0)
@@ -47,7 +49,7 @@ def test_a_point_has_the_figures_of_the_compiled_network(tmp_path: Path) -> None
     assert row.neuron_bytes == report.memory.neuron_bytes
     expected, found = (tpusim.infer(m, samples[0])["logits_Gemm"].ravel() for m in (compiled.top, compiled.tpu))
     cosine = np.dot(expected, found) / np.linalg.norm(expected) / np.linalg.norm(found)
-    assert row.cosine == pytest.approx(cosine, abs=1e-6) and 0.9 < row.cosine < 1
+    assert row.cosine == pytest.approx(cosine, abs=1e-6) and 0.9 < cosine < 1
 
 
 def test_a_larger_batch_moves_weights_once(tmp_path: Path) -> None:
@@ -74,6 +76,15 @@ def test_killed_and_started_again_gives_the_same_files(tmp_path: Path) -> None:
     for name in ("results.csv", "results.json"):
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert read_rows(tmp_path / "whole" / "results.json") == list(whole.rows)
+
+
+def test_others_compute_the_same_rows(tmp_path: Path) -> None:
+    """One after the other, in a thread: what they are sent and send back, not how processes begin."""
+    space = Space([DIGITS], modes=["f32"], batches=(0, 3), strategies=["1", "off"], settings=MEMORY)
+    workers = Workers("a thread", lambda: ThreadPoolExecutor(1), ahead=2)
+    found = explore(space, tmp_path / "theirs", workers=workers)
+    assert found.rows == explore(space, tmp_path / "own").rows and found.computed == 8
+    assert explore(space, tmp_path / "theirs").computed == 0
 
 
 def test_an_impossible_chip_is_a_row_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,6 +192,9 @@ def test_settings_are_typed_and_make_a_chip() -> None:
     assert differences(base, point.spec()) == {"bandwidth.s2l": (base.bandwidth.s2l, 16.0), "asymmetric": (True, False)}
     usual = Space([DIGITS], settings={"cores": [1]}).points()[0]
     assert usual.spec() is base
+    still = Space([DIGITS], settings={"bandwidth.l2s": [0.0]}).points()[0]
+    with pytest.raises(ConfigError, match=r"bandwidth.l2s: above 0 is required, got 0.0"):
+        still.spec()
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
