@@ -72,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.artefacts": BELOW_PIPELINE,
     "tpusim.accuracy": {*BELOW_PIPELINE, "tpusim.artefacts"},
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
-    "tpusim.explore": {*BELOW_PIPELINE, "tpusim.pipeline"},
+    "tpusim.explore": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
     "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.accuracy", "tpusim.persistence", "tpusim.store"},
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
     "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},

@@ -8,16 +8,14 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
-from tpusim.frontend import import_onnx
+from tpusim.frontend import import_onnx, keep_batch
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
@@ -85,7 +83,7 @@ class Network:
         shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim][1:]
         shapes = {proto.graph.input[0].name: (batch, *shape)} if batch > 1 else {}
         if batch > 1:
-            _keep_batch(proto.graph)
+            keep_batch(proto.graph, 1)
         model, _ = canonicalize(import_onnx(proto, name=name, input_shapes=shapes))
         samples = (dict(s) for s in load_samples("random:1", input_specs(model)))
         table, _ = calibrate(model, samples, CalibrationConfig("max"))
@@ -129,14 +127,6 @@ class Network:
 def _zoo(name: str, models: Path | None) -> onnx.ModelProto:
     path = models and models / f"{name}.onnx"
     return onnx.load(path) if path and path.exists() else zoo.build(name)
-
-
-def _keep_batch(graph: onnx.GraphProto) -> None:
-    """Reshapes to one batch item keep the batch that comes instead (a 0, opset 5)."""
-    shapes = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
-    for tensor in graph.initializer:
-        if tensor.name in shapes and (wanted := numpy_helper.to_array(tensor))[0] == 1:
-            tensor.CopyFrom(numpy_helper.from_array(np.array([0, *wanted[1:]], wanted.dtype), tensor.name))
 
 
 def _divisions(count: int) -> Iterator[tuple[int, ...]]:

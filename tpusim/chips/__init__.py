@@ -4,6 +4,7 @@ One TOML file per shipped chip lies here. `of(module)` is the chip a lowered mod
 how a chip that is not shipped travels with what was compiled for it.
 """
 
+from tpusim.chips.fields import differences, flattened
 from tpusim.chips.files import available, define, load, of, resolve
 from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, require_cores
 
@@ -14,6 +15,8 @@ __all__ = [
     "Family",
     "available",
     "define",
+    "differences",
+    "flattened",
     "load",
     "of",
     "require_cores",

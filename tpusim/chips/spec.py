@@ -189,6 +189,9 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         for name in (*sizes, "half_mac_divisor", "tiu_mhz", "dma_mhz", "dma_burst_bytes"):
             if getattr(self, name) <= 0:
                 return f"{name}: above 0 is required, got {getattr(self, name)}"
+        for name, rate in msgspec.structs.asdict(self.bandwidth).items():
+            if rate <= 0:
+                return f"bandwidth.{name}: above 0 is required, got {rate}"
         if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
             wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
             return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"

@@ -1,5 +1,6 @@
 """All subcommands: one dataclass each. Fields are options; `execute` does the work and says whether it succeeded."""
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +12,14 @@ from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
+from tpusim.cli.explore import Explore
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
 from tpusim.cli.why import Why
+from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.chips import ChipSpec
@@ -43,15 +46,33 @@ class Zoo:
 
 @dataclass
 class Chips:
-    """List the chips and what they are made of."""
+    """List the chips and what they are made of; `show CHIP` all fields of one, `diff A B` those that differ."""
+
+    words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[show CHIP | diff A B]")] = ()
+    """What to do, with names or TOML files of chips; nothing: list those that ship."""
 
     def execute(self, console: Console) -> bool:
-        """Print two lines per chip."""
-        from tpusim.chips import available, load
+        """Print two lines per chip, or a line per field."""
+        from tpusim.chips import available, differences, flattened, load
 
-        for name in available():
-            console.print("\n".join((_units(load(name)), _rates(load(name)))), highlight=False)
+        match self.words:
+            case ():
+                lines = [line for name in available() for line in (_units(load(name)), _rates(load(name)))]
+            case ("show", chip):
+                lines = [f"{name} = {_toml(value)}" for name, value in flattened(load(chip)).items()]
+            case ("diff", one, other):
+                found = differences(load(one), load(other))
+                lines = [f"{name}: {_toml(a)} | {_toml(b)}" for name, (a, b) in found.items()]
+            case words:
+                raise ConfigError(f"chips {' '.join(words)}: nothing, show CHIP, or diff CHIP CHIP is required")
+        for line in lines:
+            console.print(line, highlight=False, markup=False, soft_wrap=len(self.words) > 0)
         return True
+
+
+def _toml(value: object) -> str:
+    """A field's value as in a chip's file; "-" where it has none."""
+    return "-" if value is None else json.dumps(value)
 
 
 def _units(chip: "ChipSpec") -> str:
@@ -88,6 +109,7 @@ COMMANDS: dict[str, type] = {
     "compare": Compare,
     "why": Why,
     "bench": Bench,
+    "explore": Explore,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

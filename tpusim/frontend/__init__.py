@@ -6,10 +6,21 @@ reads and cannot take it reports in one error for the whole network; nothing is 
 compared through, `FunctionReference` a network's in Python.
 """
 
-from tpusim.frontend.onnx import WHOLE, Cut, Inspection, OnnxReference, Outcome, import_onnx, inspect_onnx, onnx_outputs
+from tpusim.frontend.onnx import (
+    WHOLE,
+    Cut,
+    Inspection,
+    OnnxReference,
+    Outcome,
+    import_onnx,
+    inspect_onnx,
+    keep_batch,
+    keeping_batch,
+    onnx_outputs,
+)
 from tpusim.frontend.reference import FunctionReference, Reference, as_called
 
 __all__ = [
     "WHOLE", "Cut", "FunctionReference", "Inspection", "OnnxReference", "Outcome", "Reference", "as_called",
-    "import_onnx", "inspect_onnx", "onnx_outputs",
+    "import_onnx", "inspect_onnx", "keep_batch", "keeping_batch", "onnx_outputs",
 ]  # fmt: skip

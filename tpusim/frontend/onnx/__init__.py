@@ -11,6 +11,7 @@ has (`element_types.py`). Whatever cannot be imported (ops, attributes, computed
 the whole model. `OnnxReference` runs a model in ONNX Runtime.
 """
 
+from tpusim.frontend.onnx.batch import keep_batch, keeping_batch
 from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.importer import import_onnx, inspect_onnx
 from tpusim.frontend.onnx.model_file import Source, external_files, read_onnx
@@ -20,5 +21,5 @@ from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
 
 __all__ = [
     "WHOLE", "Cut", "Inspection", "OnnxReference", "Outcome", "Source", "external_files", "import_onnx", "inspect_onnx",
-    "onnx_outputs", "read_onnx", "without_pairs",
+    "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "without_pairs",
 ]  # fmt: skip

@@ -1,0 +1,232 @@
+"""Spaces of designs: every point is a row, computed once; the front; what is refused. Digits, few points."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from end_to_end import DIGITS as FOLDER
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import tpusim
+from tpusim.calibration.samples import load_samples
+from tpusim.calibration.stage import CalibrationConfig
+from tpusim.chips import ChipSpec, differences
+from tpusim.cli import main
+from tpusim.errors import ConfigError
+from tpusim.explore import Row, Space, best_under, explore, front, parse_bounds, parse_setting, read_rows
+from tpusim.explore.front import Bound, cost, undominated
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.workers import Workers
+
+DIGITS = FOLDER / "digits.onnx"
+QUICK = CalibrationConfig("max", tune_samples=0)
+MEMORY = {"lmem_bytes": (16384, 1000)}
+
+
+def test_a_point_has_the_figures_of_the_compiled_network(tmp_path: Path) -> None:
+    (row,) = explore(Space([DIGITS], data="random:2", calibration=QUICK, verify=True), tmp_path).rows
+    top = tpusim.load(DIGITS)
+    samples = [dict(s) for s in load_samples("random:2", tpusim.inference.input_specs(top))]
+    compiled = tpusim.compile(DIGITS, samples, calibration=QUICK, layer_group=LayerGroupConfig("2"))
+    report = compiled.report()
+    totals, local = report.totals, [group for group in report.groups if not group.reason]
+    assert (row.milliseconds, row.cycles) == (totals.milliseconds, totals.cycles)
+    assert row.moved_bytes == totals.load_bytes + totals.store_bytes
+    assert (row.groups, row.global_layers) == (len(local), len(report.groups) - len(local))
+    assert row.lmem_bytes == max(group.lmem_peak_bytes for group in local)
+    assert row.weight_bytes == report.memory.coeff_bytes
+    assert row.neuron_bytes == report.memory.neuron_bytes
+    expected, found = (tpusim.infer(m, samples[0])["logits_Gemm"].ravel() for m in (compiled.top, compiled.tpu))
+    cosine = np.dot(expected, found) / np.linalg.norm(expected) / np.linalg.norm(found)
+    assert row.cosine == pytest.approx(cosine, abs=1e-6) and 0.9 < cosine < 1
+
+
+def test_a_larger_batch_moves_weights_once(tmp_path: Path) -> None:
+    one, three = explore(Space([DIGITS], modes=["f32"], batches=(0, 3)), tmp_path).rows
+    assert one.cycles and three.cycles and one.cycles < three.cycles < 3 * one.cycles
+    assert one.weight_bytes == three.weight_bytes and one.front and three.front
+
+
+def test_killed_and_started_again_gives_the_same_files(tmp_path: Path) -> None:
+    space = Space([DIGITS], ["bm1684x", "cv183x"], ["f32"], ["1", "off"], settings=MEMORY)
+    whole = explore(space, tmp_path / "whole")
+    assert whole.computed == len(whole.rows) == 8 and sum(bool(row.error) for row in whole.rows) == 4
+    for stop in (3, 5):
+
+        def interrupt(done: int, total: int, stop: int = stop) -> None:
+            if done == stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            explore(space, tmp_path / "parts", progress=interrupt)
+    (tmp_path / "parts" / "points" / ".half.json.1.tmp").write_text("{")
+    rest = explore(space, tmp_path / "parts")
+    assert rest.computed == 3 and explore(space, tmp_path / "parts").computed == 0
+    for name in ("results.csv", "results.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert read_rows(tmp_path / "whole" / "results.json") == list(whole.rows)
+
+
+def test_others_compute_the_same_rows(tmp_path: Path) -> None:
+    """One after the other, in a thread: what they are sent and send back, not how processes begin."""
+    space = Space([DIGITS], modes=["f32"], batches=(0, 3), strategies=["1", "off"], settings=MEMORY)
+    workers = Workers("a thread", lambda: ThreadPoolExecutor(1), ahead=2)
+    found = explore(space, tmp_path / "theirs", workers=workers)
+    assert found.rows == explore(space, tmp_path / "own").rows and found.computed == 8
+    assert explore(space, tmp_path / "theirs").computed == 0
+
+
+def test_an_impossible_chip_is_a_row_with_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"explore {DIGITS} --chips bm1684 --modes f32,bf16 --cores 1,2 --out {tmp_path}/a"
+    words += " --set lmem_bytes=1000,16384"
+    assert main([*words.split(), "--best-under", "ms=5,bytes=1e6"]) == 0
+    with (tmp_path / "a" / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    errors = {(row["settings"], row["mode"], row["cores"]): row["error"] for row in rows}
+    assert "multiple of lmem_banks x eu_bytes" in errors["lmem_bytes=1000", "f32", "1"]
+    assert "bm1684 lmem_bytes=16384 has 1 core" in errors["lmem_bytes=16384", "f32", "2"]
+    assert "supported are f32, int8" in errors["lmem_bytes=16384", "bf16", "1"]
+    assert len(rows) == 8 and [key for key, error in errors.items() if not error] == [("lmem_bytes=16384", "f32", "1")]
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "not possible: " in shown and "best under ms=5,bytes=1e+06: " in shown
+    assert main([*words.split(), "--best-under", "ms=1e-9"]) == 1
+    assert "0 of 8 points computed" in (shown := capsys.readouterr().out) and "nothing under ms=1e-09" in shown
+
+
+def test_a_defect_is_a_row_that_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = Space([DIGITS], modes=["f32"], strategies=["off"])
+    with monkeypatch.context() as patch:
+        patch.setattr("tpusim.explore.cost.timeline", lambda *_: [][1])
+        broken = explore(space, tmp_path).rows[0]
+    assert broken.error == "defect of tpusim: IndexError: list index out of range" and not broken.front
+    assert not explore(space, tmp_path).rows[0].error
+
+
+def test_a_batch_that_a_network_does_not_take_is_a_row(tmp_path: Path) -> None:
+    """Its Reshape puts the batch into another axis."""
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "mixed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor("shape", TensorProto.INT64, [2], [4, -1])],
+    )
+    path = tmp_path / "mixed.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), path)
+    (row,) = explore(Space([path], modes=["f32"], batches=[2]), tmp_path / "out").rows
+    assert "batch 2: a result of shape (8, 6) is required, got (4, 12)" in row.error
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 3), max_size=12))
+def test_the_front_is_what_no_other_point_beats(costs: list[tuple[int, int, int]]) -> None:
+    def beats(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+        return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
+
+    found = undominated([tuple(map(float, one)) for one in costs])
+    assert found == [not any(beats(other, one) for other in costs) for one in costs]
+
+
+def row(ms: float, moved: int, cosine: float | None = None, **more: object) -> Row:
+    usual = Row("m", "c", "", "int8", "2", 0, 1, milliseconds=ms, moved_bytes=moved, lmem_bytes=1, cosine=cosine)
+    return msgspec.structs.replace(usual, **more)
+
+
+def test_fronts_and_bounds_are_of_one_model_and_batch() -> None:
+    rows = [row(3, 5, 0.9), row(2, 9, 0.99), row(4, 6, 0.999), row(9, 9, batch=4), row(1, 1, error="no")]
+    assert [one.front for one in front(rows)] == [True, True, False, True, False]
+    assert [one.front for one in front(rows, ("ms", "cos"))] == [False, True, True, True, False]
+    assert cost(rows[1], "cos") == -0.99
+    bounds = parse_bounds("ms=5, cos=0.99", verified=True)
+    assert bounds == (Bound("ms", 5.0), Bound("cos", 0.99))
+    assert best_under(rows, bounds) == {("m", 0): rows[1], ("m", 4): None}
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--set lmem_byte=1024", "no such field that can be varied; did you mean lmem_bytes"),
+        ("--set bandwidth=3", "did you mean bandwidth."),
+        ("--set lmem_bytes=many", "a value like 262144 is required, got 'many'"),
+        ("--set name=x", "no such field"),
+        ("--set lmem_bytes", "FIELD=VALUE,VALUE is required"),
+        ("--set cores=1 --set cores=2", "stands there twice"),
+        ("--chips bm1", "unknown chip 'bm1'"),
+        ("--modes int9", "int9"),
+        ("--strategies 3", "--strategies 3: expected one of 1, 2, off, best"),
+        ("--batches x", "--batches x: numbers are required"),
+        ("--cores 0", "--cores 0: 1 or more is required"),
+        ("--modes ,", "modes: at least one value is required"),
+        ("--front cos", "--front cos: similarities are measured with --verify"),
+        ("--best-under mb=3", "--best-under 'mb': expected one of ms, cycles"),
+        ("--best-under ms=soon", "MEASURE=NUMBER is required"),
+        ("--plot a.gif", "a name that ends in .png or .svg"),
+    ],
+)
+def test_what_no_point_could_have_is_refused_at_once(
+    words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "--plot" in words:
+        pytest.importorskip("matplotlib")
+    assert main(["explore", str(DIGITS), "--out", str(tmp_path / "out"), *words.split()]) == 1
+    assert said in " ".join(capsys.readouterr().err.split()) and not (tmp_path / "out").exists()
+
+
+def test_settings_are_typed_and_make_a_chip() -> None:
+    assert parse_setting("chip.bandwidth.s2l=16,32.5") == ("bandwidth.s2l", (16, 32.5))
+    settings = dict([parse_setting("bandwidth.s2l=16"), parse_setting("asymmetric=false"), parse_setting("cores=1")])
+    (point,) = Space([DIGITS], settings=settings).points()
+    base = ChipSpec.load("bm1684x")
+    assert differences(base, point.spec()) == {"bandwidth.s2l": (base.bandwidth.s2l, 16.0), "asymmetric": (True, False)}
+    usual = Space([DIGITS], settings={"cores": [1]}).points()[0]
+    assert usual.spec() is base
+    still = Space([DIGITS], settings={"bandwidth.l2s": [0.0]}).points()[0]
+    with pytest.raises(ConfigError, match=r"bandwidth.l2s: above 0 is required, got 0.0"):
+        still.spec()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "results.csv").write_text("mine")
+    with pytest.raises(ConfigError, match="was not written by an exploration"):
+        explore(Space([DIGITS]), tmp_path)
+    assert (tmp_path / "results.csv").read_text() == "mine"
+
+
+def test_parquet_has_the_rows_in_typed_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through a stand-in for pyarrow, which the tests do not need."""
+    from tpusim.explore import results
+
+    kinds = {name: (lambda name=name: name) for name in ("string", "bool_", "int64", "float64")}
+    made = SimpleNamespace(from_pylist=lambda rows, schema: json.dumps([rows, schema]))
+    arrow = SimpleNamespace(**kinds, schema=lambda fields: fields, Table=made)
+    parquet = SimpleNamespace(write_table=lambda table, path: Path(path).write_text(table))
+    monkeypatch.setitem(sys.modules, "pyarrow", arrow)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    monkeypatch.setattr(results, "has_parquet", lambda: True)
+    written = results.write_results([row(1.0, 2)], tmp_path)
+    rows, schema = json.loads(written[-1].read_text())
+    assert written[-1].name == "results.parquet" and rows[0]["milliseconds"] == 1.0
+    assert {"milliseconds": "float64", "cycles": "int64", "front": "bool_", "chip": "string"}.items() <= dict(
+        schema
+    ).items()
+
+
+def test_chips_show_and_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chips", "diff", "cv182x", "cv183x"]) == 0
+    assert "lmem_bytes: 32768 | 32768" not in (shown := capsys.readouterr().out) and "lanes: 8 | 32" in shown
+    assert main(["chips", "diff", "cv182x", "cv182x"]) == 0 and not capsys.readouterr().out
+    assert main(["chips", "show", "cv182x"]) == 0 and "bandwidth.s2l = " in capsys.readouterr().out
+    assert main(["chips", "diff", "cv182x"]) == 1
+    assert "show CHIP, or diff CHIP CHIP is required" in capsys.readouterr().err

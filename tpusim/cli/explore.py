@@ -1,0 +1,229 @@
+"""`tpusim explore`: what networks cost on other chips, in other precisions, cut differently."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, require_count
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tpusim.explore import Bound, Row, Space
+
+
+@dataclass
+class Explore:
+    """Compile and cost models on chips, in modes, by strategies, with other figures of the chips, and compare.
+
+    Every point of the product is a row; one that cannot be compiled is a row with its error. Points are computed once:
+    started again, in the same folder, an exploration goes on where it was.
+    """
+
+    models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="MODEL...")]
+    chips: str = "bm1684x"
+    """Chips and TOML files of chips, as CHIP,CHIP."""
+    modes: str = "int8"
+    """Number formats, as int8,f16."""
+    strategies: str = "2"
+    """How layer groups are found, of 1, 2, off and best, as 1,best; see `tpusim group`."""
+    batches: str = ""
+    """Batches, as 1,4; default: the model's own."""
+    cores: str = "1"
+    """How many cores share the steps of every group, as 1,2."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Figures of the chips, FIELD=VALUE,VALUE as in lmem_bytes=131072,262144; once for each field."""
+    data: str = "random:8"
+    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
+    samples: int = 0
+    """How many samples to use; 0: all."""
+    method: Method = "kl"
+    """How thresholds are found."""
+    tune_num: int = 5
+    """How many samples tune the thresholds; 0: none."""
+    asymmetric: bool = False
+    """Quantise INT8 with zero points."""
+    verify: bool = False
+    """Also measure how similar the results of the flat network are to those before quantisation, for one sample."""
+    front: str = "ms,bytes,lmem"
+    """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, cos and euc."""
+    best_under: str = ""
+    """Name the quickest point within bounds, as ms=5,cos=0.99; status 1 where a model has none."""
+    rows: int = 40
+    """How many rows to print, the quickest of all; 0: all. The files have all."""
+    plot: OptionalPath = None
+    """Draw milliseconds over bytes here, one picture (png or svg by its name) with a panel for each model and batch."""
+    out: Path = Path("explore")
+    """Folder of the results, and of what is computed already."""
+    working: Working = WorkerOptions()
+
+    def execute(self, console: Console) -> bool:
+        """Compute what is missing, write and print; False if --best-under finds nothing for a model."""
+        from tpusim.explore import explore, parse_bounds, parse_measures
+        from tpusim.explore.results import NO_PARQUET, has_parquet
+
+        require_count("--rows", self.rows, "prints all")
+        measures = parse_measures(self.front, verified=self.verify)
+        bounds = parse_bounds(self.best_under, verified=self.verify) if self.best_under else ()
+        picture = self._picture()
+        with _bar(console) as bar:
+            task = bar.add_task("points", total=None)
+            found = explore(
+                self.space(), self.out, measures=measures, workers=self.working.workers(),
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )  # fmt: skip
+        for line in _lines(found.rows, self.rows):
+            console.print(line)
+        if picture is not None:
+            from tpusim.cli.explore_plot import draw
+
+            draw(found.rows, picture)
+        written = ", ".join(str(path) for path in (*found.files, *([picture] if picture else [])))
+        console.print(f"{found.computed} of {len(found.rows)} points computed; wrote {written}", highlight=False)
+        if not has_parquet():
+            console.print(NO_PARQUET, highlight=False, markup=False)
+        return not bounds or _show_best(console, found.rows, bounds)
+
+    def space(self) -> "Space":
+        """What the options ask for. Raises ConfigError."""
+        from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.explore import Space, parse_setting
+
+        for flag, value, zero in (("--samples", self.samples, "uses all"), ("--tune-num", self.tune_num, "tunes none")):
+            require_count(flag, value, zero)
+        settings = [parse_setting(text) for text in self.set]
+        if len(dict(settings)) < len(settings):
+            raise ConfigError(f"--set {' '.join(self.set)}: a field stands there twice; give all its values at once")
+        return Space(
+            self.models,
+            _split(self.chips),
+            _split(self.modes),
+            _split(self.strategies),
+            _numbers("--batches", self.batches) or (0,),
+            _numbers("--cores", self.cores),
+            dict(settings),
+            self.data,
+            CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
+            self.asymmetric,
+            self.verify,
+        )
+
+    def _picture(self) -> Path | None:
+        """Where to draw, if anywhere; matplotlib is asked for before anything is computed."""
+        if self.plot is not None:
+            from tpusim.cli.explore_plot import KINDS
+            from tpusim.cli.plot import library
+
+            library()
+            if self.plot.suffix not in KINDS:
+                raise ConfigError(f"--plot {self.plot}: a name that ends in {' or '.join(KINDS)} is required")
+        return self.plot
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _numbers(flag: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in _split(text))
+    except ValueError:
+        raise ConfigError(f"{flag} {text}: numbers are required, as 1,4") from None
+
+
+def _bar(console: Console) -> Progress:
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _lines(rows: Sequence["Row"], most: int) -> Iterator[Table | str]:
+    """The quickest rows of every model and batch, what was left out, then the errors."""
+    from tpusim.explore import comparable
+
+    good = [row for row in rows if not row.error]
+    found = list(comparable(good, range(len(good))))
+    for (model, batch), numbers in found:
+        ranked = sorted((good[i] for i in numbers), key=lambda row: (row.milliseconds or 0.0, row.moved_bytes or 0))
+        shown = ranked[: most or None]
+        yield _table(f"{model}{f', batch {batch}' if batch else ''}: the quickest first, * on the front", shown)
+        if len(shown) < len(ranked):
+            yield f"... and {len(ranked) - len(shown)} more: --rows 0"
+    yield from _remarks("note", [(row.note, row) for row in rows if row.note], most)
+    yield from _remarks("not possible", [(row.error, row) for row in rows if row.error], most)
+
+
+def _remarks(head: str, remarks: Sequence[tuple[str, "Row"]], most: int) -> Iterator[str]:
+    """What is said of rows, once for all rows of which the same is said."""
+    found: dict[str, list[Row]] = {}
+    for text, row in remarks:
+        found.setdefault(text, []).append(row)
+    for text, same in list(found.items())[: most or None]:
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        yield escape(f"{head}: {_name(same[0])}{more}: {text}")
+    if most and len(found) > most:
+        yield f"... and {len(found) - most} others: --rows 0"
+
+
+def _name(row: "Row") -> str:
+    settings = f" {row.settings}" if row.settings else ""
+    batch = f", batch {row.batch}" if row.batch else ""
+    cores = f", {row.cores} cores" if row.cores > 1 else ""
+    return f"{row.model} on {row.chip}{settings} in {row.mode}, strategy {row.strategy}{batch}{cores}"
+
+
+def _table(title: str, rows: Sequence["Row"]) -> Table:
+    """One line per row; settings and cores have columns where a row has any, or more than one."""
+    table = Table(title=escape(title), title_justify="left")
+    names = [name for name in ("settings", "cores") if any(getattr(row, name) not in ("", 1) for row in rows)]
+    for name in ("", "chip", *names[: "settings" in names], "mode", "strategy"):
+        table.add_column(name, overflow="fold")
+    if "cores" in names:
+        table.add_column("cores", justify="right")
+    for name in ("ms", "moved KiB", "LMEM KiB", "weights KiB", "groups + global"):
+        table.add_column(name, justify="right", no_wrap=name != "groups + global")
+    verified = any(row.cosine is not None for row in rows)
+    if verified:
+        table.add_column("cosine", justify="right", no_wrap=True)
+    for row in rows:
+        cells = [
+            "*" if row.front else "", row.chip, *([row.settings] if "settings" in names else []), row.mode,
+            row.strategy, *([str(row.cores)] if "cores" in names else []), f"{row.milliseconds or 0:.4f}",
+            _kib(row.moved_bytes), _kib(row.lmem_bytes), _kib(row.weight_bytes),
+            f"{row.groups} + {row.global_layers}", *([_similarity(row.cosine)] if verified else []),
+        ]  # fmt: skip
+        table.add_row(*(escape(cell) for cell in cells))
+    return table
+
+
+def _similarity(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _kib(count: int | None) -> str:
+    return f"{(count or 0) / 1024:,.1f}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def _show_best(console: Console, rows: Sequence["Row"], bounds: "Sequence[Bound]") -> bool:
+    """Name the best of every model and batch; False if one has none."""
+    from tpusim.explore import MEASURES, best_under
+
+    wanted = ",".join(f"{bound.measure}={bound.limit:g}" for bound in bounds)
+    found = best_under(rows, bounds)
+    for (model, batch), row in found.items():
+        if row is None:
+            console.print(f"nothing under {wanted}: {model}{f', batch {batch}' if batch else ''}", highlight=False)
+            continue
+        names = dict.fromkeys(("ms", "bytes", "lmem", *(bound.measure for bound in bounds)))
+        figures = ", ".join(f"{name} {_figure(getattr(row, MEASURES[name]))}" for name in names)
+        console.print(f"best under {wanted}: {_name(row)}: {figures}", highlight=False, markup=False)
+    return None not in found.values()

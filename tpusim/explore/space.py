@@ -1,0 +1,166 @@
+"""Spaces and their points: the product of models, chips, figures of chips, modes, strategies, batches and cores."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import product
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from tpusim import chips
+from tpusim.calibration.stage import CalibrationConfig
+from tpusim.chips import ChipSpec, flattened
+from tpusim.errors import ConfigError
+from tpusim.ir.formats import number_format
+
+Value: TypeAlias = int | float | str | bool
+Settings: TypeAlias = tuple[tuple[str, Value], ...]
+Strategy = Literal["1", "2", "off", "best"]
+FIXED = ("name", "family", "extends")
+"""Fields that say which chip it is; another one is another chip."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One design. batch: 0: the model's own."""
+
+    model: Path
+    chip: ChipSpec
+    settings: Settings
+    mode: str
+    strategy: Strategy
+    batch: int
+    cores: int
+
+    def spec(self) -> ChipSpec:
+        """The chip with its settings. Raises ConfigError for impossible figures."""
+        figures = flattened(self.chip)
+        other = [(name, value) for name, value in self.settings if figures[name] != value]
+        if not other:
+            return self.chip
+        return self.chip.replace(f"{self.chip.name} {settings_text(tuple(other))}", **_nested(other))
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is varied, and how every point is compiled.
+
+    chips: names, TOML files or chips. settings: field of a chip, as in "bandwidth.s2l", -> values. batches: 0 is the
+    model's own. data: samples for calibration and --verify, as `RunConfig`. verify: also compare the results of the
+    flat network with those of the top module, for the first sample.
+    """
+
+    models: Sequence[str | Path]
+    chips: Sequence[str | Path | ChipSpec] = ("bm1684x",)
+    modes: Sequence[str] = ("int8",)
+    strategies: Sequence[str] = ("2",)
+    batches: Sequence[int] = (0,)
+    cores: Sequence[int] = (1,)
+    settings: Mapping[str, Sequence[Value]] = field(default_factory=dict[str, Sequence[Value]])
+    data: str = "random:8"
+    calibration: CalibrationConfig = CalibrationConfig()
+    asymmetric: bool = False
+    verify: bool = False
+
+    def points(self) -> list[Point]:
+        """All points, those of a model and batch together, and among them those of a chip and mode.
+
+        Raises ConfigError for what no point could have: a model that is no file, an unknown chip, field, mode or
+        strategy.
+        """
+        models, specs = [_file(model) for model in self.models], [chips.load(chip) for chip in self.chips]
+        for name, values in (*vars(self).items(), *self.settings.items()):
+            if isinstance(values, Sequence) and not values:
+                raise ConfigError(f"{name}: at least one value is required")
+        self._require_known(specs)
+        settings = [tuple(zip(self.settings, one, strict=True)) for one in product(*self.settings.values())]
+        order = product(models, self.batches, specs, settings, self.modes, self.strategies, self.cores)
+        found = [
+            Point(model, spec, figures, mode, cast("Strategy", strategy), batch, cores)
+            for model, batch, spec, figures, mode, strategy, cores in order
+        ]
+        return list(dict.fromkeys(found))
+
+    def _require_known(self, specs: Sequence[ChipSpec]) -> None:
+        for mode in self.modes:
+            number_format(mode)
+        for strategy in self.strategies:
+            if strategy not in get_args(Strategy):
+                raise ConfigError(f"--strategies {strategy}: expected one of {', '.join(get_args(Strategy))}")
+        for flag, least, values in (("--batches", 0, self.batches), ("--cores", 1, self.cores)):
+            for value in values:
+                if value < least:
+                    raise ConfigError(f"{flag} {value}: {least} or more is required")
+        for spec in specs:
+            for name, values in self.settings.items():
+                _require_field(spec, name, values)
+
+
+def parse_setting(text: str) -> tuple[str, tuple[Value, ...]]:
+    """`lmem_bytes=131072,262144` -> ("lmem_bytes", (131072, 262144)); `chip.` in front may stay. Raises ConfigError."""
+    name, equals, values = text.partition("=")
+    found = tuple(_value(value.strip()) for value in values.split(",") if value.strip())
+    if not equals or not name or not found:
+        raise ConfigError(f"--set {text}: FIELD=VALUE,VALUE is required, as in lmem_bytes=131072,262144")
+    return name.strip().removeprefix("chip."), found
+
+
+def settings_text(settings: Settings) -> str:
+    """Fields and values for people, and for the name of the chip that has them."""
+    return " ".join(f"{name}={value}" for name, value in settings)
+
+
+def _value(text: str) -> Value:
+    """A number or truth value as JSON has it; any other text is itself."""
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, int | float | str) and (isinstance(found, str) or isfinite(found)) else text
+
+
+def _nested(settings: Sequence[tuple[str, Value]]) -> dict[str, Any]:
+    """Tables of fields whose names have dots."""
+    found: dict[str, Any] = {}
+    for name, value in settings:
+        *tables, last = name.split(".")
+        inner = found
+        for table in tables:
+            inner = inner.setdefault(table, {})
+        inner[last] = value
+    return found
+
+
+def _file(model: str | Path) -> Path:
+    path = Path(model)
+    if not path.is_file():
+        raise ConfigError(f"model {path}: no such file")
+    return path
+
+
+def _require_field(chip: ChipSpec, name: str, values: Sequence[Value]) -> None:
+    """Raise ConfigError unless a chip has the field, and the values are of its kind."""
+    known = {key: value for key, value in flattened(chip).items() if key not in FIXED}
+    if name not in known:
+        close = get_close_matches(name, known, 3) or sorted(key for key in known if key.startswith(f"{name}."))
+        hint = f"; did you mean {' or '.join(close)}?" if close else "; `tpusim chips show CHIP` lists them"
+        raise ConfigError(f"--set {name}: chip {chip.name} has no such field that can be varied{hint}")
+    for value in values:
+        if not _alike(known[name], value):
+            wanted = f"a value like {known[name]!r} is required, got {value!r}"
+            raise ConfigError(f"--set {name}: {wanted}; give a chip of your own as a TOML file for lists")
+
+
+def _alike(usual: object, value: Value) -> bool:
+    """Whether a value can stand where `usual` does; None is a number that was not given."""
+    if isinstance(usual, bool) or isinstance(value, bool):
+        return type(usual) is type(value)
+    if isinstance(usual, int):
+        return isinstance(value, int)
+    return isinstance(value, str) if isinstance(usual, str) else isinstance(value, int | float) and _is_number(usual)
+
+
+def _is_number(usual: object) -> bool:
+    return usual is None or isinstance(usual, float)
