@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import re
+import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from end_to_end import DIGITS
 
@@ -139,3 +143,33 @@ def test_a_table_without_the_line_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="lines of nobody are required"):
         rewrite_thresholds(TABLE, tmp_path / "t", {"nobody": 1.0})
     assert not (tmp_path / "t").exists()
+
+
+def test_bisect_cuts_out_the_op_that_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands that it writes show the same on the small network; an op before the broken one is left out."""
+    save_model(calibrated(pointwise_Relu=0.02), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", **sample())
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--tolerance", "0.99,0.9"]
+    assert main(asked) == 1
+    assert "pointwise_Relu is the first that breaks 0.99,0.90" in (shown := capsys.readouterr().out), shown
+    assert "with --model MODEL.onnx" in shown
+    assert main([*asked, "--model", str(DIGITS / "digits.onnx"), "--out", str(tmp_path / "small")]) == 1
+    small = onnx.load(tmp_path / "small" / "op.onnx").graph
+    assert [node.op_type for node in small.node] == ["Conv", "BatchNormalization", "Relu"]
+    assert {c.name for c in small.initializer} == {name for node in small.node for name in node.input[1:]}
+    lines = [line for line in (tmp_path / "small" / "cali_table").read_text().splitlines() if line[0] != "#"]
+    assert [line.split()[0] for line in lines] == [small.input[0].name, "pointwise_Relu"]
+    assert "WARNING" not in (shown := capsys.readouterr().out)
+    commands = (tmp_path / "small" / "show.sh").read_text().splitlines()[2:]
+    assert all(f"    {command}" in shown for command in commands)
+    with contextlib.chdir(tmp_path / "small"):
+        assert [main(shlex.split(command)[1:]) for command in commands] == [0, 1]
+    shown = capsys.readouterr().out
+    assert re.search(r"\[pointwise_Relu +\] +NOT_SIMLIAR \[FAILED\]", shown) and "1 failed" in shown
+
+
+def test_bisect_of_a_sound_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(calibrated(), tmp_path / "3_calibrated.mlir")
+    data = str(DIGITS / "calibration.npz")
+    assert main(["bisect", str(tmp_path / "3_calibrated.mlir"), "--data", data]) == 0
+    assert "no op breaks 0.90,0.80 by itself on bm1684x in int8" in capsys.readouterr().out

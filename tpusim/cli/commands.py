@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.bench import Bench
+from tpusim.cli.bisect import Bisect
 from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger.options import Debug
@@ -87,6 +88,7 @@ COMMANDS: dict[str, type] = {
     "asm": Assemble,
     "compare": Compare,
     "why": Why,
+    "bisect": Bisect,
     "bench": Bench,
     "zoo": Zoo,
     "chips": Chips,

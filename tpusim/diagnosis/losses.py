@@ -63,6 +63,17 @@ def losses(top: Model, tpu: Model, inputs: Tensors) -> list[Loss]:
     ]
 
 
+def isolated(top: Model, tpu: Model, inputs: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(what every op of the lowered network gives by itself, what its float op gives there), in program order.
+
+    Both are real values by tensor name, as `losses` holds them against each other under `alone`.
+    """
+    computed, operands = _alone(tpu, inputs, run(top, inputs))
+    wanted = _wanted_alone(top, inputs, operands)
+    names = [value_name(value) for _, value in _results(tpu)]
+    return {n: computed[n] for n in names if n in wanted}, {n: wanted[n] for n in names if n in wanted}
+
+
 def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
     for op in tpu.ops:
         if isinstance(op, TpuOp):
