@@ -14,20 +14,23 @@ import numpy as np
 import onnx
 import pytest
 from end_to_end import DIGITS
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import Change, Loss, Remedies, losses
+from tpusim.diagnosis import Change, Loss, PassCheck, Remedies, losses
 from tpusim.errors import CalibrationError, ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
+from tpusim.ops.relu import TopRelu, relu_limit_of
 
 TABLE = Path(__file__).resolve().parent / "upstream" / "names" / "digits_cali_table"
 INT8 = LoweringConfig("bm1684x", "int8")
@@ -173,3 +176,57 @@ def test_bisect_of_a_sound_network(tmp_path: Path, capsys: pytest.CaptureFixture
     data = str(DIGITS / "calibration.npz")
     assert main(["bisect", str(tmp_path / "3_calibrated.mlir"), "--data", data]) == 0
     assert "no op breaks 0.90,0.80 by itself on bm1684x in int8" in capsys.readouterr().out
+
+
+class CapsRelu(RewritePattern):
+    """A pattern that is wrong: every Relu without a bound gets one."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if isinstance(op, TopRelu) and relu_limit_of(op) <= 0:
+            op.relu_limit = float_attr(0.125)
+            rewriter.notify_op_modified(op)
+
+
+def test_a_pattern_that_changes_numbers_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(import_onnx(DIGITS / "digits.onnx"), tmp_path / "1_top.mlir")
+    asked = ["canonicalize", str(tmp_path / "1_top.mlir"), "--data", str(DIGITS / "calibration.npz")]
+    assert main(asked) == 1 and "needs --verify-passes" in capsys.readouterr().err
+    assert main([*asked, "--verify-passes"]) == 0
+    shown = capsys.readouterr().out
+    fired = sum(int(line.split(": ")[1]) for line in shown.splitlines() if re.fullmatch(r"\w+: \d+", line))
+    assert fired > 5 and f"verify-passes: {fired} patterns and passes changed no numbers" in shown
+    largest = float(run(digits(), sample())["stem_Relu"].max())
+    own = TopRelu.canonicalization_patterns
+    monkeypatch.setattr(TopRelu, "canonicalization_patterns", lambda weights: (CapsRelu(), *own(weights)))
+    assert main([*asked, "--verify-passes"]) == 1
+    said = capsys.readouterr().out
+    pattern = r"verify-passes: CapsRelu \(rewriting \d+\) changed numbers: '(\w+)' by ([\d.]+), ([\d.]+) of"
+    assert (match := re.search(pattern, said)), said
+    tensor, moved, share = match.groups()
+    assert tensor == "stem" and float(moved) == pytest.approx(largest - 0.125, rel=1e-4)
+    assert float(share) == pytest.approx(1 - 0.125 / largest, rel=1e-2)
+
+
+def test_a_pass_must_leave_integers_as_they_are() -> None:
+    """One step of one integer tensor is too much, where the same share of a float tensor is rounding."""
+    model = lower(calibrated(), INT8)[0]
+    check = PassCheck(model, sample())
+    check("nothing", model)
+    assert check.first is None and check.checked == 1
+    check("broken", lower(calibrated(mix_Relu=1.00001), INT8)[0])
+    assert check.first is None  # the multiplier rounds to the same
+    check("broken", lower(calibrated(mix_Relu=1.01), INT8)[0])
+    assert check.first is not None and (check.first.rewriting, check.first.firing) == ("broken", 3)
+    assert check.first.tensor == "mix_Relu" and check.first.moved == 1 and check.first.allowed == 0
+    check("later", model)
+    assert check.checked == 3
+
+
+def test_run_verifies_its_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The patterns, and what rewrites the lowered network; a run that computed nothing of its sample is checked too."""
+    asked = ["run", str(DIGITS / "digits.onnx"), "--table", str(TABLE), "--verify-passes", "--out", str(tmp_path)]
+    assert main([*asked, "--to", "assign"]) == 0
+    fired = sum(canonicalize(import_onnx(DIGITS / "digits.onnx"))[1].values())
+    assert f"verify-passes: {fired + 3} patterns and passes changed no numbers" in capsys.readouterr().out

@@ -52,9 +52,11 @@ class Bisect:
         where = f"on {config.chip} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")
+            self._say(console, "bisect PASSED.")
             return True
         self._say(console, f"{broken.name} is the first that breaks {tolerance} by itself {where}: {_measures(broken)}")
         self._reproduce(console, top, broken.name, sample, tolerance)
+        self._say(console, "bisect FAILED.")
         return False
 
     def _say(self, console: Console, text: str) -> None:
