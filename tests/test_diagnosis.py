@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from end_to_end import DIGITS
+from onnx import helper, numpy_helper
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -31,6 +32,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.relu import TopRelu, relu_limit_of
+from tpusim.verify.schema import read_report
 
 TABLE = Path(__file__).resolve().parent / "upstream" / "names" / "digits_cali_table"
 INT8 = LoweringConfig("bm1684x", "int8")
@@ -230,3 +232,37 @@ def test_run_verifies_its_passes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main([*asked, "--to", "assign"]) == 0
     fired = sum(canonicalize(import_onnx(DIGITS / "digits.onnx"))[1].values())
     assert f"verify-passes: {fired + 3} patterns and passes changed no numbers" in capsys.readouterr().out
+
+
+def one_large_channel(path: Path) -> None:
+    """Conv, Relu, Conv: the first filter of the first is a thousand times larger than the others."""
+    rng = np.random.default_rng(5)
+    first, last = (rng.standard_normal(s).astype(np.float32) for s in ((8, 3, 3, 3), (4, 8, 1, 1)))
+    first[0] *= 1000
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [1, 3, 8, 8]), ("y", [1, 4, 8, 8]))]
+    weights = [numpy_helper.from_array(first, "w"), numpy_helper.from_array(last, "v")]
+    graph = helper.make_graph(nodes, "large", ends[:1], ends[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def test_a_passing_verdict_does_not_hide_dead_channels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_large_channel(tmp_path / "large.onnx")
+    asked = ["--data", "random:1", "--method", "max", "--out", str(tmp_path / "out")]
+    assert main(["run", str(tmp_path / "large.onnx"), *asked]) == 0
+    shown = capsys.readouterr().out
+    warning = "WARNING: 7 of 8 channels of r_Relu are zero in integers and not in float; its verdict is SIMILAR"
+    assert warning in shown and shown.index(warning) < shown.index("PASSED  large")
+    report = read_report(tmp_path / "out" / "report.json")
+    found = {t.name: t for t in report.compare["tpu_vs_top"].tensors}
+    assert found["r_Relu"].passed and found["r_Relu"].cosine is not None and found["r_Relu"].cosine > 0.999
+    lost = found["r_Relu"].channels
+    assert lost is not None and (lost.count, lost.dead, lost.least_cosine) == (8, 7, 0) and lost.worst_channel > 0
+    stored = np.load(tmp_path / "out" / "tpu_outputs.npz")["r_Relu"]
+    assert lost.saturated == pytest.approx(np.mean(stored == 255)) and lost.values == 64
+    assert lost.saturated > 0 and stored.dtype == np.uint8
+    assert all(t.channels is None for t in report.compare["top_vs_onnx"].tensors)

@@ -6,11 +6,11 @@ a node became) brings its neighbours along.
 
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry, write_table
@@ -71,7 +71,8 @@ class Reproducer:
         if model.state == "TOP_CALIBRATED":
             table = _table(own, top)
             top = apply_table(top, table, asymmetric=asymmetric)
-        found = {op_name(op): modes[op_name(was)] for op, was in own.items() if op_name(was) in (modes or {})}
+        asked = modes or {}
+        found = {op_name(op): asked[op_name(was)] for op, was in own.items() if op_name(was) in asked}
         return Reproducer(proto, _sample(top, own, run(model, inputs)), table, found, top)
 
     def compare(self, config: LoweringConfig, tolerance: Tolerance) -> Comparison:
@@ -83,7 +84,7 @@ class Reproducer:
 
     def config(self, config: LoweringConfig, qtable: Path | None) -> LoweringConfig:
         """How the whole network is lowered, with the lines of the quantisation table that are left."""
-        return LoweringConfig(**{**vars(config), "qtable": None if qtable is None else str(qtable)})
+        return replace(config, qtable=None if qtable is None else str(qtable))
 
     def write(self, folder: Path, commands: Iterable[str], *, origin: str) -> None:
         """op.onnx, inputs.npz, show.sh with the commands, and cali_table and qtable where they are needed."""
@@ -172,7 +173,7 @@ def _table(own: Mapping[TopOp, TopOp], top: Model) -> CalibrationTable:
     return CalibrationTable(entries, weight_scales=scales)
 
 
-def _sample(top: Model, own: Mapping[Operation, TopOp], floats: Tensors) -> dict[str, np.ndarray]:
+def _sample(top: Model, own: Mapping[TopOp, TopOp], floats: Tensors) -> dict[str, np.ndarray]:
     """What the float network has at the inputs of the cut one."""
     was = {op_name(op): op_name(source) for op, source in own.items()}
     return {name: floats[was[name]].reshape(shape).astype(dtype) for name, (shape, dtype) in input_specs(top).items()}

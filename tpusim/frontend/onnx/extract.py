@@ -41,8 +41,9 @@ def extract(source: Source, cut: Cut, shapes: Shapes) -> onnx.ModelProto:
     return proto
 
 
-def write_onnx(proto: onnx.ModelProto, path: Path) -> None:
+def write_onnx(source: Source, path: Path) -> None:
     """Write a model; one too large for a file of its own has its constants beside it."""
+    proto = read_onnx(source)
     if proto_bytes(proto) > PROTO_LIMIT:
         save_external(proto, path)
         return
