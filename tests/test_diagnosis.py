@@ -173,6 +173,19 @@ def test_bisect_cuts_out_the_op_that_is_broken(tmp_path: Path, capsys: pytest.Ca
     assert re.search(r"\[pointwise_Relu +\] +NOT_SIMLIAR \[FAILED\]", shown) and "1 failed" in shown
 
 
+def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A Concat cut out with its operands alone keeps their range; its lines of the quantisation table go with it."""
+    save_model(calibrated(pointwise_Relu=0.02), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", **sample())
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--qtable", "pointwise_Relu:F16,logits_Gemm:F16"]
+    assert main([*asked, "--tolerance", "0.99,0.9", "--model", str(DIGITS / "digits.onnx")]) == 1
+    shown = capsys.readouterr().out
+    assert "both_Concat is the first" in shown and "--qtable qtable" in shown and "WARNING" not in shown
+    assert read_qtable(tmp_path / "bisect" / "qtable") == {"pointwise_Relu": "f16"}
+    small = {node.op_type for node in onnx.load(tmp_path / "bisect" / "op.onnx").graph.node}
+    assert "Concat" in small and "Gemm" not in small
+
+
 def test_bisect_of_a_sound_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_model(calibrated(), tmp_path / "3_calibrated.mlir")
     data = str(DIGITS / "calibration.npz")

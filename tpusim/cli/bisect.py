@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tpusim.ir.module import Model
     from tpusim.verify.compare import TensorResult, Tolerance
 
+MOST_BEFORE = 3
+"""How many ops in front of the broken one come along if it is not broken without them (a range comes from them)."""
+
 
 @dataclass
 class Bisect:
@@ -82,8 +85,6 @@ class Bisect:
         self, console: Console, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
     ) -> None:
         """Write the small network, and say whether it shows what the large one does."""
-        from tpusim.diagnosis import Reproducer
-        from tpusim.lowering.qtable import read_qtable
         from tpusim.persistence import model_of
 
         source = self.model or model_of(self.module.parent)
@@ -92,17 +93,33 @@ class Bisect:
                 raise ConfigError(f"--out {self.out}: --model MODEL.onnx is required, it is cut out of that")
             self._say(console, "with --model MODEL.onnx a network of this op alone is written")
             return
-        config, options = self.lowering.config(), self.lowering
-        modes = {} if options.qtable is None else read_qtable(options.qtable, config.format)
-        found = Reproducer.of(source, top, name, sample, modes=modes, asymmetric=options.asymmetric)
+        found, shows = self._smallest(source, top, name, sample, tolerance)
         folder = self.out or self.module.parent / "bisect"
         commands = self._commands(found, tolerance)
         found.write(folder, commands, origin=self.module.name)
         self._say(console, f"wrote {folder}: op.onnx, inputs.npz and show.sh, which runs")
         for command in commands:
             self._say(console, f"    {command}")
-        if found.compare(config, tolerance).passed:
-            self._say(console, f"WARNING: this network alone is within {tolerance}: cut out it is rewritten otherwise")
+        if not shows:
+            self._say(console, f"WARNING: this network alone is within {tolerance}: cut out it is lowered otherwise")
+
+    def _smallest(
+        self, source: Path, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
+    ) -> "tuple[Reproducer, bool]":
+        """The smallest network around the op, and whether it is broken there too; the op alone if none is."""
+        from tpusim.diagnosis import Reproducer
+        from tpusim.lowering.qtable import read_qtable
+
+        config, options = self.lowering.config(), self.lowering
+        modes = {} if options.qtable is None else read_qtable(options.qtable, config.format)
+        tried: list[Reproducer] = []
+        for before in range(MOST_BEFORE + 1):
+            tried.append(
+                Reproducer.of(source, top, name, sample, modes=modes, asymmetric=options.asymmetric, before=before)
+            )
+            if not tried[-1].compare(config, tolerance).passed:
+                return tried[-1], True
+        return tried[0], False
 
     def _commands(self, found: "Reproducer", tolerance: "Tolerance") -> list[str]:
         """To be run in the folder."""

@@ -54,13 +54,15 @@ class Reproducer:
         *,
         modes: Mapping[str, str] | None = None,
         asymmetric: bool = False,
+        before: int = 0,
     ) -> "Reproducer":
         """Cut the op of that name out of the ONNX file that the top module was made of.
 
-        inputs: one sample of the whole network; modes: its quantisation table. Raises ConfigError if the file does not
+        inputs: one sample of the whole network; modes: its quantisation table; before: how many ops in front of it come
+        along on every way. Raises ConfigError if the file does not
         have the module's tensors, ImportModelError if it cannot be cut there.
         """
-        proto = _cut(source, model, name)
+        proto = _cut(source, model, name, before)
         top, _ = canonicalize(import_onnx(proto))
         known = {framework_name(op): op for op in _computed(model)}
         own = {op: known[framework_name(op)] for op in _computed(top) if framework_name(op) in known}
@@ -113,14 +115,18 @@ def _computed(model: Model) -> list[TopOp]:
     return [op for op in model.ops if isinstance(op, TopOp) and not isinstance(op, TopWeight | TopNone)]
 
 
-def _cut(source: Path, model: Model, name: str) -> Source:
+def _cut(source: Path, model: Model, name: str, before: int) -> Source:
     """The part of the file between the nearest tensors that it has before and behind the op."""
     has = tensors_of(source)
     op = next((op for op in _computed(model) if op_name(op) == name), None)
     if op is None:
         raise ConfigError(f"'{name}': an op of the module is required")
     ends = _nearest_behind(op, has)
-    begins = _nearest_before([op, *ends], has)
+    inside = [op, *ends]
+    begins = _nearest_before(inside, has)
+    for _ in range(before):
+        inside += [begin for begin in begins if not isinstance(begin, TopInput)]
+        begins = _nearest_before(inside, has)
     if not ends or not begins:
         raise ConfigError(
             f"{source}: has no tensors around '{name}'; the model that the module was made of is required"
