@@ -153,7 +153,7 @@ def test_a_table_without_the_line_is_refused(tmp_path: Path) -> None:
 def test_bisect_cuts_out_the_op_that_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands that it writes show the same on the small network; an op before the broken one is left out."""
     save_model(calibrated(pointwise_Relu=0.02), tmp_path / "3_calibrated.mlir")
-    np.savez(tmp_path / "inputs.npz", **sample())
+    np.savez(tmp_path / "inputs.npz", image=sample()["image"])
     asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--tolerance", "0.99,0.9"]
     assert main(asked) == 1
     assert "pointwise_Relu is the first that breaks 0.99,0.90" in (shown := capsys.readouterr().out), shown
@@ -176,7 +176,7 @@ def test_bisect_cuts_out_the_op_that_is_broken(tmp_path: Path, capsys: pytest.Ca
 def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A Concat cut out with its operands alone keeps their range; its lines of the quantisation table go with it."""
     save_model(calibrated(pointwise_Relu=0.02), tmp_path / "3_calibrated.mlir")
-    np.savez(tmp_path / "inputs.npz", **sample())
+    np.savez(tmp_path / "inputs.npz", image=sample()["image"])
     asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--qtable", "pointwise_Relu:F16,logits_Gemm:F16"]
     assert main([*asked, "--tolerance", "0.99,0.9", "--model", str(DIGITS / "digits.onnx")]) == 1
     shown = capsys.readouterr().out
