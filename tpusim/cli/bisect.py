@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from tpusim.ir.module import Model
     from tpusim.verify.compare import TensorResult, Tolerance
 
-MOST_BEFORE = 3
-"""How many ops in front of the broken one come along if it is not broken without them (a range comes from them)."""
+BEFORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""How many ops in front of the broken one come along, tried in turn until it is broken there too: a range may come from
+them, or a whole block of attention become one op."""
 
 
 @dataclass
@@ -113,7 +114,7 @@ class Bisect:
         config, options = self.lowering.config(), self.lowering
         modes = {} if options.qtable is None else read_qtable(options.qtable, config.format)
         tried: list[Reproducer] = []
-        for before in range(MOST_BEFORE + 1):
+        for before in BEFORE:
             tried.append(
                 Reproducer.of(source, top, name, sample, modes=modes, asymmetric=options.asymmetric, before=before)
             )
