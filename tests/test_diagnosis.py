@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import re
+import shlex
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from end_to_end import DIGITS
+from onnx import helper, numpy_helper
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import Change, Loss, Remedies, losses
+from tpusim.diagnosis import Change, Loss, PassCheck, Remedies, losses
 from tpusim.errors import CalibrationError, ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import float_attr, op_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
+from tpusim.ops.relu import TopRelu, relu_limit_of
+from tpusim.verify.schema import read_report
 
 TABLE = Path(__file__).resolve().parent / "upstream" / "names" / "digits_cali_table"
 INT8 = LoweringConfig("bm1684x", "int8")
@@ -139,3 +148,134 @@ def test_a_table_without_the_line_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="lines of nobody are required"):
         rewrite_thresholds(TABLE, tmp_path / "t", {"nobody": 1.0})
     assert not (tmp_path / "t").exists()
+
+
+def test_bisect_cuts_out_the_op_that_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands that it writes show the same on the small network; an op before the broken one is left out."""
+    save_model(calibrated(pointwise_Relu=0.02), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", image=sample()["image"])
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--tolerance", "0.99,0.9"]
+    assert main(asked) == 1
+    assert "pointwise_Relu is the first that breaks 0.99,0.90" in (shown := capsys.readouterr().out), shown
+    assert "with --model MODEL.onnx" in shown
+    assert main([*asked, "--model", str(DIGITS / "digits.onnx"), "--out", str(tmp_path / "small")]) == 1
+    small = onnx.load(tmp_path / "small" / "op.onnx").graph
+    assert [node.op_type for node in small.node] == ["Conv", "BatchNormalization", "Relu"]
+    assert {c.name for c in small.initializer} == {name for node in small.node for name in node.input[1:]}
+    lines = [line for line in (tmp_path / "small" / "cali_table").read_text().splitlines() if line[0] != "#"]
+    assert [line.split()[0] for line in lines] == [small.input[0].name, "pointwise_Relu"]
+    assert "WARNING" not in (shown := capsys.readouterr().out)
+    commands = (tmp_path / "small" / "show.sh").read_text().splitlines()[2:]
+    assert all(f"    {command}" in shown for command in commands)
+    with contextlib.chdir(tmp_path / "small"):
+        assert [main(shlex.split(command)[1:]) for command in commands] == [0, 1]
+    shown = capsys.readouterr().out
+    assert re.search(r"\[pointwise_Relu +\] +NOT_SIMLIAR \[FAILED\]", shown) and "1 failed" in shown
+
+
+def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A Concat cut out with its operands alone keeps their range; its lines of the quantisation table go with it."""
+    save_model(calibrated(pointwise_Relu=0.02), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", image=sample()["image"])
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--qtable", "pointwise_Relu:F16,logits_Gemm:F16"]
+    assert main([*asked, "--tolerance", "0.99,0.9", "--model", str(DIGITS / "digits.onnx")]) == 1
+    shown = capsys.readouterr().out
+    assert "both_Concat is the first" in shown and "--qtable qtable" in shown and "WARNING" not in shown
+    assert read_qtable(tmp_path / "bisect" / "qtable") == {"pointwise_Relu": "f16"}
+    small = {node.op_type for node in onnx.load(tmp_path / "bisect" / "op.onnx").graph.node}
+    assert "Concat" in small and "Gemm" not in small
+
+
+def test_bisect_of_a_sound_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_model(calibrated(), tmp_path / "3_calibrated.mlir")
+    data = str(DIGITS / "calibration.npz")
+    assert main(["bisect", str(tmp_path / "3_calibrated.mlir"), "--data", data]) == 0
+    assert "no op breaks 0.90,0.80 by itself on bm1684x in int8" in capsys.readouterr().out
+
+
+class CapsRelu(RewritePattern):
+    """A pattern that is wrong: every Relu without a bound gets one."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if isinstance(op, TopRelu) and relu_limit_of(op) <= 0:
+            op.relu_limit = float_attr(0.125)
+            rewriter.notify_op_modified(op)
+
+
+def test_a_pattern_that_changes_numbers_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(import_onnx(DIGITS / "digits.onnx"), tmp_path / "1_top.mlir")
+    asked = ["canonicalize", str(tmp_path / "1_top.mlir"), "--data", str(DIGITS / "calibration.npz")]
+    assert main(asked) == 1 and "needs --verify-passes" in capsys.readouterr().err
+    assert main([*asked, "--verify-passes"]) == 0
+    shown = capsys.readouterr().out
+    fired = sum(int(line.split(": ")[1]) for line in shown.splitlines() if re.fullmatch(r"\w+: \d+", line))
+    assert fired > 5 and f"verify-passes: {fired} patterns and passes changed no numbers" in shown
+    largest = float(run(digits(), sample())["stem_Relu"].max())
+    own = TopRelu.canonicalization_patterns
+    monkeypatch.setattr(TopRelu, "canonicalization_patterns", lambda weights: (CapsRelu(), *own(weights)))
+    assert main([*asked, "--verify-passes"]) == 1
+    said = capsys.readouterr().out
+    pattern = r"verify-passes: CapsRelu \(rewriting \d+\) changed numbers: '(\w+)' by ([\d.]+), ([\d.]+) of"
+    assert (match := re.search(pattern, said)), said
+    tensor, moved, share = match.groups()
+    assert tensor == "stem" and float(moved) == pytest.approx(largest - 0.125, rel=1e-4)
+    assert float(share) == pytest.approx(1 - 0.125 / largest, rel=1e-2)
+
+
+def test_a_pass_must_leave_integers_as_they_are() -> None:
+    """One step of one integer tensor is too much, where the same share of a float tensor is rounding."""
+    model = lower(calibrated(), INT8)[0]
+    check = PassCheck(model, sample())
+    check("nothing", model)
+    assert check.first is None and check.checked == 1
+    check("broken", lower(calibrated(mix_Relu=1.00001), INT8)[0])
+    assert check.first is None  # the multiplier rounds to the same
+    check("broken", lower(calibrated(mix_Relu=1.01), INT8)[0])
+    assert check.first is not None and (check.first.rewriting, check.first.firing) == ("broken", 3)
+    assert check.first.tensor == "mix_Relu" and check.first.moved == 1 and check.first.allowed == 0
+    check("later", model)
+    assert check.checked == 3
+
+
+def test_run_verifies_its_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The patterns, and what rewrites the lowered network; a run that computed nothing of its sample is checked too."""
+    asked = ["run", str(DIGITS / "digits.onnx"), "--table", str(TABLE), "--verify-passes", "--out", str(tmp_path)]
+    assert main([*asked, "--to", "assign"]) == 0
+    fired = sum(canonicalize(import_onnx(DIGITS / "digits.onnx"))[1].values())
+    assert f"verify-passes: {fired + 3} patterns and passes changed no numbers" in capsys.readouterr().out
+
+
+def one_large_channel(path: Path) -> None:
+    """Conv, Relu, Conv: the first filter of the first is a thousand times larger than the others."""
+    rng = np.random.default_rng(5)
+    first, last = (rng.standard_normal(s).astype(np.float32) for s in ((8, 3, 3, 3), (4, 8, 1, 1)))
+    first[0] *= 1000
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [1, 3, 8, 8]), ("y", [1, 4, 8, 8]))]
+    weights = [numpy_helper.from_array(first, "w"), numpy_helper.from_array(last, "v")]
+    graph = helper.make_graph(nodes, "large", ends[:1], ends[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def test_a_passing_verdict_does_not_hide_dead_channels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_large_channel(tmp_path / "large.onnx")
+    asked = ["--data", "random:1", "--method", "max", "--out", str(tmp_path / "out")]
+    assert main(["run", str(tmp_path / "large.onnx"), *asked]) == 0
+    shown = capsys.readouterr().out
+    warning = "WARNING: 7 of 8 channels of r_Relu are zero in integers and not in float; its verdict is SIMILAR"
+    assert warning in shown and shown.index(warning) < shown.index("PASSED  large")
+    report = read_report(tmp_path / "out" / "report.json")
+    found = {t.name: t for t in report.compare["tpu_vs_top"].tensors}
+    assert found["r_Relu"].passed and found["r_Relu"].cosine is not None and found["r_Relu"].cosine > 0.999
+    lost = found["r_Relu"].channels
+    assert lost is not None and (lost.count, lost.dead, lost.least_cosine) == (8, 7, 0) and lost.worst_channel > 0
+    stored = np.load(tmp_path / "out" / "tpu_outputs.npz")["r_Relu"]
+    assert lost.saturated == pytest.approx(np.mean(stored == 255)) and lost.values == 64
+    assert lost.saturated > 0 and stored.dtype == np.uint8
+    assert all(t.channels is None for t in report.compare["top_vs_onnx"].tensors)

@@ -29,7 +29,7 @@ from tpusim.layer_group.files import views
 from tpusim.ops import context
 from tpusim.page import Diagnosis, Evidence, histograms, report_page, works, write_page
 from tpusim.simulator import Simulator, trace
-from tpusim.store import digest
+from tpusim.store import Manifest, digest
 from tpusim.verify.about import About
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import write_report
@@ -187,6 +187,13 @@ def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
         diagnosis,
     )
     return report_page(json.loads((folder / "report.json").read_text(encoding="utf-8")), found)
+
+
+def model_of(folder: Path) -> Path | None:
+    """The model whose run is in a folder; None if there is none, or it is where it was no longer."""
+    manifest = Manifest.read(folder)
+    path = Path(str(manifest.config.get("model", ""))) if manifest is not None else None
+    return path if path is not None and path.is_file() else None
 
 
 def ranges(calibrated: Model) -> dict[str, tuple[float, float]]:

@@ -43,6 +43,7 @@ from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
 from tpusim.simulator import Simulator, Timeline
 from tpusim.store import UNFINISHED, Store
 from tpusim.verify.compare import compare
+from tpusim.verify.dead_layers import with_channels
 from tpusim.verify.report import Report, build_report
 from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
@@ -147,7 +148,8 @@ def stage_verify(a: Artefacts) -> None:
     format = a.config.lowering.format
     tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
     real = dequantised(tpu, a.tensors["tpu"])
-    a.comparisons["tpu_vs_top"] = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
+    flat = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
+    a.comparisons["tpu_vs_top"] = with_channels(flat, a.tensors["tpu"], real, a.tensors["top"])
     mixed = a.config.lowering.qtable is not None
     a.comparisons["local_vs_tpu"] = compare_local(
         tpu, a.sample, a.tensors["local"], a.tensors["tpu"], with_qtable=mixed

@@ -1,8 +1,9 @@
 """The canonicalisation driver, as a function of a Model and as an xDSL pass."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -20,30 +21,44 @@ from tpusim.ops import Top
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
+MERGED = "CommonSubexpression"
+"""What the merging of identical ops is counted as."""
+Watch: TypeAlias = Callable[[str], None]
+"""Is told the name of every pattern that has fired, while the module is as the pattern left it."""
+
 
 @dataclass
 class Counted(RewritePattern):
-    """A pattern whose firings are counted under its class name."""
+    """A pattern whose firings are counted under its class name, and watched if somebody wants to."""
 
     pattern: RewritePattern
     firings: Counter[str] = field(repr=False)
+    watch: Watch | None = field(default=None, repr=False)
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """Apply the pattern; it fired if it changed anything."""
         self.pattern.match_and_rewrite(op, rewriter)
         self.firings[type(self.pattern).__name__] += rewriter.has_done_action
+        if self.watch is not None and rewriter.has_done_action:
+            self.watch(type(self.pattern).__name__)
 
 
-def canonicalize(model: Model, also: Sequence[str] = ()) -> tuple[Model, dict[str, int]]:
+def canonicalize(
+    model: Model, also: Sequence[str] = (), watch: Callable[[str, Model], None] | None = None
+) -> tuple[Model, dict[str, int]]:
     """A simplified copy of a top module, and how often each pattern fired, by class name.
 
-    also: patterns that change INT8 numbers, by the names of `requested_patterns`. Raises ImportModelError for a module
-    in another state than TOP_F32, or if a rewrite left an invalid module, ConfigError for an unknown name.
+    also: patterns that change INT8 numbers, by the names of `requested_patterns`. watch: is called with the name of
+    every pattern that has fired, and the module as it is then, which it must not change. Raises ImportModelError for a
+    module in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an unknown name.
     """
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
-    firings = apply_patterns(work.module, work.weights, also)
+    seen: Watch | None = None if watch is None else lambda name: watch(name, work)
+    firings = apply_patterns(work.module, work.weights, also, seen)
     merge_identical(work.module, firings)
+    if seen is not None and MERGED in firings:
+        seen(MERGED)
     weights = remove_unused(work.module, work.weights)
     verify(work.module, "after canonicalize")
     return Model(work.module, weights), firings
@@ -60,7 +75,9 @@ def requested_patterns(weights: WeightStore, also: Sequence[str]) -> list[Rewrit
     return [known[name] for name in also]
 
 
-def apply_patterns(module: ModuleOp, weights: WeightStore, also: Sequence[str] = ()) -> dict[str, int]:
+def apply_patterns(
+    module: ModuleOp, weights: WeightStore, also: Sequence[str] = (), watch: Watch | None = None
+) -> dict[str, int]:
     """Apply every top op's patterns until none fires; the store gains weights. Returns the firings by class name."""
     firings: Counter[str] = Counter()
     own = [
@@ -69,7 +86,7 @@ def apply_patterns(module: ModuleOp, weights: WeightStore, also: Sequence[str] =
         if issubclass(cls, TopOp)
         for pattern in cls.canonicalization_patterns(weights)
     ]
-    patterns: list[RewritePattern] = [Counted(p, firings) for p in (*requested_patterns(weights, also), *own)]
+    patterns: list[RewritePattern] = [Counted(p, firings, watch) for p in (*requested_patterns(weights, also), *own)]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
     return {name: count for name, count in sorted(firings.items()) if count}
 
@@ -90,7 +107,7 @@ def merge_identical(module: ModuleOp, firings: dict[str, int]) -> None:
                 copy_name(kept, op)
             for old, new in zip(op.results, kept.results, strict=True):
                 old.replace_all_uses_with(new)
-            firings["CommonSubexpression"] = firings.get("CommonSubexpression", 0) + 1
+            firings[MERGED] = firings.get(MERGED, 0) + 1
 
 
 def _mergeable(op: Operation) -> bool:

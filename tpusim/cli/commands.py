@@ -8,6 +8,7 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.bench import Bench
+from tpusim.cli.bisect import Bisect
 from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger.options import Debug
@@ -108,6 +109,7 @@ COMMANDS: dict[str, type] = {
     "asm": Assemble,
     "compare": Compare,
     "why": Why,
+    "bisect": Bisect,
     "bench": Bench,
     "explore": Explore,
     "zoo": Zoo,

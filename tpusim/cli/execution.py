@@ -77,10 +77,14 @@ class Run:
     """First stage to run; what the stages before made is read from the folder, edited or not."""
     resume: bool = False
     """Run only what an earlier run in the folder did not complete with the same options and inputs."""
+    verify_passes: bool = False
+    """Afterwards run the network's first sample after every pattern and pass, and fail at the first that changes
+    numbers; quantisation itself may."""
 
     def execute(self, console: Console) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
         from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.cli.rewriting import check_run, show_check
         from tpusim.cli.show import LiveProgress, show_run
         from tpusim.pipeline import RunConfig, run
 
@@ -109,7 +113,8 @@ class Run:
         with LiveProgress(console) as progress:
             result = run(config, progress)
         show_run(console, result)
-        return result.report is None or result.report.passed
+        kept = not self.verify_passes or show_check(console, check_run(result))
+        return kept and (result.report is None or result.report.passed)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""

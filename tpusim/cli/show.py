@@ -24,6 +24,7 @@ from tpusim.fidelity import DECISIONS, Card, card_of
 from tpusim.layer_group import LowerBounds
 from tpusim.ops.logical import AXES
 from tpusim.pipeline import STAGES, Artefacts
+from tpusim.verify.dead_layers import dead_layers
 from tpusim.verify.render import summary_table
 from tpusim.verify.report import Group, Report
 
@@ -173,6 +174,8 @@ def show_run(console: Console, a: Artefacts) -> None:
     _show_totals(console, a.report)
     _show_cores(console, a.report)
     _show_accuracy(console, a.report)
+    for line in (line for comparison in a.report.compare.values() for line in dead_layers(comparison)):
+        console.print(f"[yellow]WARNING: {escape(line)}", highlight=False, soft_wrap=True)
     verdict = "[bold green]PASSED[/]" if a.report.passed else "[bold red]FAILED[/]"
     console.print(f"{verdict}  {a.report.model} on {a.report.chip} in {a.report.mode}; artefacts in {a.config.out}")
 

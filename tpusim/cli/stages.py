@@ -55,15 +55,25 @@ class Canonicalize:
     """Module to write; default 2_canonical.mlir beside the input."""
     also: tuple[str, ...] = ()
     """Patterns on request, which change INT8 numbers: gelu_tanh."""
+    verify_passes: bool = False
+    """Run the module after every pattern that fires, and fail at the first that changes numbers."""
+    data: str | None = None
+    """With --verify-passes: where its sample is from, npz, folder or random:N[:SEED]; default random:1."""
 
     def execute(self, console: Console) -> bool:
-        """Apply patterns and say which fired how often."""
+        """Apply patterns and say which fired how often; False if one changed numbers."""
         from tpusim.canonicalize import canonicalize
+        from tpusim.cli.rewriting import check_of, show_check
 
-        model, patterns = canonicalize(load(self.module), self.also)
+        if self.data is not None and not self.verify_passes:
+            raise ConfigError(f"--data {self.data}: needs --verify-passes, nothing else runs the module")
+        top = load(self.module)
+        check = check_of(top, self.data or "random:1") if self.verify_passes else None
+        model, patterns = canonicalize(top, self.also, check)
         for name, count in sorted(patterns.items()):
             console.print(f"{name}: {count}", highlight=False)
-        return save(console, model, beside(self.module, "2_canonical.mlir", self.out))
+        saved = save(console, model, beside(self.module, "2_canonical.mlir", self.out))
+        return saved and (check is None or show_check(console, check))
 
 
 @dataclass

@@ -18,6 +18,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
+from tpusim.verify.channels import channels_of
 from tpusim.verify.similarity import cosine_similarity, sqnr_db
 
 Tensors = Mapping[str, np.ndarray]
@@ -63,6 +64,17 @@ def losses(top: Model, tpu: Model, inputs: Tensors) -> list[Loss]:
     ]
 
 
+def isolated(top: Model, tpu: Model, inputs: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(what every op of the lowered network gives by itself, what its float op gives there), in program order.
+
+    Both are real values by tensor name, as `losses` holds them against each other under `alone`.
+    """
+    computed, operands = _alone(tpu, inputs, run(top, inputs))
+    wanted = _wanted_alone(top, inputs, operands)
+    names = [value_name(value) for _, value in _results(tpu)]
+    return {n: computed[n] for n in names if n in wanted}, {n: wanted[n] for n in names if n in wanted}
+
+
 def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
     for op in tpu.ops:
         if isinstance(op, TpuOp):
@@ -77,11 +89,12 @@ def _loss(
     wanted: np.ndarray,
     alone: tuple[np.ndarray, np.ndarray],
 ) -> Loss:
-    channels, dead = _channels(real, wanted.reshape(real.shape))
+    channels = channels_of(stored, real, wanted)
     uniform = uniform_of(value)
     return Loss(
-        value_name(value), op.name, str(stored.dtype), *_similarity(real, wanted), *_similarity(*alone), channels, dead,
-        *((0.0, 0.0) if uniform is None else (_at_the_ends(stored), uniform.scale.data)),
+        value_name(value), op.name, str(stored.dtype), *_similarity(real, wanted), *_similarity(*alone),
+        channels.count, channels.dead,
+        *((0.0, 0.0) if uniform is None else (channels.saturated, uniform.scale.data)),
     )  # fmt: skip
 
 
@@ -92,22 +105,6 @@ def _similarity(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
         return 1.0, float("inf")
     with np.errstate(all="ignore"):
         return cosine_similarity(found, wanted), sqnr_db(wanted, found)
-
-
-def _channels(real: np.ndarray, wanted: np.ndarray) -> tuple[int, int]:
-    """How many there are along axis 1, and how many have become nothing but zeros."""
-    if real.ndim < 2:
-        return 1, 0
-    axes = tuple(a for a in range(real.ndim) if a != 1)
-    dead = ~np.any(real, axis=axes) & np.any(wanted, axis=axes)
-    return real.shape[1], int(np.count_nonzero(dead))
-
-
-def _at_the_ends(stored: np.ndarray) -> float:
-    """The share of an integer tensor that saturation may have made; 0 is no end of unsigned values."""
-    limits = np.iinfo(stored.dtype)
-    ends = (stored >= limits.max) | ((stored <= limits.min + 1) & (limits.min < 0))
-    return float(np.count_nonzero(ends)) / max(stored.size, 1)
 
 
 def _alone(tpu: Model, inputs: Tensors, floats: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

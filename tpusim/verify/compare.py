@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.errors import ConfigError
+from tpusim.verify.channels import Channels
 from tpusim.verify.similarity import (
     Tensor,
     align,
@@ -100,10 +101,11 @@ class TensorResult:
     is_integer: bool
     int8_counts: Int8Counts | None = None
     note: str = ""
+    channels: Channels | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One element of `tensors` in `report.json`; what is not a finite number is null."""
-        return {
+        content: dict[str, Any] = {
             "name": self.name,
             "verdict": self.verdict,
             "cosine": _finite(self.cosine),
@@ -116,6 +118,7 @@ class TensorResult:
             "dtype": self.dtype,
             "note": self.note,
         }
+        return content if self.channels is None else {**content, "channels": self.channels.to_json()}
 
 
 @dataclass(frozen=True)

@@ -112,12 +112,20 @@ def summary_table(comparisons: Iterable[Comparison]) -> Table:
             str(comparison.compared),
             "-" if comparison.empty else f"{comparison.min_cosine:.4f}",
             "-" if comparison.empty else f"{comparison.min_euclidean:.4f}",
-            Text(comparison.worst or "-"),
+            Text(_worst_text(comparison)),
             "yes" if comparison.bit_exact else "no",
             f"{comparison.tolerance.cosine:g},{comparison.tolerance.euclidean:g}",
             _verdict_text(comparison),
         )
     return table
+
+
+def _worst_text(comparison: Comparison) -> str:
+    """The worst tensor, and its channels if some are dead."""
+    worst = comparison.worst_tensor
+    if worst is None:
+        return "-"
+    return f"{worst.name} ({worst.channels})" if worst.channels is not None and worst.channels.dead else worst.name
 
 
 def _verdict_text(comparison: Comparison) -> Text:

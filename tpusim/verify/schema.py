@@ -21,6 +21,17 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True):
     """An object whose keys are all listed."""
 
 
+class ChannelsFile(_Strict):
+    """What became of the channels of an integer tensor: how many, how many are dead (zero, and not in float)."""
+
+    count: int
+    dead: int
+    least_cosine: float | None
+    worst_channel: int
+    saturated: float
+    values: int
+
+
 class TensorFile(_Strict):
     """One compared tensor; a number that is not finite is null. Units: sqnr_db in dB, the similarities at most 1."""
 
@@ -35,6 +46,7 @@ class TensorFile(_Strict):
     shape: list[int]
     dtype: str
     note: str
+    channels: ChannelsFile | None = None
 
 
 class ComparisonFile(_Strict):

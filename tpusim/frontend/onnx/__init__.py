@@ -13,6 +13,7 @@ the whole model. `OnnxReference` runs a model in ONNX Runtime.
 
 from tpusim.frontend.onnx.batch import keep_batch, keeping_batch
 from tpusim.frontend.onnx.cut import WHOLE, Cut
+from tpusim.frontend.onnx.extract import extract, tensors_of, write_onnx
 from tpusim.frontend.onnx.importer import import_onnx, inspect_onnx
 from tpusim.frontend.onnx.model_file import Source, external_files, read_onnx
 from tpusim.frontend.onnx.outcome import Inspection, Outcome
@@ -20,6 +21,7 @@ from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
 
 __all__ = [
-    "WHOLE", "Cut", "Inspection", "OnnxReference", "Outcome", "Source", "external_files", "import_onnx", "inspect_onnx",
-    "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "without_pairs",
+    "WHOLE", "Cut", "Inspection", "OnnxReference", "Outcome", "Source", "external_files", "extract", "import_onnx",
+    "inspect_onnx", "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "tensors_of", "without_pairs",
+    "write_onnx",
 ]  # fmt: skip

@@ -1,0 +1,142 @@
+"""`tpusim bisect`: the first op that is too far off by itself, and a network of little more than it that shows it."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tpusim.diagnosis import Reproducer
+    from tpusim.ir.module import Model
+    from tpusim.verify.compare import TensorResult, Tolerance
+
+BEFORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""How many ops in front of the broken one come along, tried in turn until it is broken there too: a range may come from
+them, or a whole block of attention become one op."""
+
+
+@dataclass
+class Bisect:
+    """Find the first op that breaks the tolerance by itself, and write a small network that shows it.
+
+    Lowers 3_calibrated.mlir as `tpusim lower` does. Every op gets the float network's operands, rounded once to what it
+    reads, and is held against the float op on the same. The network around the first that is too far off is cut out of
+    the ONNX model: op.onnx, inputs.npz, the lines of cali_table and qtable that it needs, and show.sh, which shows it.
+    """
+
+    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    lowering: Lowering = LoweringOptions()
+    data: str | None = None
+    """Where the sample is from, the first of them: npz by input name, a folder, or random:N[:SEED]; default inputs.npz
+    beside the module."""
+    tolerance: str | None = None
+    """Minimum cosine and euclidean similarity; default: what a run compares with in this mode."""
+    model: OptionalPath = None
+    """The ONNX model to cut; default: that of the run which the module belongs to."""
+    out: OptionalPath = None
+    """Folder of the small network; default `bisect` beside the module."""
+
+    def execute(self, console: Console) -> bool:
+        """Measure and print; True if no op breaks the tolerance."""
+        from tpusim.diagnosis import first_broken
+        from tpusim.lowering import lower
+
+        tolerance, config = self._tolerance(), self.lowering.config()
+        top = load(self.module)
+        sample = self._sample(top)
+        broken = first_broken(top, lower(top, config)[0], sample, tolerance)
+        where = f"on {config.chip} in {config.format.name}"
+        if broken is None:
+            self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")
+            self._say(console, "bisect PASSED.")
+            return True
+        self._say(console, f"{broken.name} is the first that breaks {tolerance} by itself {where}: {_measures(broken)}")
+        self._reproduce(console, top, broken.name, sample, tolerance)
+        self._say(console, "bisect FAILED.")
+        return False
+
+    def _say(self, console: Console, text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    def _tolerance(self) -> "Tolerance":
+        from tpusim.ir.formats import FORMATS, number_format
+        from tpusim.verify.compare import Tolerance
+        from tpusim.verify.tolerances import tpu_vs_top
+
+        if self.tolerance is not None:
+            return Tolerance.parse(self.tolerance)
+        format = number_format(self.lowering.mode)
+        return tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+
+    def _sample(self, top: "Model") -> "dict[str, np.ndarray]":
+        from tpusim.calibration.samples import Samples
+        from tpusim.inference import input_specs
+
+        return dict(next(iter(Samples(self.data or str(self.module.parent / "inputs.npz"), input_specs(top), 1))))
+
+    def _reproduce(
+        self, console: Console, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
+    ) -> None:
+        """Write the small network, and say whether it shows what the large one does."""
+        from tpusim.persistence import model_of
+
+        source = self.model or model_of(self.module.parent)
+        if source is None:
+            if self.out is not None:
+                raise ConfigError(f"--out {self.out}: --model MODEL.onnx is required, it is cut out of that")
+            self._say(console, "with --model MODEL.onnx a network of this op alone is written")
+            return
+        found, shows = self._smallest(source, top, name, sample, tolerance)
+        folder = self.out or self.module.parent / "bisect"
+        commands = self._commands(found, tolerance)
+        found.write(folder, commands, origin=self.module.name)
+        self._say(console, f"wrote {folder}: op.onnx, inputs.npz and show.sh, which runs")
+        for command in commands:
+            self._say(console, f"    {command}")
+        if not shows:
+            self._say(console, f"WARNING: this network alone is within {tolerance}: cut out it is lowered otherwise")
+
+    def _smallest(
+        self, source: Path, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
+    ) -> "tuple[Reproducer, bool]":
+        """The smallest network around the op, and whether it is broken there too; the op alone if none is."""
+        from tpusim.diagnosis import Reproducer
+        from tpusim.lowering.qtable import read_qtable
+
+        config, options = self.lowering.config(), self.lowering
+        modes = {} if options.qtable is None else read_qtable(options.qtable, config.format)
+        tried: list[Reproducer] = []
+        for before in BEFORE:
+            tried.append(
+                Reproducer.of(source, top, name, sample, modes=modes, asymmetric=options.asymmetric, before=before)
+            )
+            if not tried[-1].compare(config, tolerance).passed:
+                return tried[-1], True
+        return tried[0], False
+
+    def _commands(self, found: "Reproducer", tolerance: "Tolerance") -> list[str]:
+        """To be run in the folder."""
+        asked = self.lowering
+        chip = Path(asked.chip)
+        words = ["--chip", str(chip.resolve()) if chip.suffix == ".toml" else asked.chip, "--mode", asked.mode]
+        words += ["--asymmetric"] * asked.asymmetric + ["--matmul-perchannel"] * asked.matmul_perchannel
+        words += ["--quirks-off", *asked.quirks_off] if asked.quirks_off else []
+        words += ["--qtable", "qtable"] if found.modes else []
+        words += ["--table", "cali_table"] if found.table is not None else []
+        run = ["tpusim", "run", "op.onnx", *words, "--data", "inputs.npz", "--out", "out", "--to", "infer"]
+        limits = f"{tolerance.cosine!r},{tolerance.euclidean!r}"
+        check = ["tpusim", "compare", "out/tpu_outputs.npz", "out/top_outputs.npz", "--tolerance", limits]
+        return [shlex.join(run), shlex.join(check)]
+
+
+def _measures(broken: "TensorResult") -> str:
+    """How far it is off."""
+    return f"cosine {broken.cosine:.4f}, euclidean {broken.euclidean:.4f}, SQNR {broken.sqnr_db:.1f} dB"

@@ -1,0 +1,185 @@
+"""The smallest network that has one op of another: ONNX cut around it, its real inputs, its ranges.
+
+A cut is possible where the ONNX file has a tensor. An op between two tensors that it does not have (one of several that
+a node became) brings its neighbours along.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from xdsl.ir import SSAValue
+
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import CalibrationTable, Entry, write_table
+from tpusim.canonicalize import canonicalize
+from tpusim.diagnosis.losses import Tensors
+from tpusim.errors import ConfigError
+from tpusim.frontend import Cut, import_onnx
+from tpusim.frontend.onnx import Source, extract, tensors_of, write_onnx
+from tpusim.inference import dequantised, input_specs, run
+from tpusim.ir.attrs import framework_name, op_name
+from tpusim.ir.files import replacing
+from tpusim.ir.module import Model
+from tpusim.ir.own_scales import own_weight_scales
+from tpusim.ir.types import calibrated_range, shape_of
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopInput, TopNone, TopWeight
+from tpusim.verify.compare import Comparison, Tolerance, compare
+from tpusim.verify.npz import save_tensors
+
+
+@dataclass(frozen=True)
+class Reproducer:
+    """A network of its own: ONNX, one sample of its inputs, and for calibrated ones the table of its ranges.
+
+    modes: what a quantisation table says about its ops. top: its module, calibrated if the network was.
+    """
+
+    proto: Source
+    inputs: dict[str, np.ndarray]
+    table: CalibrationTable | None
+    modes: Mapping[str, str]
+    top: Model
+
+    @staticmethod
+    def of(
+        source: Path,
+        model: Model,
+        name: str,
+        inputs: Tensors,
+        *,
+        modes: Mapping[str, str] | None = None,
+        asymmetric: bool = False,
+        before: int = 0,
+    ) -> "Reproducer":
+        """Cut the op of that name out of the ONNX file that the top module was made of.
+
+        inputs: one sample of the whole network; modes: its quantisation table; before: how many ops in front of it come
+        along on every way. Raises ConfigError if the file does not
+        have the module's tensors, ImportModelError if it cannot be cut there.
+        """
+        proto = _cut(source, model, name, before)
+        top, _ = canonicalize(import_onnx(proto))
+        known = {framework_name(op): op for op in _computed(model)}
+        own = {op: known[framework_name(op)] for op in _computed(top) if framework_name(op) in known}
+        unknown = [op_name(op) for op in _computed(top) if op not in own]
+        if unknown:
+            raise ConfigError(f"{source}: cut out around '{name}' it has tensors that the module has not: {unknown}")
+        table = None
+        if model.state == "TOP_CALIBRATED":
+            table = _table(own, top)
+            top = apply_table(top, table, asymmetric=asymmetric)
+        asked = modes or {}
+        found = {op_name(op): asked[op_name(was)] for op, was in own.items() if op_name(was) in asked}
+        return Reproducer(proto, _sample(top, own, run(model, inputs)), table, found, top)
+
+    def compare(self, config: LoweringConfig, tolerance: Tolerance) -> Comparison:
+        """Lower it and hold its tensors against the float ones; the quantisation table is its own."""
+        with tempfile.TemporaryDirectory() as folder:
+            lowered, _ = lower(self.top, self.config(config, self.write_qtable(Path(folder))))
+        found = dequantised(lowered, run(lowered, self.inputs))
+        return compare(found, run(self.top, self.inputs), tolerance)
+
+    def config(self, config: LoweringConfig, qtable: Path | None) -> LoweringConfig:
+        """How the whole network is lowered, with the lines of the quantisation table that are left."""
+        return replace(config, qtable=None if qtable is None else str(qtable))
+
+    def write(self, folder: Path, commands: Iterable[str], *, origin: str) -> None:
+        """op.onnx, inputs.npz, show.sh with the commands, and cali_table and qtable where they are needed."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_onnx(self.proto, folder / "op.onnx")
+        save_tensors(folder / "inputs.npz", self.inputs)
+        if self.table is not None:
+            write_table(folder / "cali_table", self.table, method="as given", samples=0, bins=0, tune=0, module=origin)
+        self.write_qtable(folder)
+        script = "\n".join(("#!/bin/sh", 'cd "$(dirname "$0")" || exit 1', *commands))
+        with replacing(folder / "show.sh") as target:
+            target.write_text(script + "\n", encoding="utf-8")
+
+    def write_qtable(self, folder: Path) -> Path | None:
+        """The file of the quantisation table, None where there is nothing to write."""
+        if not self.modes:
+            return None
+        lines = "".join(f"{name} {mode.upper()}\n" for name, mode in self.modes.items())
+        with replacing(folder / "qtable") as target:
+            target.write_text(f"# op_name quantize_mode\n{lines}", encoding="utf-8")
+        return folder / "qtable"
+
+
+def _computed(model: Model) -> list[TopOp]:
+    """All ops but constants."""
+    return [op for op in model.ops if isinstance(op, TopOp) and not isinstance(op, TopWeight | TopNone)]
+
+
+def _cut(source: Path, model: Model, name: str, before: int) -> Source:
+    """The part of the file between the nearest tensors that it has before and behind the op."""
+    has = tensors_of(source)
+    op = next((op for op in _computed(model) if op_name(op) == name), None)
+    if op is None:
+        raise ConfigError(f"'{name}': an op of the module is required")
+    ends = _nearest_behind(op, has)
+    inside = [op, *ends]
+    begins = _nearest_before(inside, has)
+    for _ in range(before):
+        inside += [begin for begin in begins if not isinstance(begin, TopInput)]
+        begins = _nearest_before(inside, has)
+    if not ends or not begins:
+        raise ConfigError(
+            f"{source}: has no tensors around '{name}'; the model that the module was made of is required"
+        )
+    cut = Cut(tuple(map(framework_name, begins)), tuple(map(framework_name, ends)))
+    inputs = [op for op in model.ops if isinstance(op, TopInput)]
+    return extract(source, cut, {framework_name(op): shape_of(op.results[0]) for op in (*inputs, *begins)})
+
+
+def _nearest_behind(op: TopOp, has: set[str]) -> list[TopOp]:
+    """The op itself if the file has its tensor, else the first behind it that are there."""
+    found, queue = dict[TopOp, None](), [op]
+    while queue:
+        now = queue.pop(0)
+        if framework_name(now) in has:
+            found[now] = None
+        else:
+            queue += [use.operation for r in now.results for use in r.uses if isinstance(use.operation, TopOp)]
+    return list(found)
+
+
+def _nearest_before(ops: Iterable[TopOp], has: set[str]) -> list[TopOp]:
+    """What these ops read, as far back as the file has its tensors; constants are the file's own."""
+    found, queue, ends = dict[TopOp, None](), list[SSAValue](), set(ops)
+    for op in ends:
+        queue += op.operands
+    seen = set[SSAValue]()
+    while queue:
+        value = queue.pop(0)
+        source = value.owner
+        if value in seen or not isinstance(source, TopOp) or isinstance(source, TopWeight | TopNone):
+            continue
+        seen.add(value)
+        if framework_name(source) in has and source not in ends:
+            found[source] = None
+        else:
+            queue += source.operands
+    return [op for op in found if not isinstance(op, TopInput)] + [op for op in found if isinstance(op, TopInput)]
+
+
+def _table(own: Mapping[TopOp, TopOp], top: Model) -> CalibrationTable:
+    """The ranges in force, under the names of the cut network; scales of filters that it does not bring along."""
+    entries, scales = dict[str, Entry](), dict[str, tuple[float, ...]]()
+    for op, was in own.items():
+        low, high = calibrated_range(was.results[0]) or (0.0, 0.0)
+        entries[op_name(op)] = Entry(max(abs(low), abs(high)), low, high)
+        filters = own_weight_scales(was.operands[1]) if len(was.operands) > 1 else ()
+        if filters and not own_weight_scales(op.operands[1]):
+            scales[f"{op_name(op)}_weight"] = filters
+    return CalibrationTable(entries, weight_scales=scales)
+
+
+def _sample(top: Model, own: Mapping[TopOp, TopOp], floats: Tensors) -> dict[str, np.ndarray]:
+    """What the float network has at the inputs of the cut one."""
+    was = {op_name(op): op_name(source) for op, source in own.items()}
+    return {name: floats[was[name]].reshape(shape).astype(dtype) for name, (shape, dtype) in input_specs(top).items()}

@@ -1,0 +1,70 @@
+"""Channels of a quantised tensor one by one: a verdict over the whole tensor hides all but the largest of them."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tpusim.verify.similarity import Tensor
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The channels of one tensor, those of axis 1; a vector is one.
+
+    dead: are zero here and are not in float. least_cosine: of the least similar channel, worst_channel, among those
+    that are not zero in float; 1 if there is none. saturated: the share of values at an end of the integer range, 0 for
+    floats. values: in each channel.
+    """
+
+    count: int
+    dead: int
+    least_cosine: float
+    worst_channel: int
+    saturated: float
+    values: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The object `channels` of a tensor in `report.json`; a number that is not finite is null."""
+        return {**asdict(self), "least_cosine": self.least_cosine if math.isfinite(self.least_cosine) else None}
+
+    def __str__(self) -> str:
+        return f"{self.dead} of {self.count} channels dead, {self.saturated:.1%} at the ends"
+
+
+def channels_of(stored: Tensor, real: Tensor, wanted: Tensor) -> Channels:
+    """What became of the channels of a tensor: as stored, as the values it stands for, and as it is in float.
+
+    `wanted` may be of another shape with as many elements.
+    """
+    found, floats = _by_channel(real), _by_channel(wanted.reshape(real.shape))
+    lives = np.any(floats, axis=1)
+    dead = lives & ~np.any(found, axis=1)
+    cosines = np.where(lives, _cosines(found, floats), 1.0)
+    worst = int(np.argmin(np.where(np.isnan(cosines), -np.inf, cosines))) if cosines.size else 0
+    least = float(cosines[worst]) if cosines.size else 1.0
+    count, values = found.shape
+    return Channels(count, int(np.count_nonzero(dead)), least, worst, saturated_share(stored), values)
+
+
+def saturated_share(stored: Tensor) -> float:
+    """The share of an integer tensor that saturation may have made, 0 for floats; 0 is no end of unsigned values."""
+    if not np.issubdtype(stored.dtype, np.integer):
+        return 0.0
+    limits = np.iinfo(stored.dtype)
+    ends = (stored >= limits.max) | ((stored <= limits.min + 1) & (limits.min < 0))
+    return float(np.count_nonzero(ends)) / max(stored.size, 1)
+
+
+def _by_channel(tensor: Tensor) -> Tensor:
+    """(channels, values of each) in f64."""
+    moved = np.moveaxis(tensor, 1, 0) if tensor.ndim > 1 else tensor.reshape(1, -1)
+    return moved.reshape(moved.shape[0], math.prod(moved.shape[1:])).astype(np.float64)
+
+
+def _cosines(found: Tensor, wanted: Tensor) -> Tensor:
+    """Of each channel, 0 where either is zero everywhere."""
+    with np.errstate(all="ignore"):
+        sizes = np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1)
+        return np.where(sizes == 0, 0.0, np.sum(found * wanted, axis=1) / sizes)

@@ -1,0 +1,45 @@
+"""Layers that a verdict passes although most of them is gone: one large channel carries the cosine of a tensor."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from tpusim.verify.channels import Channels, channels_of
+from tpusim.verify.compare import Comparison
+from tpusim.verify.similarity import Tensor, is_integer
+
+DEAD_SHARE: Final = 0.25
+"""From this share of dead channels on a layer is warned of."""
+LEAST_VALUES: Final = 4
+"""In a channel of fewer values (the classes behind a softmax) a zero is an ordinary small number."""
+
+
+def with_channels(
+    comparison: Comparison, stored: Mapping[str, Tensor], real: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> Comparison:
+    """The same verdicts; integer tensors also have what became of their channels.
+
+    stored: the target's integers; real: the values they stand for; wanted: the reference.
+    """
+    tensors = [
+        replace(t, channels=channels_of(stored[t.name], real[t.name], wanted[t.name]))
+        if is_integer(stored[t.name].dtype) and real[t.name].size == wanted[t.name].size
+        else t
+        for t in comparison.tensors
+    ]
+    return replace(comparison, tensors=tuple(tensors))
+
+
+def dead_layers(comparison: Comparison) -> Iterator[str]:
+    """One line for every tensor that lost many of its channels, whatever its verdict."""
+    for tensor in comparison.tensors:
+        if tensor.channels is not None and _is_dead(tensor.channels):
+            dead, count = tensor.channels.dead, tensor.channels.count
+            yield (
+                f"{dead} of {count} channels of {tensor.name} are zero in integers and not in float; its verdict "
+                f"is {tensor.verdict}, cosine {tensor.cosine:.4f}"
+            )
+
+
+def _is_dead(channels: Channels) -> bool:
+    return channels.values >= LEAST_VALUES and channels.dead > 0 and channels.dead >= DEAD_SHARE * channels.count
