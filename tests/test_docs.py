@@ -108,7 +108,7 @@ def done(line: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> 
     """What a command printed, on one line; its status is 1 if the page shows an error or a failure."""
     words = shlex.split(line)
     assert words[0] == "tpusim"
-    fails = any(part.startswith("tpusim: ") or part.endswith("FAILED.") for part in expected)
+    fails = any(part.startswith(("tpusim: ", "FAILED ")) or part.endswith("FAILED.") for part in expected)
     capsys.readouterr()
     assert main(words[1:]) == int(fails), f"{line}\n{capsys.readouterr()}"
     return " ".join("\n".join(capsys.readouterr()).split())
