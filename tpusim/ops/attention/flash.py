@@ -16,8 +16,8 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.attention.pattern import COLUMNS_FIRST
-from tpusim.ops.base import Array, EmitContext, OpT, Shape, TpuOp, is_none
+from tpusim.ops.attention.pattern import COLUMNS_FIRST, erase_unused
+from tpusim.ops.base import Array, EmitContext, OpT, Shape, is_none
 from tpusim.ops.const_binary.tpu import TpuMulConst
 from tpusim.ops.families import is_set, only_user, relu_of
 from tpusim.ops.macro import MacroTpu
@@ -142,7 +142,7 @@ class ProductsAsFlashAttention(RewritePattern):
         copy_name(made, parts.behind)
         inside = parts.behind.input.owner
         rewriter.replace(parts.behind, [none, made], [made.results[0]])
-        _erase_unused(inside, rewriter)
+        erase_unused(inside, rewriter)
 
 
 def _parts(op: TpuMatMul) -> Parts | None:
@@ -203,13 +203,3 @@ def _joined(op: TpuMatMul) -> TpuReshape | None:
         return None
     reshape = only_user(permute.output)
     return reshape if isinstance(reshape, TpuReshape) else None
-
-
-def _erase_unused(op: object, rewriter: PatternRewriter) -> None:
-    """Erase an op whose results nobody reads, and what then nobody reads in front of it."""
-    if not isinstance(op, TpuOp) or any(r.first_use for r in op.results):
-        return
-    sources = {id(v.owner): v.owner for v in op.operands}
-    rewriter.erase(op)
-    for source in sources.values():
-        _erase_unused(source, rewriter)

@@ -13,7 +13,7 @@ from tpusim.ir.attrs import copy_name, floats_attr, int_attr, ints, op_name, tex
 from tpusim.ir.types import calibrated_range, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
-from tpusim.ops.base import OpT, TopOp
+from tpusim.ops.base import OpT, TopOp, TpuOp
 from tpusim.ops.const_binary import TopMulConst
 from tpusim.ops.families import constant_of, is_set, only_user, relu_of
 from tpusim.ops.matmul.product import HEADS
@@ -79,7 +79,7 @@ class ProductsAsAttention(RewritePattern):
         copy_name(made, op)
         inside = op.input.owner
         rewriter.replace(op, [absent, made] if block.masked is None else [made], [made.results[0]])
-        _erase_unused(inside, rewriter)
+        erase_unused(inside, rewriter)
 
     def _is_layer(self, op: Operation) -> bool:
         """A plain product of three axes with a constant matrix and no bias but a constant one."""
@@ -186,11 +186,11 @@ def _scales(block: Block) -> tuple[float, ...] | None:
     return tuple(symmetric_scale(*r)[0] for r in ranges if r is not None)
 
 
-def _erase_unused(op: object, rewriter: PatternRewriter) -> None:
+def erase_unused(op: object, rewriter: PatternRewriter) -> None:
     """Erase an op whose results nobody reads, and what then nobody reads in front of it."""
-    if not isinstance(op, TopOp) or isinstance(op, TopInput) or any(r.first_use for r in op.results):
+    if not isinstance(op, TopOp | TpuOp) or isinstance(op, TopInput) or any(r.first_use for r in op.results):
         return
     sources = {id(v.owner): v.owner for v in op.operands}
     rewriter.erase(op)
     for source in sources.values():
-        _erase_unused(source, rewriter)
+        erase_unused(source, rewriter)
