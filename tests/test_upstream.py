@@ -20,7 +20,7 @@ FIRST = "bm1684x/int8"
 """What every network is executed in, and every third in one more chip or mode."""
 LARGE = ("enlarge", "segformer", "vit", "bert", "detector")
 """Networks of many ops, most of which the others have too: CI has them."""
-FORMS = ("squeeze/cv183x/bf16", "squeeze/bm1684/f32", "constants/cv183x/bf16")
+FORMS = ("squeeze/cv183x/bf16", "squeeze/bm1684/f32", "constants/cv183x/bf16", "attention/bm1688/f16")
 """Cells of forms that ops have in the float types of a chip alone."""
 LOWERED = (FIRST, "bm1684/int8", "cv183x/int8")
 """What every network is lowered to: the three ways of requantising; and one more chip or mode by its name."""
