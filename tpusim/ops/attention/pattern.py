@@ -16,7 +16,7 @@ from tpusim.ops.add import TopAdd
 from tpusim.ops.base import OpT, TopOp, TpuOp
 from tpusim.ops.const_binary import TopMulConst
 from tpusim.ops.families import constant_of, is_set, only_user, relu_of
-from tpusim.ops.matmul.product import HEADS
+from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS
 from tpusim.ops.matmul.top import TopMatMul
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.softmax import TopSoftmax
@@ -25,8 +25,6 @@ from tpusim.ops.view import TopReshape
 
 MOST_ROWS, MOST_WEIGHTS = 2048 * 320 * 4, 1024 * 128 * 4
 """Elements of one batch of the input, and of the weights of one head, above which upstream leaves a block as it is."""
-COLUMNS_FIRST = (0, 2, 3, 1)
-"""The order that makes (batch, heads, size, rows) of (batch, rows, heads, size)."""
 Found = TypeVar("Found", bound=Operation)
 
 

@@ -19,15 +19,13 @@ from tpusim.ops.base import OpT, is_none
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.const_binary.tpu import TpuAddConst, TpuMulConst
 from tpusim.ops.families import is_set, only_user
-from tpusim.ops.matmul.product import HEADS, Product
+from tpusim.ops.matmul.product import COLUMNS_FIRST, HEADS, Product
 from tpusim.ops.permute import TpuPermute, permuted
 from tpusim.ops.relu import TpuRelu
 from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
 from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import TopWeight
 
-COLUMNS_FIRST = (0, 2, 3, 1)
-"""The order that makes (B, H, K, N) of (B, N, H, K), the transposed right operand."""
 ELEMENTWISE = (TpuCast, TpuMulConst, TpuAddConst, TpuMulShift, TpuRelu, TpuRequantInt, TpuActive)
 SUFFIX = "_hdim_is_batch"
 """Behind the name of a tensor whose heads are inside now, so that nobody takes it for the one the network has."""

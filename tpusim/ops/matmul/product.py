@@ -14,6 +14,8 @@ from tpusim.ops.permute import permuted
 
 HEADS = (0, 2, 1, 3)
 """The order of axes that exchanges the rows of a 4-D tensor's matrices with the batch axis in front of them."""
+COLUMNS_FIRST = (0, 2, 3, 1)
+"""The order that makes (B, H, K, N) of (B, N, H, K), the transposed right operand."""
 
 
 def product_shape(left: Shape, right: Shape, transposes: tuple[bool, bool], bias: Shape | None) -> Shape:
