@@ -32,6 +32,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.relu import TopRelu, relu_limit_of
+from tpusim.verify.channels import Channels
 from tpusim.verify.schema import read_report
 
 TABLE = Path(__file__).resolve().parent / "upstream" / "names" / "digits_cali_table"
@@ -279,3 +280,9 @@ def test_a_passing_verdict_does_not_hide_dead_channels(tmp_path: Path, capsys: p
     assert lost.saturated == pytest.approx(np.mean(stored == 255)) and lost.values == 64
     assert lost.saturated > 0 and stored.dtype == np.uint8
     assert all(t.channels is None for t in report.compare["top_vs_onnx"].tensors)
+
+
+def test_classes_are_no_dead_channels() -> None:
+    """A softmax has one value for each: zeros are small probabilities there."""
+    assert Channels(1000, 931, 0.0, 3, 0.0, values=1).lost == 0
+    assert Channels(8, 7, 0.0, 3, 0.0, values=64).lost == 7

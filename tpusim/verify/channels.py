@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tpusim.verify.similarity import Tensor
+
+LEAST_VALUES: Final = 4
+"""In a channel of fewer values (the classes behind a softmax) a zero is an ordinary small number."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,11 @@ class Channels:
     worst_channel: int
     saturated: float
     values: int
+
+    @property
+    def lost(self) -> int:
+        """Dead channels; 0 where a channel is too small to tell."""
+        return self.dead if self.values >= LEAST_VALUES else 0
 
     def to_json(self) -> dict[str, Any]:
         """The object `channels` of a tensor in `report.json`; a number that is not finite is null."""

@@ -10,8 +10,6 @@ from tpusim.verify.similarity import Tensor, is_integer
 
 DEAD_SHARE: Final = 0.25
 """From this share of dead channels on a layer is warned of."""
-LEAST_VALUES: Final = 4
-"""In a channel of fewer values (the classes behind a softmax) a zero is an ordinary small number."""
 
 
 def with_channels(
@@ -42,4 +40,4 @@ def dead_layers(comparison: Comparison) -> Iterator[str]:
 
 
 def _is_dead(channels: Channels) -> bool:
-    return channels.values >= LEAST_VALUES and channels.dead > 0 and channels.dead >= DEAD_SHARE * channels.count
+    return channels.lost > 0 and channels.lost >= DEAD_SHARE * channels.count

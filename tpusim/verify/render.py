@@ -121,11 +121,11 @@ def summary_table(comparisons: Iterable[Comparison]) -> Table:
 
 
 def _worst_text(comparison: Comparison) -> str:
-    """The worst tensor, and its channels if some are dead."""
+    """The worst tensor, and its channels if some are lost."""
     worst = comparison.worst_tensor
     if worst is None:
         return "-"
-    return f"{worst.name} ({worst.channels})" if worst.channels is not None and worst.channels.dead else worst.name
+    return f"{worst.name} ({worst.channels})" if worst.channels is not None and worst.channels.lost else worst.name
 
 
 def _verdict_text(comparison: Comparison) -> Text:
