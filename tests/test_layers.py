@@ -94,6 +94,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.bench",
         "tpusim.artefacts",
     },
+    "tpusim.__main__": {"tpusim.cli"},
 }
 """Unit (a folder, or a file directly under tpusim) -> the units it may import besides itself and FOR_ALL."""
 
