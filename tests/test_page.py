@@ -196,6 +196,8 @@ def check_the_table(view):
     cosines = view.locator("#ops tbody tr td:nth-child(6)").all_inner_texts()
     values = [float(text) for text in cosines if text]
     assert values == sorted(values) and len(set(values)) > 5
+    stem = view.locator("#ops tr", has_text="block_a_Relu").first.locator("td").nth(4).inner_text()
+    assert stem.split()[0] in ("int8", "uint8"), "the type as the chip stores it"
     width = "document.querySelector('.group svg').getBoundingClientRect().width"
     before = view.evaluate(width)
     view.locator(".group [data-zoom='1.5']").first.click()

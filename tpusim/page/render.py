@@ -31,6 +31,8 @@ BOUNDS = {
     "sync": "synchronisation",
 }
 """What bounds a group or op -> how the page says it."""
+STORED = ("top_vs_onnx", "tpu_vs_top", "local_vs_tpu")
+"""Where the type of a tensor is taken from, the last one first: it compares what is stored, the others real values."""
 QUANTISED = ("tpu_vs_top", "top_vs_onnx")
 """Comparisons whose tensors the table of tensors and ops lists; the first that there is."""
 NOTHING_ELSE: Final = Evidence()
@@ -40,13 +42,14 @@ NOTHING_ELSE: Final = Evidence()
 class Row:
     """One tensor and the op that makes it; None: unknown.
 
-    similar: its entry of the comparison. alone: SQNR (dB) on ideal operands. recovered: the cosine of the network's
-    results with its best remedy alone. work: of the engines, in cycles.
+    dtype: as the chip stores it. similar: its entry of the comparison. alone: SQNR (dB) on ideal operands.
+    recovered: the cosine of the network's results with its best remedy alone. work: of the engines, in cycles.
     """
 
     name: str
     op: str
     group: str
+    dtype: str
     similar: Json | None
     alone: float | None
     recovered: float | None
@@ -97,14 +100,17 @@ def rows(report: Json, evidence: Evidence) -> list[Row]:
     compared: Json = next((report["compare"][c] for c in QUANTISED if c in report["compare"]), Json())
     engines: Json = report.get("engines") or {}
     similar: dict[str, Json] = {tensor["name"]: tensor for tensor in compared.get("tensors", ())}
+    stored: list[Json] = [report["compare"][c] for c in STORED if c in report["compare"]]
+    types = {str(tensor["name"]): str(tensor["dtype"]) for one in stored for tensor in one["tensors"]}
     work: dict[str, Json] = {op["op"]: op for op in engines.get("ops", ())}
     made = dict(_made(evidence))
     diagnosis = evidence.diagnosis
     recovered = {cause.tensor: cause.cosine for cause in reversed(diagnosis.causes)} if diagnosis else {}
     return [
         Row(
-            name, *made.get(name, ("", "")), similar.get(name), diagnosis.alone.get(name) if diagnosis else None,
-            recovered.get(name), found, None if found is None else histogram(found), work.get(name),
+            name, *made.get(name, ("", "")), types.get(name, ""), similar.get(name),
+            diagnosis.alone.get(name) if diagnosis else None, recovered.get(name), found,
+            None if found is None else histogram(found), work.get(name),
         )
         for name in dict.fromkeys((*similar, *work))
         for found in [evidence.histograms.get(name)]
@@ -181,7 +187,7 @@ def worst_first(tensors: Sequence[Json]) -> list[Json]:
 
 
 def measure(value: float | None) -> str:
-    """A similarity; None is one that cannot be measured."""
+    """A similarity as text; None means that it cannot be measured."""
     return "not a number" if value is None else f"{value:.6f}"
 
 
