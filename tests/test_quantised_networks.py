@@ -190,7 +190,7 @@ def product(**constants: np.ndarray) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("zero", "note"),
     [
-        (np.uint8(7), "the weight of 'y_Conv' has zero points, which no chip has: it is quantised anew"),
+        (np.uint8(7), "the weight of 'y_Conv' has zero points, which no chip supports: it is quantised again"),
         (np.int8(0), ""),
     ],
 )

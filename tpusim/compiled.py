@@ -86,7 +86,7 @@ class Compiled:
 
     @property
     def tpu(self) -> Model:
-        """The lowered module."""
+        """The lowered module, in the TPU dialect."""
         return need(self._artefacts.tpu, "the tpu module")
 
     @property

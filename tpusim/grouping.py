@@ -19,7 +19,7 @@ from tpusim.memory import assign_addresses
 from tpusim.simulator.timing import timeline
 
 LONGEST = 3
-"""How many groups are cut anew, the longest on the clock."""
+"""How many groups are cut again: those that take the longest on the clock."""
 MORE = 2, 3, 4
 """How many times as many sections along n or h are tried."""
 

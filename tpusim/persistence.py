@@ -98,12 +98,12 @@ def read_calibration(a: Artefacts, folder: Path) -> None:
 
 
 def write_program(a: Artefacts, folder: Path) -> None:
-    """Write the commands."""
+    """Write the commands to a program file."""
     save(need(a.program, "the program"), folder / "7_model.tpusim")
 
 
 def read_program(a: Artefacts, folder: Path) -> None:
-    """Read the commands."""
+    """Read the commands of a program file."""
     a.program = load(folder / "7_model.tpusim")
 
 
@@ -275,7 +275,7 @@ def methods_key(config: RunConfig) -> list[str]:
 
 
 def file_key(path: str | Path | None) -> str:
-    """The content of a file; "" for none, and for what is no file."""
+    """The content of a file; "" if there is none, or if the path is not a file."""
     return digest(Path(path)) if path is not None and Path(path).is_file() else ""
 
 

@@ -104,7 +104,7 @@ def stage_group(a: Artefacts) -> None:
 
 
 def stage_assign(a: Artefacts) -> None:
-    """Global-memory addresses."""
+    """Give every tensor an address in global memory."""
     a.final = assign_addresses(need(a.grouped, "the grouped module"))
 
 

@@ -165,7 +165,7 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and self._manifest.stages:
             last = list(self._manifest.stages)[-1]
-            error.add_note(f"finished up to '{last}', see {self.staging}; --resume goes on from there")
+            error.add_note(f"finished up to '{last}', see {self.staging}; --resume continues from there")
         elif error is not None and self._manifest.config:
             Folder(self.staging).clear()
         self._close()

@@ -184,7 +184,7 @@ class DaskExecutor(Executor):
         self._client, self._executor = client, client.get_executor(pure=False)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
-        """As Dask's."""
+        """Submit a call, as a client of Dask does."""
         return self._executor.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

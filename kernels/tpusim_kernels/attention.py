@@ -36,7 +36,7 @@ def flash_attention(q: Array, k: Array, v: Array, mask: Array | None, *, scale: 
 
 
 def _by_heads(x: Array, heads: int) -> Array:
-    """(B, heads, rows, D); a head of keys and values serves as many of queries as there are more of them."""
+    """(B, heads, rows, D); each head of keys and values serves an equal share of the heads of queries."""
     return jnp.repeat(x.transpose(0, 2, 1, 3), heads // x.shape[2], axis=1)
 
 

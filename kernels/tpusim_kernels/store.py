@@ -182,7 +182,7 @@ class _Unknown(Exception):
 
 
 def _described(value: object) -> object:
-    """A compile-time attribute as something whose `repr` tells all of it."""
+    """A compile-time attribute as a value whose `repr` identifies it completely."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Enum):

@@ -44,7 +44,7 @@ def _weight_scales(model: Model, ops: Sequence[TopOp]) -> list[tuple[str, tuple[
 def with_own(model: Model, measure: Measure) -> tuple[CalibrationTable, int]:
     """The module's own table, with measured entries for the tensors it lacks, and how many samples were measured.
 
-    Nothing is measured if it lacks none. What the import could not keep, and what was measured, is warned of.
+    Nothing is measured if no range is missing. Warns of what the import could not keep and of what was measured.
     """
     own = own_table(model)
     for note in not_kept(model):

@@ -79,7 +79,7 @@ def calibrate(
     model.require_state("TOP_F32", stage="calibrate")
     _require_method(config.method)
     if state is not None and workers is not None:
-        raise ConfigError(f"calibration state {state}: is kept by one process; leave it or the workers out")
+        raise ConfigError(f"calibration state {state}: works in one process only; leave out --state, or the workers")
     if not isinstance(samples, Sized) and (workers is not None or config.method in estimates.METHODS):
         samples = list(samples)  # to be read more than once
     number = len(samples) if isinstance(samples, Sized) and config.method in estimates.METHODS else 0

@@ -1,4 +1,4 @@
-"""What calibration has measured so far, in a file: a killed run goes on from there and gives the identical table.
+"""What calibration has measured so far, in a file: a killed run continues from it and gives the identical table.
 
 An `.npz` of plain arrays. It says what it is of (module, method, bins, samples) and how the samples read so far hash;
 what is of something else is refused, never gone on from.
@@ -44,7 +44,7 @@ class Taken:
         self._digest = hashlib.sha256()
 
     def add(self, sample: Tensors) -> None:
-        """Take one more."""
+        """Take in one more sample."""
         self.count += 1
         for name in sorted(sample):
             _add_array(self._digest, name, np.asarray(sample[name]))
@@ -101,7 +101,7 @@ class State:
             if wanted != got:
                 raise CalibrationError(
                     f"calibration state {self.path}: belongs to another {what}, '{got[:60]}' where '{wanted[:60]}' is "
-                    "required; give another file, or remove it to begin anew"
+                    "required; give another file, or remove it to start again"
                 )
 
     def require_samples(self, about: About, taken: Taken) -> None:
@@ -109,7 +109,7 @@ class State:
         if (taken.count, taken.data) != (about.samples, about.data):
             raise CalibrationError(
                 f"calibration state {self.path}: belongs to other samples, the first {about.samples} must be as they "
-                f"were; got {taken.count} with other values, or in another order; remove the file to begin anew"
+                f"were; got {taken.count} with other values, or in another order; remove the file to start again"
             )
 
     def keep(self, measured: Measured, taken: Taken) -> None:

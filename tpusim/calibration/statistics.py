@@ -126,7 +126,7 @@ class TensorStatistics:
         return [self.minimum, self.maximum, self.samples, self.nans, self.infinities, self._top]
 
     def restore(self, numbers: Sequence[float], first: str, counts: Counts) -> None:
-        """Become what `numbers` and `histogram` said of others."""
+        """Restore the state that `numbers` and `histogram` of another instance gave."""
         self.minimum, self.maximum, samples, nans, infinities, self._top = map(float, numbers)
         self.samples, self.nans, self.infinities = int(samples), int(nans), int(infinities)
         self.first, self._histogram = first, counts.astype(np.int64)

@@ -189,7 +189,7 @@ class _Reader:
             self._read_name(place, fields)
 
     def table(self) -> CalibrationTable:
-        """What was read."""
+        """The calibration table that was read."""
         return CalibrationTable(
             entries=self._entries[_Block.INT8],
             int4=self._entries[_Block.INT4_TH],

@@ -136,7 +136,7 @@ class Shared:
     def tuned(
         self, samples: Sequence[Sample], measured: Mapping[str, float], absmax: Mapping[str, float]
     ) -> dict[str, float]:
-        """As `tuned_thresholds`."""
+        """The tuned thresholds, as `tuned_thresholds` gives them."""
         wanted = searches(self._model)
         asked = [(search, measured[search[1]], absmax[search[1]]) for search in wanted]
         units = ((self._job, samples, asked[i : i + SEARCHES]) for i in range(0, len(asked), SEARCHES))

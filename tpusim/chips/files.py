@@ -26,7 +26,7 @@ class Attributed(Protocol):
     """What has string attributes, as a module of the compiler has."""
 
     def attribute(self, key: str, default: str = "") -> str:
-        """The attribute's text."""
+        """The text of the attribute as it stands in the file."""
         ...
 
 

@@ -35,7 +35,7 @@ class Bench:
     """Write the figures here too."""
 
     def execute(self, console: Console) -> bool:
-        """Measure and print."""
+        """Measure the network and print the table."""
         from tpusim.artefacts import RunConfig
         from tpusim.bench import contestants, measure
         from tpusim.calibration.samples import load_samples

@@ -37,7 +37,7 @@ class Zoo:
     """Seed of the weights."""
 
     def execute(self, console: Console) -> bool:
-        """Write the network."""
+        """Write the network as an ONNX file."""
         from tpusim import zoo
 
         zoo.save(self.name, self.out, self.seed)

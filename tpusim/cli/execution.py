@@ -154,7 +154,7 @@ class Infer:
     network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
-        """Run one sample."""
+        """Execute one sample on the machine."""
         from tpusim.verify.npz import load_tensors, save_tensors
 
         if self.model.suffix == ".tpusim":

@@ -23,7 +23,7 @@ class Explore:
     """Compile and cost models on chips, in modes, by strategies, with other figures of the chips, and compare.
 
     Every point of the product is a row; one that cannot be compiled is a row with its error. Points are computed once:
-    started again, in the same folder, an exploration goes on where it was.
+    started again, in the same folder, an exploration continues where it was.
     """
 
     models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="MODEL...")]

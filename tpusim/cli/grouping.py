@@ -81,7 +81,7 @@ def _overlap_lines(view: GroupView) -> Iterator[str]:
     for visit in view.visits:
         when, verb = ("last", "loads") if visit.item.engine == "load" else ("first", "stores")
         yield cut(
-            f"  for group {visit.group}: row {visit.row} of the {when} iteration that computes also {verb} "
+            f"  for group {visit.group}: row {visit.row} of the {when} computing iteration also {verb} "
             f"{cut(visit.item.tensor, NAME)} {visit.item.bytes:,} (local bytes {visit.address:,} to "
             f"{visit.address + visit.size - 1:,})", WIDTH,
         )  # fmt: skip

@@ -54,7 +54,7 @@ class Canonicalize(ModulePass):
     name = "canonicalize"
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        """In place."""
+        """Rewrite the module in place."""
         _replace(ctx, op, lambda m: canonicalize(m)[0])
 
 
@@ -67,7 +67,7 @@ class ImportCalibrationTable(ModulePass):
     asymmetric: bool = False
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        """In place."""
+        """Rewrite the module in place."""
         _replace(ctx, op, lambda m: apply_table(m, read_table(Path(self.file)), asymmetric=self.asymmetric))
 
 
@@ -86,7 +86,7 @@ class ConvertTopToTpu(ModulePass):
     matmul_perchannel: bool = False
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        """In place."""
+        """Rewrite the module in place."""
         config = LoweringConfig(
             self.chip, self.mode, self.asymmetric, self.qtable or None, self.quirks_off, self.matmul_perchannel
         )  # fmt: skip
@@ -100,13 +100,13 @@ class WeightReorder(ModulePass):
     name = "weight-reorder"
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        """In place."""
+        """Rewrite the module in place."""
         _replace(ctx, op, reorder_weights)
 
 
 @dataclass(frozen=True)
 class LayerGroup(ModulePass):
-    """Layer groups."""
+    """Divide the module into layer groups."""
 
     name = "layer-group"
     opt: str | int = "2"  # xDSL reads {opt=1} as a number
@@ -121,7 +121,7 @@ class LayerGroup(ModulePass):
     """As the fields of LayerGroupConfig."""
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        """In place."""
+        """Rewrite the module in place."""
         forced = read_groups(Path(self.force)) if self.force else ()
         switches = {f.name: getattr(self, f.name) for f in fields(Refinements)}
         shapes = str(self.shape_secs_search_strategy)
@@ -131,12 +131,12 @@ class LayerGroup(ModulePass):
 
 @dataclass(frozen=True)
 class AddressAssign(ModulePass):
-    """Global-memory addresses."""
+    """Give every tensor an address in global memory."""
 
     name = "address-assign"
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
-        """In place."""
+        """Rewrite the module in place."""
         _replace(ctx, op, assign_addresses)
 
 
@@ -167,7 +167,7 @@ class OptMain(xDSLOptMain):
             self.register_pass(cls.name, lambda cls=cls: cls)
 
     def register_all_frontends(self) -> None:
-        """MLIR text."""
+        """Read modules as MLIR text, which is all the driver is given."""
 
         def parse(stream: Any) -> builtin.ModuleOp:
             data = stream.read()

@@ -232,5 +232,5 @@ def save(console: Console, model: "Model", path: Path) -> bool:
 
 
 def stderr_console() -> Console:
-    """Where errors go."""
+    """The console on stderr, where errors go."""
     return Console(file=sys.stderr, highlight=False, soft_wrap=True)

@@ -37,7 +37,7 @@ def help_of(command: str) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """The whole page as Markdown."""
     sections = (f"## {command}\n\n```text\n{help_of(command)}\n```\n" for command in COMMANDS)
     return "\n".join((HEAD, *sections))
 

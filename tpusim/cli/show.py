@@ -79,7 +79,7 @@ class LiveProgress:
 
 
 def stage_table(stages: Iterable[tuple[str, float]]) -> Table:
-    """Seconds per stage."""
+    """The table of seconds that each stage took."""
     table = Table(title="Stages", title_justify="left")
     table.add_column("stage")
     table.add_column("seconds", justify="right")

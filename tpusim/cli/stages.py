@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Import:
-    """ONNX -> 1_top.mlir."""
+    """Import an ONNX model: ONNX -> 1_top.mlir."""
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     out: OptionalPath = None
@@ -39,7 +39,7 @@ class Import:
     network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
-        """Import one model."""
+        """Import one model and write its module."""
         from tpusim.frontend import import_onnx
 
         model = import_onnx(self.model, input_shapes=self.network.shapes(), cut=self.network.cut())
@@ -48,7 +48,7 @@ class Import:
 
 @dataclass
 class Canonicalize:
-    """1_top.mlir -> 2_canonical.mlir."""
+    """Apply op patterns and fusions: 1_top.mlir -> 2_canonical.mlir."""
 
     module: Annotated[In, tyro.conf.arg(metavar="1_top.mlir")]
     out: OptionalPath = None
@@ -94,7 +94,7 @@ class Calibrate:
     table: OptionalPath = None
     """Use this calibration table instead of measuring."""
     state: OptionalPath = None
-    """File of what was measured so far, which a killed calibration goes on from; gone when the table is written."""
+    """File of what was measured so far: a killed calibration continues from it; removed when the table is written."""
     working: Working = WorkerOptions()
     out_table: OptionalPath = None
     """Table to write; default cali_table beside the input."""
@@ -152,7 +152,7 @@ class Lower:
     """Module to write; default 4_tpu.mlir beside the input."""
 
     def execute(self, console: Console) -> bool:
-        """Lower one module."""
+        """Lower one module and print its fidelity card."""
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
         from tpusim.lowering import lower, optimize_for_chip
@@ -199,7 +199,7 @@ class Group:
         elif given := self.grouping.given() + ["--out"] * (self.out is not None):
             raise ConfigError(
                 f"{self.module}: the module is grouped already, so {' and '.join(given)} would do nothing; "
-                "give 4_tpu.mlir to group anew"
+                "give 4_tpu.mlir to group again"
             )
         self._show(console, model)
         return True
@@ -261,7 +261,7 @@ class Assign:
     """Module to write; default 6_final.mlir beside the input."""
 
     def execute(self, console: Console) -> bool:
-        """Assign addresses."""
+        """Assign global addresses and write the module."""
         from tpusim.memory import assign_addresses
 
         return save(console, assign_addresses(load(self.module)), beside(self.module, "6_final.mlir", self.out))
@@ -278,7 +278,7 @@ class Codegen:
     """Program to write; default 7_model.tpusim beside the input."""
 
     def execute(self, console: Console) -> bool:
-        """Generate the program."""
+        """Generate the program and write it."""
         from tpusim.codegen import generate
         from tpusim.isa.stream import save
 

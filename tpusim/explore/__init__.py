@@ -2,7 +2,7 @@
 
 Input: a `Space`: models and what is to be varied. Output: one `Row` per point of the product, and the points that no
 other one beats (`front`). A point is compiled by the pipeline's own stages and costed by its clock; it is computed once
-and kept in the output folder under a hash of all that it depends on, so that an exploration that was killed goes on and
+and kept in the output folder under a hash of all that it depends on, so that a killed exploration continues and
 gives the same results. A point that cannot be compiled is a row with its error.
 It decides nothing about a network: what a chip can do and what a stage makes is known further down.
 """

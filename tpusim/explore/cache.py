@@ -54,7 +54,7 @@ class Cache:
             return None
 
     def put(self, key: str, row: Row) -> None:
-        """Keep a row."""
+        """Keep the row of one point."""
         with replacing(self.folder / POINTS / f"{key}.json") as temporary:
             temporary.write_bytes(msgspec.json.encode(row))
 

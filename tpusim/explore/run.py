@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Exploration:
-    """All rows in the order of the space's points, the files they are in, and how many were computed anew."""
+    """All rows in the order of the space's points, the files they are in, and how many were computed in this call."""
 
     rows: tuple[Row, ...]
     files: tuple[Path, ...]
@@ -83,7 +83,7 @@ def _silent(done: int, total: int) -> None:
 def _computed(
     missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
 ) -> Iterator[tuple[str, Row]]:
-    """(key, row) of points, as soon as they are there."""
+    """(key, row) of points, as soon as each is computed."""
     for model, of_model in groupby(missing, lambda one: one[1].model):
         network = Network(model, space, cache, keys.table(model), workers)
         for alike in _alike(of_model):

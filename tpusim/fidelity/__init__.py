@@ -6,7 +6,7 @@ stopped at, edited and resumed from still tells. `support` is the table of every
 that `make support` measures from the op rows of the tests and that ships with the package; `page` shows it as
 docs/support.md.
 
-Nothing here names an op, and nothing decides: all of it is read from the code's own marks.
+Nothing here names an op, and nothing decides: everything is read from the marks in the code.
 """
 
 from tpusim.fidelity.card import Card, OpFidelity, card_of, fidelity_of

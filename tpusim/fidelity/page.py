@@ -43,7 +43,7 @@ class Reasons:
         self._rows: dict[str, list[str]] = {}
 
     def number(self, outcome: Outcome) -> str:
-        """R1, R2 ..."""
+        """The number of a reason: R1, R2 ..."""
         rows = self._rows.setdefault(outcome.reason, [])
         rows.extend(r for r in outcome.rows if r not in rows)
         return f"R{list(self._rows).index(outcome.reason) + 1}"

@@ -20,7 +20,7 @@ def import_torch(module: Any, example: Any, *, exporter: Exporter = "dynamo") ->
     """Export a module in evaluation mode with an example of its inputs, and import the ONNX model.
 
     example: a tensor, or a tuple of them, whose shapes the network gets. The module's own mode stays as it was.
-    Raises ConfigError without torch or for what is no module, ImportModelError with the exporter's reason.
+    Raises ConfigError if torch is missing or if it is given no module, ImportModelError with the exporter's reason.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):

@@ -209,7 +209,7 @@ class Graph:
         return [found[name] for name in self.keep]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run one sample."""
+        """Execute the network on one sample."""
         arguments = check_inputs(self.model, inputs)
         with jax.enable_x64(True):
             results = self._compiled(self.weights, arguments)

@@ -28,7 +28,7 @@ class Laid:
 
     @classmethod
     def plain(cls, array: Any) -> "Laid":
-        """In order."""
+        """An array whose axes are in their own order."""
         return cls(array, tuple(range(array.ndim)) if hasattr(array, "ndim") else ())
 
     def in_order(self, order: Order) -> Any:

@@ -41,7 +41,7 @@ def floats_attr(values: Iterable[float]) -> ArrayAttr[Attribute]:
 
 
 def float_attr(value: float) -> FloatAttr:
-    """An f64 attribute."""
+    """An attribute of type f64."""
     return FloatAttr(float(value), 64)
 
 
@@ -51,7 +51,7 @@ def flag(value: bool) -> BoolAttr:
 
 
 def text(value: str) -> StringAttr:
-    """A string attribute."""
+    """A string attribute of this text."""
     return StringAttr(value)
 
 
@@ -121,7 +121,7 @@ def copy_name_as(op: Operation, source: Operation, old: str, new: str) -> None:
 
 
 def name_location(name: str, framework: str = "") -> NameLoc:
-    """`loc("name")`, or `loc("name"("framework"))`."""
+    """The location of a name: `loc("name")`, or `loc("name"("framework"))`."""
     return NameLoc(StringAttr(name), name_location(framework) if framework else NoneAttr())
 
 
@@ -190,7 +190,7 @@ class LayerGroupAttr(Data[LayerGroupInfo]):
         return LayerGroupInfo(**values)  # type: ignore[arg-type]
 
     def print_parameter(self, printer: Printer) -> None:
-        """As parsed."""
+        """Print the fields in the form that is parsed."""
         items = ", ".join(f"{f.name} = {_value_text(getattr(self.data, f.name))}" for f in fields(self.data))
         printer.print_string(f"<{items}>")
 

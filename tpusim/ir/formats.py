@@ -50,7 +50,7 @@ class NumberFormat:
     methods: Mapping[str, LoweringMethod] = field(default_factory=lambda: NO_METHODS, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """The name."""
+        """The name of the format."""
         return self.name
 
     @property

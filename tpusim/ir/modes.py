@@ -38,28 +38,28 @@ class LutMode(StrEnum):
 
 @irdl_attr_definition
 class RequantModeAttr(EnumAttribute[RequantMode], SpacedOpaqueSyntaxAttribute):
-    """`#tpu<rq_mode MultiplierShift>`."""
+    """A requant mode, written `#tpu<rq_mode MultiplierShift>`."""
 
     name = "tpu.rq_mode"
 
 
 @irdl_attr_definition
 class RoundModeAttr(EnumAttribute[RoundMode], SpacedOpaqueSyntaxAttribute):
-    """`#tpu<round_mode HalfUp>`."""
+    """A rounding mode, written `#tpu<round_mode HalfUp>`."""
 
     name = "tpu.round_mode"
 
 
 @irdl_attr_definition
 class PoolModeAttr(EnumAttribute[PoolMode], SpacedOpaqueSyntaxAttribute):
-    """`#tpu<pool_mode Max>`."""
+    """A pooling mode, written `#tpu<pool_mode Max>`."""
 
     name = "tpu.pool_mode"
 
 
 @irdl_attr_definition
 class LutModeAttr(EnumAttribute[LutMode], SpacedOpaqueSyntaxAttribute):
-    """`#tpu<lut_mode Slope>`."""
+    """A mode of lookup tables, written `#tpu<lut_mode Slope>`."""
 
     name = "tpu.lut_mode"
 
@@ -69,7 +69,7 @@ MODE_ATTRIBUTES = (RequantModeAttr, RoundModeAttr, PoolModeAttr, LutModeAttr)
 
 
 def requant_mode(mode: str) -> RequantModeAttr:
-    """The attribute `quant_mode`."""
+    """The value of the attribute `quant_mode`."""
     return RequantModeAttr(RequantMode(mode))
 
 
@@ -79,10 +79,10 @@ def round_mode(mode: str) -> RoundModeAttr:
 
 
 def pool_mode(mode: str) -> PoolModeAttr:
-    """The attribute `pool_mode`."""
+    """The value of the attribute `pool_mode`."""
     return PoolModeAttr(PoolMode(mode))
 
 
 def lut_mode(mode: str) -> LutModeAttr:
-    """The attribute `lut_mode`."""
+    """The value of the attribute `lut_mode`."""
     return LutModeAttr(LutMode(mode))

@@ -82,7 +82,7 @@ class Model:
 
     @property
     def function(self) -> FuncOp:
-        """`func.func @main`."""
+        """The function `func.func @main` of the module."""
         for op in self.module.ops:
             if isinstance(op, FuncOp) and op.sym_name.data == "main":
                 return op

@@ -44,7 +44,7 @@ class OwnRange:
 
     @property
     def threshold(self) -> float:
-        """Of symmetric quantisation."""
+        """The threshold of symmetric quantisation."""
         return self.steps * self.scale
 
     @property

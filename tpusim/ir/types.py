@@ -81,7 +81,7 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        """Read `<f32<min:max>>`."""
+        """Read the range of a calibrated type, `<f32<min:max>>`."""
         with parser.in_angle_brackets():
             expressed = parser.parse_type()
             with parser.in_angle_brackets():
@@ -91,7 +91,7 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
         return expressed, FloatData(low), FloatData(high)
 
     def print_parameters(self, printer: Printer) -> None:
-        """As parsed."""
+        """Print the parameters in the form that is parsed."""
         printer.print_string("<")
         printer.print_attribute(self.expressed)
         printer.print_string(f"<{float_text(self.minimum.data)}:{float_text(self.maximum.data)}>>")
@@ -206,7 +206,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
 
 
 def _parse_scale(parser: AttrParser) -> tuple[float, int]:
-    """Read `scale[:zero]`."""
+    """Read a scale and its zero point, `scale[:zero]`."""
     scale = _parse_float(parser)
     return scale, parser.parse_integer() if parser.parse_optional_punctuation(":") else 0
 

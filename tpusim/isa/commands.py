@@ -167,7 +167,7 @@ class Conv(Command, frozen=True, tag="conv"):
     accumulate: bool = False
 
     def reads(self) -> tuple[View, ...]:
-        """The operands, and the output where the sum goes on."""
+        """The operands, and the output where the command adds to what it holds."""
         return (*super().reads(), self.output) if self.accumulate else super().reads()
 
 
@@ -574,11 +574,11 @@ class GlobalKernel(Command, frozen=True, tag="global"):
     """Why this layer is not in local memory."""
 
     def reads(self) -> tuple[View, ...]:
-        """The body's operands."""
+        """The operands that the body reads."""
         return self.body.reads()
 
     def writes(self) -> tuple[View, ...]:
-        """The body's results."""
+        """The results that the body writes."""
         return self.body.writes()
 
 

@@ -268,7 +268,7 @@ def _shift(view: View, chip: ChipSpec) -> int:
 
 
 def _serial(command: Fn, half_cycles: int, chip: ChipSpec) -> int:
-    """What goes along the axis of a softmax element by element, in as many lanes as there are rows."""
+    """The steps of a softmax that go along its axis element by element, each row in a lane of its own."""
     if not isinstance(command.function, SoftmaxInt):
         return 0
     length = command.output.shape[command.function.axis]

@@ -89,7 +89,7 @@ def _split(doc: str, names: tuple[str, ...]) -> tuple[list[str], dict[str, str]]
 
 
 def _fenced(lines: list[str]) -> list[str]:
-    """Indented paragraphs as they are; a line that goes on indented is one line."""
+    """Keep indented paragraphs as they are, and join a line with its indented continuations."""
     found: list[str] = []
     code = False
     for line in lines:
@@ -226,7 +226,7 @@ def _rules() -> str:
 
 
 def main(path: Path) -> None:
-    """Write the page."""
+    """Write the page to the given file."""
     with replacing(path) as temporary:
         temporary.write_text(page(), encoding="utf-8")
 

@@ -103,7 +103,7 @@ def _value(value: object) -> str:
 
 
 def view_text(view: View) -> str:
-    """As in `lmem:0x200:1x3x5x6:i8:aligned:interleave=4`."""
+    """The text of a view, as in `lmem:0x200:1x3x5x6:i8:aligned:interleave=4`."""
     shape = "x".join(map(str, view.shape))
     parts = [view.memory, f"{view.address:#x}", shape, view.dtype, view.layout]
     if view.strides is not None:

@@ -40,7 +40,7 @@ class _Sorted:
                     self._users[operand.owner].append(op)
 
     def order(self) -> list[TpuOp]:
-        """All ops."""
+        """All ops in the order of the sort."""
         found = list[TpuOp]()
         while self._left:
             op = next(self._candidates(found[-1] if found else None), None)

@@ -293,7 +293,7 @@ class Lowering:
         return quantises and self.chip.bf16_unit and not isinstance(value.owner, TopInput)
 
     def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:
-        """A new top.Weight."""
+        """The value of a new top.Weight."""
         op = make_weight(self.weights, name, array, element)
         self._block.add_op(op)
         return op.output
@@ -303,7 +303,7 @@ class Lowering:
         return self.weight(name, _in_type(array, self.float_mode(op), self.chip))
 
     def none(self) -> SSAValue:
-        """The module's top.None."""
+        """The value of the module's top.None."""
         if self._none is None:
             op = make_none()
             self._block.add_op(op)

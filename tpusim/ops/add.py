@@ -60,7 +60,7 @@ class TopAdd(ArithmeticTop):
         return (limited(kernels.add_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Add in float."""
+        """tpu.Add in the float type of the mode."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuAdd, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))

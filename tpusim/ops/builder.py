@@ -73,7 +73,7 @@ class ModuleBuilder:
         return self._weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
 
     def none(self) -> SSAValue:
-        """The top.None value."""
+        """The value of the module's top.None."""
         if self._none is None:
             op = make_none()
             self._block.add_op(op)

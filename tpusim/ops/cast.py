@@ -115,7 +115,7 @@ class TpuCast(UnaryTpu):
 
 
 def bf16_reciprocal(uniform: UniformType) -> np.float32:
-    """BF16(1/s) (numerics.md 8.1)."""
+    """1/s rounded to BF16 (numerics.md 8.1)."""
     return np.float32(np.float32(1.0 / uniform.scale.data).astype(ml_dtypes.bfloat16))
 
 

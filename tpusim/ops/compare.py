@@ -81,7 +81,7 @@ class TpuCompare(NaryTpu):
         return (kernels.compare(a, b, mode=checked_mode(self.mode), out_dtype=kind),)
 
     def emit(self, ctx: EmitContext) -> None:
-        """One AR comparison."""
+        """Emit one comparison of the arithmetic unit."""
         ctx.emit(isa.Compare, kind=self.mode.data, a=ctx.input(0), b=ctx.input(1), output=ctx.output())
 
 
@@ -123,7 +123,7 @@ class TopCompare(NaryTop):
         return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Compare in float."""
+        """tpu.Compare in the float type of the mode."""
         operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
         return ctx.build(TpuCompare, operands, {"mode": self.mode}, element, shape_of(self.output), op_name(self))
 
@@ -223,7 +223,7 @@ class TopCompareConst(UnaryTop):
         return INDICES if reads_indices(self) else why
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.CompareConst in float."""
+        """tpu.CompareConst in the float type of the mode."""
         operand = ctx.operand(self.input, ctx.float_mode(self), self)
         return self._build(ctx, operand, self.const_val, ctx.float_type(self))
 

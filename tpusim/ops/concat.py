@@ -77,7 +77,7 @@ class TopConcat(TopOp):
         return (joined_shape([shape_of(v) for v in self.inputs], self.axis.value.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The joined array."""
+        """Join the operands along the axis."""
         return (jnp.concatenate(list(operands), axis=self.axis.value.data),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -91,7 +91,7 @@ class TopConcat(TopOp):
         return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Concat in float."""
+        """tpu.Concat in the float type of the mode."""
         operands, element = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs], ctx.float_type(self)
         return ctx.build(TpuConcat, operands, {"axis": self.axis}, element, shape_of(self.output), op_name(self))
 
@@ -165,7 +165,7 @@ class TpuConcat(TpuOp):
         return tuple(zip(ints(self.multipliers), ints(self.rshifts), strict=True))
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The joined array."""
+        """Join the operands along the axis."""
         if self.scaling is not None:
             dtype = value_dtype(self.output)
             operands = [

@@ -38,7 +38,7 @@ class Builder(Protocol):
         ...
 
     def none(self) -> SSAValue:
-        """The top.None value."""
+        """The value of the module's top.None."""
         ...
 
     def build(
@@ -217,5 +217,5 @@ class ReorderContext(Protocol):
         ...
 
     def none(self) -> SSAValue:
-        """A top.None value."""
+        """The value of the module's top.None."""
         ...

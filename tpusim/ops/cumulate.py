@@ -28,7 +28,7 @@ def _options(op: Operation) -> dict[str, Any]:
 
 @irdl_op_definition
 class TpuCumSum(MacroTpu):
-    """`tpu.CumSum`: in f32."""
+    """`tpu.CumSum`: the running sum in f32."""
 
     name = "tpu.CumSum"
 
@@ -41,7 +41,7 @@ class TpuCumSum(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -84,11 +84,11 @@ class TopCumSum(MacroTop):
         return builder.build(cls, [x], attributes, name)
 
     def held(self) -> Holds:
-        """Integers of integers."""
+        """Integers stay integers; what else it holds is float."""
         return "integer" if holds(self.input) == "integer" else "real"
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

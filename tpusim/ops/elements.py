@@ -50,7 +50,7 @@ def _gathered(op: Operation) -> tuple[Shape, ...]:
 
 @irdl_op_definition
 class TpuGatherElements(MacroTpu):
-    """`tpu.GatherElements`: copied elements."""
+    """`tpu.GatherElements`: elements copied as they are."""
 
     name = "tpu.GatherElements"
 
@@ -61,7 +61,7 @@ class TpuGatherElements(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The indices' extents."""
+        """The result has the extents of the indices."""
         return _gathered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -69,7 +69,7 @@ class TpuGatherElements(MacroTpu):
         return (kernels.gather_elements(operands[0], operands[1], axis=_axis(self)),)
 
     def function(self) -> functions.Function:
-        """Gathering by elements."""
+        """Gathering of single elements."""
         return functions.GatherElements(_axis(self))
 
 
@@ -93,7 +93,7 @@ class TopGatherElements(MacroTop):
         return builder.build(cls, [x, indices], {"axis": int_attr(checked_axis(axis, shape_of(x)))}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The indices' extents."""
+        """The result has the extents of the indices."""
         return _gathered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -127,7 +127,7 @@ class TpuScatterElements(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's extents."""
+        """The result has the operand's extents."""
         return _scattered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -135,7 +135,7 @@ class TpuScatterElements(MacroTpu):
         return (kernels.scatter_elements(*operands, axis=_axis(self), reduction=self.reduction.data),)
 
     def function(self) -> functions.Function:
-        """Scattering by elements."""
+        """Scattering of single elements."""
         return functions.ScatterElements(_axis(self), self.reduction.data)  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ class TopScatterElements(MacroTop):
         return builder.build(cls, [x, indices, updates], attributes, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's extents."""
+        """The result has the operand's extents."""
         return _scattered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -188,7 +188,7 @@ def _chosen(op: Operation) -> tuple[Shape, ...]:
 
 @irdl_op_definition
 class TpuTopK(MacroTpu):
-    """`tpu.TopK`: i32 places."""
+    """`tpu.TopK`: the largest values, and their places in i32."""
 
     name = "tpu.TopK"
 

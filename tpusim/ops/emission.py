@@ -46,7 +46,7 @@ class SliceContext(ABC):
 
     @abstractmethod
     def placed(self, index: int) -> Placed:
-        """The operand's slice."""
+        """Where the operand's slice lies."""
 
     @abstractmethod
     def output_address(self) -> int:
@@ -152,20 +152,20 @@ class WholeContext(ABC):
         return gmem_view(value, self.address(value), self.chip, constant=isinstance(value.owner, TopWeight))
 
     def input_slice(self, index: int) -> TensorSlice:
-        """The whole operand."""
+        """The slice that is the whole operand."""
         return TensorSlice.whole(shape_of(self.op.operands[index]))
 
     def input(self, index: int, *, d: Window | None = None, h: Window | None = None, w: Window | None = None) -> View:
-        """The whole operand; windows are clipped to it by the caller and so are all of it."""
+        """The whole operand, whatever the window: callers clip windows to the operand."""
         del d, h, w
         return self._view(self.op.operands[index])
 
     def output_slice(self) -> TensorSlice:
-        """The whole result."""
+        """The slice that is the whole result."""
         return TensorSlice.whole(shape_of(self.op.results[0]))
 
     def output(self) -> View:
-        """The whole result."""
+        """The view of the whole result."""
         return self._view(self.op.results[0])
 
     def buffer(self) -> int:

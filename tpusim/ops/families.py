@@ -92,7 +92,7 @@ class UnaryTop(TopOp):
     output = result_def(TensorType)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
     def flops(self) -> int:
@@ -108,7 +108,7 @@ class UnaryTpu(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -156,7 +156,7 @@ class ArithmeticTop(NaryTop):
         return builder.build(cls, values, {} if do_relu is None else relu_attributes(do_relu, relu_limit), name)
 
     def held(self) -> Holds:
-        """Integers of integers."""
+        """Integers stay integers; what else it holds is float."""
         computed = [v for v in self.inputs if not isinstance(v.owner, TopWeight)]
         return "integer" if computed and all(holds(v) == "integer" for v in computed) else self.HOLDS
 

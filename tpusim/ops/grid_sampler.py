@@ -32,7 +32,7 @@ def _sampled(op: Operation) -> tuple[Shape, ...]:
 
 @irdl_op_definition
 class TpuGridSampler(MacroTpu):
-    """`tpu.GridSampler`: in f32."""
+    """`tpu.GridSampler`: sampling along a grid, in f32."""
 
     name = "tpu.GridSampler"
 
@@ -45,7 +45,7 @@ class TpuGridSampler(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The grid's extents."""
+        """The result has the channels of the image and the extents of the grid."""
         return _sampled(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -93,7 +93,7 @@ class TopGridSampler(MacroTop):
         return self.mode.data != "linear"
 
     def infer(self) -> tuple[Shape, ...]:
-        """The grid's extents."""
+        """The result has the channels of the image and the extents of the grid."""
         return _sampled(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

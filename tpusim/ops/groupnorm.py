@@ -60,11 +60,11 @@ class Grouped(ShapedOp):
 
     @property
     def groups(self) -> int:
-        """Groups of channels."""
+        """The number of groups of channels."""
         raise NotImplementedError
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (groupnorm_shape(self, self.groups),)
 
 
@@ -175,7 +175,7 @@ class TpuGroupNorm(GroupedTpu):
 
     @property
     def groups(self) -> int:
-        """As given."""
+        """The number of groups that the attribute gives."""
         return self.num_groups.value.data
 
 
@@ -195,16 +195,16 @@ class TpuInstanceNorm(GroupedTpu):
 
     @property
     def groups(self) -> int:
-        """One per channel."""
+        """The number of channels: each is a group of its own."""
         return shape_of(self.input)[1]
 
     @property
     def weight_as_factor(self) -> bool:
-        """As given."""
+        """Whether the host divides by the first weight, as the attribute says."""
         return is_set(self.first_weight_divides)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         if self.weight_as_factor and is_none(self.weight):
             raise ValueError("first_weight_divides requires a weight, got none")
         return super().infer()
@@ -235,7 +235,7 @@ class TopGroupNorm(GroupedTop):
         cls, builder: Builder, x: SSAValue, weight: SSAValue, bias: SSAValue, *, num_groups: int, eps: float = 1e-5,
         name: str,
     ) -> SSAValue:  # fmt: skip
-        """weight, bias: (C,)."""
+        """Append the norm with `weight` and `bias` of shape (C,)."""
         shape = shape_of(x)
         if len(shape) < 3 or num_groups < 1 or shape[1] % num_groups:
             raise ValueError(f"num_groups that divides the channels of {shape} is required, got {num_groups}")
@@ -244,7 +244,7 @@ class TopGroupNorm(GroupedTop):
 
     @property
     def groups(self) -> int:
-        """As given."""
+        """The number of groups that the attribute gives."""
         return self.num_groups.value.data
 
 
@@ -262,12 +262,12 @@ class TopInstanceNorm(GroupedTop):
     def make(
         cls, builder: Builder, x: SSAValue, weight: SSAValue, bias: SSAValue, *, eps: float = 1e-5, name: str
     ) -> SSAValue:
-        """weight, bias: (C,)."""
+        """Append the norm with `weight` and `bias` of shape (C,)."""
         return builder.build(cls, [x, weight, bias], {"eps": float_attr(eps)}, name)
 
     @property
     def groups(self) -> int:
-        """One per channel."""
+        """The number of channels: each is a group of its own."""
         return shape_of(self.input)[1]
 
     def form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:

@@ -93,7 +93,7 @@ class TopHardSigmoid(HardActivation):
         return self.part(ctx, TpuMinConst, self.part(ctx, TpuMaxConst, x, 0.0, "_max"), 1.0, "")
 
     def by_convolution(self, ctx: LoweringContext, x: SSAValue) -> SSAValue:
-        """The bounded line."""
+        """The bounded line as a convolution and a clip."""
         return self.bounded_line(ctx, x, self.alpha.value.data, self.beta.value.data, "")
 
 

@@ -90,7 +90,7 @@ class TopLayerNorm(TopOp):
         return builder.build(cls, operands, {"axis": int_attr(axis % rank), "eps": float_attr(eps)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (layernorm_shape(self, self.axis.value.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -164,7 +164,7 @@ class TpuLayerNorm(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (layernorm_shape(self, self.axis.value.data),)
 
     @property

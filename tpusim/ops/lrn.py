@@ -61,7 +61,7 @@ class TopLRN(UnaryTop):
         return builder.build(cls, [x], {"size": int_attr(size), **constants}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (lrn_shape(shape_of(self.input)),)
 
     @property
@@ -110,7 +110,7 @@ class TpuLRN(TpuOp):
     bias = attr_def(FloatAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (lrn_shape(shape_of(self.input)),)
 
     @property

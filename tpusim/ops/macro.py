@@ -53,15 +53,15 @@ class MacroTpu(TpuOp):
     """One `fn` command in global memory."""
 
     def function(self) -> functions.Function:
-        """What it computes."""
+        """The function that it computes."""
         raise NotImplementedError
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Never local."""
+        """It always runs from global memory."""
         del chip
         return f"{self.name.removeprefix('tpu.')} runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN of `function`."""
+        """Emit a command FN with `function` as its body."""
         inputs = tuple(ctx.input(i) for i in range(len(self.operands)))
         ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())

@@ -162,7 +162,7 @@ class ExtremeTpu(NaryTpu):
         return super().infer()
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Bytes exactly, f32."""
+        """Compute bytes exactly and floats in f32."""
         kind = type(self)
         if self.scaling is not None:
             ms, r = self.scaling

@@ -54,7 +54,7 @@ class TopMul(ArithmeticTop):
         return (limited(kernels.mul_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Mul in float."""
+        """tpu.Mul in the float type of the mode."""
         operands = [ctx.operand(v, ctx.float_mode(self), self) for v in self.inputs]
         attributes = relu_attributes(relu_of(self), relu_limit_of(self))
         return ctx.build(TpuMul, operands, attributes, ctx.float_type(self), shape_of(self.output), op_name(self))

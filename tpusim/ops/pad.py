@@ -91,11 +91,11 @@ class TopPad(TopOp):
         return builder.build(cls, [x], attributes, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Extents plus pads."""
+        """The result has the operand's extents plus the pads."""
         return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The padded array."""
+        """Pad the array on all sides."""
         return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
 
     @classmethod
@@ -129,11 +129,11 @@ class TpuPad(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Extents plus pads."""
+        """The result has the operand's extents plus the pads."""
         return (padded_shape(shape_of(self.input), ints(self.paddings), self.mode.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The padded array."""
+        """Pad the array on all sides."""
         return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
 
     def why_global(self, chip: ChipSpec) -> str | None:

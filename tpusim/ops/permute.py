@@ -56,7 +56,7 @@ class TopPermute(TopOp):
         return (permuted(shape_of(self.input), ints(self.order)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The transposed array."""
+        """Transpose the array by the order."""
         return (operands[0].transpose(ints(self.order)),)
 
     @classmethod
@@ -116,7 +116,7 @@ class TpuPermute(TpuOp):
         return (permuted(shape_of(self.input), ints(self.order)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The transposed array."""
+        """Transpose the array by the order."""
         return (operands[0].transpose(ints(self.order)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:

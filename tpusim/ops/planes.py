@@ -18,15 +18,15 @@ class VolumeTpu(TpuOp):
     """A window that slides over n, d, h and w."""
 
     def wants_3d(self) -> bool:
-        """Always (layer_group.md 3)."""
+        """It always needs a group of type 3D (layer_group.md 3)."""
         return True
 
     def slides_over_depth(self) -> bool:
-        """Always (layer_group.md 2)."""
+        """Its window always slides over the depth (layer_group.md 2)."""
         return True
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
-        """3D groups only."""
+        """It works in groups of type 3D only."""
         if kind is not GroupType.GROUP_3D:
             return f"{self.name} works in 3D groups only"
         return super().why_not_in(kind, chip)

@@ -35,7 +35,7 @@ class PairTop(MacroTop):
         return (broadcast_shape([shape_of(v) for v in self.operands]),)
 
     def held(self) -> Holds:
-        """Integers of integers."""
+        """Integers stay integers; what else it holds is float."""
         computed = [v for v in self.operands if not isinstance(v.owner, TopWeight)]
         return "integer" if computed and all(holds(v) == "integer" for v in computed) else "real"
 
@@ -68,7 +68,7 @@ class TpuPow3(PairTpu):
         return (power(*operands),)
 
     def function(self) -> functions.Function:
-        """A power."""
+        """The function that raises to a power."""
         return functions.Power()
 
 
@@ -92,7 +92,7 @@ class TopPow3(PairTop):
 
 @irdl_op_definition
 class TpuMod(PairTpu):
-    """`tpu.Mod`: in f32."""
+    """`tpu.Mod`: the remainder in f32."""
 
     name = "tpu.Mod"
 
@@ -103,7 +103,7 @@ class TpuMod(PairTpu):
         return (remainder(*operands, fmod=bool(self.fmod.value.data)),)
 
     def function(self) -> functions.Function:
-        """A remainder."""
+        """The function that gives the remainder."""
         return functions.Remainder(bool(self.fmod.value.data))
 
 

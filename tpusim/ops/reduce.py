@@ -221,7 +221,7 @@ class TpuReduce(TpuOp):
         return ints(self.multiplier)[0], ints(self.rshift)[0]
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32, or integers."""
+        """Reduce in f32, or in integers where the operand has them."""
         if self.scaling is not None:
             dtype = value_dtype(self.output)
             return (reduce_int(operands[0], *self.scaling, **_options(self), out_dtype=dtype),)

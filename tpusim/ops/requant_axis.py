@@ -60,7 +60,7 @@ class TpuRequantIntAxis(TpuOp):
         return (("multiplier", "rshift"),) if is_none(self.table) else ((),)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         shape = shape_of(self.input)
         for values in (self.multiplier, self.rshift):
             if values is not None and len(ints(values)) != shape[1]:
@@ -102,7 +102,7 @@ class TpuRequantIntAxis(TpuOp):
     # local memory
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Element-wise (DL-02)."""
+        """It is local up to rank 5, as element-wise ops are (DL-02)."""
         del chip
         return None if len(shape_of(self.input)) <= 5 else "rank above 5"
 

@@ -34,7 +34,7 @@ class Requantising(UnaryTpu):
 
     @property
     def scaling(self) -> tuple[int, int]:
-        """(multiplier, right shift)."""
+        """The scaling as (multiplier, right shift)."""
         return self.multiplier.value.data, self.rshift.value.data
 
     def emit(self, ctx: EmitContext) -> None:

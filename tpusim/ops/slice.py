@@ -68,7 +68,7 @@ class Cutting(TopOp):
 
     @property
     def cut(self) -> Cut:
-        """(offset, steps, ends)."""
+        """The cut as (offset, steps, ends)."""
         return ints(self.offset), ints(self.steps), ints(self.ends)
 
 
@@ -172,7 +172,7 @@ class TpuSlice(TpuOp):
 
     @property
     def cut(self) -> Cut:
-        """(offset, steps, ends)."""
+        """The cut as (offset, steps, ends)."""
         return ints(self.offset), ints(self.steps), ints(self.ends)
 
     def infer(self) -> tuple[Shape, ...]:
@@ -296,12 +296,12 @@ class TopGather(TopOp):
         return (gathered_shape(shape_of(self.input), shape_of(self.indices), self.axis.value.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The gathered array."""
+        """Gather the array by the indices."""
         return (gather(operands[0], operands[1], axis=self.axis.value.data),)
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Evenly spaced indices."""
+        """Gathering at evenly spaced indices becomes a Slice."""
         return (TopGatherToSlice(weights),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -328,7 +328,7 @@ class TpuGather(TpuOp):
         return (gathered_shape(shape_of(self.input), shape_of(self.indices), self.axis.value.data),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The gathered array."""
+        """Gather the array by the indices."""
         return (gather(operands[0], operands[1], axis=self.axis.value.data),)
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -59,7 +59,7 @@ class NormalisedExponential(UnaryTop):
         return builder.build(cls, [x], {"axis": int_attr(axis % rank)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         shape, axis = shape_of(self.input), self.axis.value.data
         if not 0 <= axis < len(shape):
             raise ValueError(f"an axis in [0, {len(shape)}) is required, got {axis}")
@@ -83,7 +83,7 @@ class NormalisedExponential(UnaryTop):
         return self._build(ctx, [ctx.operand(self.input, "int8", self), table], ctx.quantised_type(self.output))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Softmax in float."""
+        """tpu.Softmax in the float type of the mode."""
         if self.needs_f32(ctx.chip, "f32"):
             ctx.decision(self, "DN-20")
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), *self._float_tables(ctx)]
@@ -158,7 +158,7 @@ class TpuSoftmax(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         shape, axis = shape_of(self.input), self.axis.value.data
         if not 0 <= axis < len(shape):
             raise ValueError(f"an axis in [0, {len(shape)}) is required, got {axis}")

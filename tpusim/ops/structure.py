@@ -55,7 +55,7 @@ class TopInput(TopOp):
         return "integer" if self.given.kind in "iu" and self.given.itemsize > 2 else "real"
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -127,7 +127,7 @@ class Transfer(ShapedOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

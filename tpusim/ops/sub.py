@@ -82,7 +82,7 @@ class TopSub(ArithmeticTop):
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32")
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 difference, relu."""
+        """The difference in f32, then relu."""
         return (limited(kernels.sub_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -249,7 +249,7 @@ class TopDiv(ArithmeticTop):
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 quotient, relu."""
+        """The quotient in f32, then relu."""
         return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     @classmethod
@@ -282,7 +282,7 @@ class TpuDiv(NaryTpu):
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 quotient, relu."""
+        """The quotient in f32, then relu."""
         return (limited(kernels.div_float(tuple(operands), do_relu=relu_of(self)), self),)
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -73,11 +73,11 @@ class TopTile(TopOp):
         return cls.make(builder, x, tile=tile, name=name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Extents times counts."""
+        """The result has the operand's extents times the counts."""
         return (tiled_shape(shape_of(self.input), ints(self.tile)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The repeated array."""
+        """Repeat the array along its axes."""
         return (jnp.tile(operands[0], ints(self.tile)),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -97,11 +97,11 @@ class TpuTile(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Extents times counts."""
+        """The result has the operand's extents times the counts."""
         return (tiled_shape(shape_of(self.input), ints(self.tile)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The repeated array."""
+        """Repeat the array along its axes."""
         return (jnp.tile(operands[0], ints(self.tile)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:

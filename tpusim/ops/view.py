@@ -49,7 +49,7 @@ class ViewTop(TopOp):
     output = result_def(TensorType)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The reshaped array."""
+        """Reshape the array to the result's extents."""
         return (operands[0].reshape(shape_of(self.output)),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
@@ -205,7 +205,7 @@ class TpuReshape(TpuOp):
         return (same_elements(shape_of(self.input), ints(self.shape)),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The reshaped array."""
+        """Reshape the array to the result's extents."""
         return (operands[0].reshape(shape_of(self.output)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -86,7 +86,7 @@ class TpuWhere(TpuOp):
         return super().why_not_in(kind, chip)
 
     def emit(self, ctx: EmitContext) -> None:
-        """One AR selection."""
+        """Emit one selection of the arithmetic unit."""
         numbers = (self.x_const_val.value.data, self.y_const_val.value.data)
         branches: list[View | float] = [
             number if is_none(value) else ctx.input(i)
@@ -170,7 +170,7 @@ class TopWhere(TopOp):
         return ctx.build(TpuWhere, operands, attributes, element, shape_of(self.output), op_name(self))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.Where in float."""
+        """tpu.Where in the float type of the mode."""
         mode = ctx.float_mode(self)
         branches = [ctx.none() if is_none(v) else ctx.operand(v, mode, self) for v in (self.tbrn, self.fbrn)]
         operands = [self._condition(ctx, mode), *branches]

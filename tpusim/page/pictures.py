@@ -132,7 +132,7 @@ def merged(lists: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _level(sqnr: float) -> float:
-    """Where a ratio stands; what is no number stands at the bottom."""
+    """The height at which a ratio is drawn; what is not a number is drawn at the bottom."""
     share = min(max(sqnr, 0.0), CAP) / CAP if sqnr == sqnr else 0.0
     return TOP + (CHART[1] - TOP) * (1 - share)
 

@@ -96,7 +96,7 @@ def subgraph(
 
 
 def _leaves(value: SSAValue, inside: Set[Operation]) -> bool:
-    """Whether a result is stored. Decision: so is one that nothing uses: the module asks for it."""
+    """Whether a result is stored. Decision: one that nothing uses is stored too, because the module asks for it."""
     return value.first_use is None or any(use.operation not in inside for use in value.uses)
 
 

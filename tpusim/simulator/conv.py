@@ -135,7 +135,7 @@ def _bias(stored: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _finish(command: Conv | Depthwise, acc: np.ndarray, memory: Machine) -> np.ndarray:
-    """Bias, what the output holds if the sum goes on, requant and relu of (n, oc, ...) of a float carrier."""
+    """Bias, what the output holds if the command adds to it, requant and relu of (n, oc, ...) of a float carrier."""
     bias = None if command.bias is None else _bias(memory.load(command.bias), acc.ndim)
     if isinstance(command, Conv) and command.accumulate:
         earlier = memory.load(command.output)

@@ -83,7 +83,7 @@ def _scaled(values: list[np.ndarray], multipliers: tuple[int, ...], rshifts: tup
 
 
 def add_int(function: fn.AddInt, operands: Operands, output: View) -> np.ndarray:
-    """In 64-bit integers."""
+    """The sum in 64-bit integers."""
     terms = _scaled(_centred(operands, function.operand_zero_points), function.multipliers, function.rshifts)
     total = sum(terms[1:], start=terms[0])
     if function.relu:
@@ -92,7 +92,7 @@ def add_int(function: fn.AddInt, operands: Operands, output: View) -> np.ndarray
 
 
 def mul_int(function: fn.MulInt, operands: Operands, output: View) -> np.ndarray:
-    """In 64-bit integers."""
+    """The product in 64-bit integers."""
     first, *rest = _centred(operands, function.operand_zero_points)
     for factor in rest:
         first = first * factor
@@ -106,13 +106,13 @@ def mul_int(function: fn.MulInt, operands: Operands, output: View) -> np.ndarray
 
 
 def sub_int(function: fn.SubInt, operands: Operands, output: View) -> np.ndarray:
-    """In 64-bit integers."""
+    """The difference in 64-bit integers."""
     first, second = _scaled([x.astype(np.int64) for x in operands], function.multipliers, function.rshifts)
     return saturate(first - second, output.dtype, floor=0 if function.relu else None)
 
 
 def const_int(function: fn.ConstInt, operands: Operands, output: View) -> np.ndarray:
-    """In 64-bit integers."""
+    """The operation with a constant, in 64-bit integers."""
     term, number = operands[0].astype(np.int64) * function.multiplier, np.int64(int(function.constant))
     match function.kind:
         case "add":
@@ -143,7 +143,7 @@ def slice_(function: fn.Slice, operands: Operands, output: View) -> np.ndarray:
 
 
 def tile(function: fn.Tile, operands: Operands, output: View) -> np.ndarray:
-    """Along every axis."""
+    """Repetition along every axis."""
     return np.tile(operands[0], function.times)
 
 

@@ -58,7 +58,7 @@ class Timeline:
     """Core -> engine -> share of the time it works."""
 
     def __repr__(self) -> str:
-        """Show the sums."""
+        """Show the sums of cycles."""
         return f"<Timeline: {self.brief()}>"
 
     def brief(self) -> str:
@@ -93,7 +93,7 @@ class _Clock:
         self._now = 0.0
 
     def run(self) -> Iterator[Span]:
-        """Every command on the clock, in the order they end. Raises SimulationError if nothing goes on."""
+        """Every command on the clock, in the order they end. Raises SimulationError for a deadlock."""
         while True:
             self._start_all()
             active = self._active()

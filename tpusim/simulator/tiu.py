@@ -276,7 +276,7 @@ def float_lut(command: FloatLut, memory: Machine) -> None:
 
 
 def lane_copy(command: LaneCopy, memory: Machine) -> None:
-    """TRANS/BC lane copy."""
+    """The copy between lanes by TRANS/BC."""
     memory.write(command.output, memory.read(command.input))
 
 

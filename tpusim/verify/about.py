@@ -34,11 +34,11 @@ class About:
     quantised: Mapping[str, Quantisation] = field(default_factory=dict[str, Quantisation])
 
     def comment(self) -> bytes:
-        """For the archive."""
+        """The comment of the whole archive."""
         return _encoded({"level": self.level, "mode": self.mode, "mixed": self.mixed})
 
     def comment_of(self, name: str) -> bytes:
-        """For one member."""
+        """The comment of one member."""
         if name not in self.quantised:
             return b""
         scale, zero_point = self.quantised[name]

@@ -9,7 +9,7 @@ from tpusim.verify.compare import Comparison
 from tpusim.verify.similarity import Tensor, is_integer
 
 DEAD_SHARE: Final = 0.25
-"""From this share of dead channels on a layer is warned of."""
+"""The share of dead channels from which on a layer gets a warning."""
 
 
 def with_channels(

@@ -76,7 +76,7 @@ class Base(cmd.Cmd):
             return False
 
     def emptyline(self) -> bool:
-        """Repeat a motion."""
+        """Repeat the last motion, as an empty line asks for."""
         if self.lastcmd.split(" ", 1)[0] in _REPEATED and not self._piped:
             return self.onecmd(self.lastcmd)
         return False
@@ -88,13 +88,13 @@ class Base(cmd.Cmd):
         return tensor_names(self.debugger.program)
 
     def say(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print one answer."""
+        """Print one answer of a command."""
         for line in Text(text, style).wrap(self.console, self.console.width - indent):
             line.rstrip()
             self.console.print(Text(" " * indent).append_text(line), soft_wrap=True)
 
     def fail(self, text: str) -> None:
-        """Print an error."""
+        """Print an error and stay at the prompt."""
         self.say(text, "red")
 
     def show_place(self) -> None:

@@ -40,7 +40,7 @@ class Debug:
     """MiB of overwritten bytes to keep for going back; further back the program runs again from the start."""
 
     def execute(self, console: Console) -> bool:
-        """Run the prompt."""
+        """Run the prompt of the debugger."""
         from tpusim.cli.debugger.prompt import Prompt
 
         require_ulps(self.ulps, self.check)

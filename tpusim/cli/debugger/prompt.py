@@ -103,7 +103,7 @@ class Prompt(Looks):
     complete_p = complete_print
 
     def complete_info(self, text: str, *ignored: Any) -> list[str]:
-        """What `info` knows."""
+        """The subjects that `info` knows, for completion."""
         return beginning(text, ["queues", "dma", "command", "slices", "break", "ops", "tensors", "inputs"])
 
     complete_i = complete_info

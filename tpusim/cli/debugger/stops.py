@@ -108,7 +108,7 @@ class Stops(Base):
         return self.number(text, None, "the number of a breakpoint (info break lists them)")
 
     def show_breakpoints(self) -> None:
-        """Print all breakpoints."""
+        """Print all breakpoints with their numbers."""
         if not self.debugger.breakpoints:
             self.say("no breakpoints")
         for one in self.debugger.breakpoints.values():

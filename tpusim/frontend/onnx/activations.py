@@ -60,12 +60,12 @@ def hard_sigmoid(node: Node) -> SSAValue:
 
 
 def elu(node: Node) -> SSAValue:
-    """Elu; default 1."""
+    """Elu, whose alpha is 1 by default."""
     return TopElu.make(node.builder, node.value(0), **node.options("alpha"), name=node.output)
 
 
 def leaky_relu(node: Node) -> SSAValue:
-    """LeakyRelu; default 0.01."""
+    """LeakyRelu, whose alpha is 0.01 by default."""
     return TopLeakyRelu.make(node.builder, node.value(0), **node.options("alpha"), name=node.output)
 
 
@@ -76,12 +76,12 @@ def prelu(node: Node) -> SSAValue:
 
 
 def relu(node: Node) -> SSAValue:
-    """Relu: max(x, 0)."""
+    """Relu, which is max(x, 0)."""
     return TopRelu.make(node.builder, node.value(0), name=node.output)
 
 
 def neg(node: Node) -> SSAValue:
-    """Neg: times -1."""
+    """Neg, as a product with -1."""
     return TopMulConst.make(node.builder, node.value(0), const_val=-1.0, name=node.output)
 
 

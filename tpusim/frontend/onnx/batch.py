@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 
 def keeping_batch(path: Path, batch: int) -> Path | onnx.ModelProto:
-    """The model with `keep_batch` done; the path itself of what is no ONNX file."""
+    """The model after `keep_batch`; the path itself if it is not an ONNX file."""
     if path.suffix != ".onnx":
         return path
     model = onnx.load(path)

@@ -35,7 +35,7 @@ class ElementTypes:
         return self._found.get(name) or TensorProto.FLOAT
 
     def dtype(self, name: str) -> np.dtype:
-        """The NumPy type."""
+        """The NumPy type of the elements."""
         return dtype_of(self.of(name))
 
     def set(self, name: str, elem_type: int) -> None:

@@ -82,7 +82,7 @@ def read_onnx(source: Source) -> onnx.ModelProto:
 
 
 def _require_opset(model: onnx.ModelProto, label: str) -> None:
-    """The operator set of ONNX itself is stated, and is one that this onnx knows."""
+    """Check that the model states its ONNX operator set, and that this version of onnx knows it."""
     version, newest = opset_version(model), onnx.defs.onnx_opset_version()
     if version > newest:
         raise ImportModelError(

@@ -14,7 +14,7 @@ from tpusim.ops.base import Builder
 
 
 class ConstantNeeded(ValueError):
-    """What has to be known when the model is compiled is computed by it; `tensor` is its name."""
+    """Where `tensor` has to be known when the model is compiled, but is computed by the network."""
 
     def __init__(self, tensor: str, what: str) -> None:
         super().__init__(f"constant {what} are required, '{tensor}' is computed")

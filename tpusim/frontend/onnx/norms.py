@@ -1,4 +1,4 @@
-"""Normalisations and Softmax."""
+"""Nodes of normalisations and of Softmax."""
 
 from math import prod
 

@@ -48,11 +48,11 @@ def _of_product(
     if own is None or op is None or not isinstance(weight, TopWeight):
         return
     if own.zero_points.any():
-        yield f"the weight of '{op_name(op)}' has zero points, which no chip has: it is quantised anew"
+        yield f"the weight of '{op_name(op)}' has zero points, which no chip supports: it is quantised again"
         return
     scales = channel_scales(op, model.weights[op_name(weight)], own.scales)
     if scales is None:
-        yield f"the weight of '{op_name(op)}' is no int8 with scales per output channel: it is quantised anew"
+        yield f"the weight of '{op_name(op)}' is not int8 with one scale per output channel: it is quantised again"
         return
     set_own_weight_scales(weight, scales)
     bias = found.weights.get(node.input[2]) if len(node.input) > 2 else None

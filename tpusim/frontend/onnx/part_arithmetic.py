@@ -8,7 +8,7 @@ from tpusim.frontend.onnx.parts import Parts
 
 
 def f32(value: float) -> np.ndarray:
-    """A scalar constant."""
+    """A scalar constant in f32."""
     return np.array(value, np.float32)
 
 

@@ -11,7 +11,7 @@ INT = np.int64
 
 
 def whole(value: object) -> np.ndarray:
-    """Constant integers."""
+    """Constant integers, in the type of indices."""
     return np.array(value, INT)
 
 

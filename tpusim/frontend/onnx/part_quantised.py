@@ -1,4 +1,4 @@
-"""Quantised arithmetic of others in the numbers that it stands for: the integers stay what they are, held in floats."""
+"""ONNX nodes of quantised arithmetic: their integers are computed exactly, held in floats."""
 
 from collections.abc import Callable
 

@@ -79,7 +79,7 @@ def gru(cell: Cell, x: str, states: list[str], *, linear_before_reset: bool = Fa
 
 
 def rnn(cell: Cell, x: str, states: list[str]) -> list[str]:
-    """One step."""
+    """One step of an RNN."""
     p = cell.p
     return [cell.active(0, p.op("Add", p.op("Add", x, p.op("MatMul", states[0], cell.r)), cell.hidden_bias))]
 

@@ -30,7 +30,7 @@ class Parts:
 
     @property
     def x(self) -> str:
-        """The first input."""
+        """The first input of the node."""
         return self.node.inputs[0]
 
     def input(self, index: int) -> str:

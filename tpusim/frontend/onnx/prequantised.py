@@ -142,7 +142,7 @@ class _Pairs:
         return OwnRange.of(number, int(zero.reshape(-1)[0]), BYTES[zero.dtype])
 
     def _array(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
-        """A constant parameter."""
+        """A constant parameter as an array."""
         name = node.input[index] if index < len(node.input) else ""
         maker = self._makers.get(name)
         if name in self._arrays:

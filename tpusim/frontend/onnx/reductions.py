@@ -24,7 +24,7 @@ def reduce(node: Node) -> SSAValue:
 
 
 def arg(node: Node) -> SSAValue:
-    """ArgMax and ArgMin."""
+    """The nodes ArgMax and ArgMin."""
     flags = {key: bool(value) for key, value in node.options("keepdims", "select_last_index").items()}
     axis = int(node.take("axis", 0))
     return TopArg.make(node.builder, node.value(0), mode=node.op_type, axis=axis, **flags, name=node.output)

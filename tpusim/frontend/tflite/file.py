@@ -85,7 +85,7 @@ def _names(enumeration: Any) -> dict[int, str]:
 
 
 class _Reader:
-    """One file."""
+    """Reads the tables of one TFLite file."""
 
     def __init__(self, schema: Any, content: bytes) -> None:
         self._schema, self._size = schema, len(content)

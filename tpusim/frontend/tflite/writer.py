@@ -41,7 +41,7 @@ class Writer:
         return output
 
     def array(self, name: str, array: np.ndarray) -> str:
-        """A constant."""
+        """Add a constant of this name, once; its name."""
         self._initializers.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 

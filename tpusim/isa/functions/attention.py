@@ -82,7 +82,7 @@ class Attention(Function, frozen=True, tag="attention"):
         return Steps(arithmetic=8 + sum(self.sizes[:3]) // 32, series=0 if self.requants else 1)
 
     def multiplications(self, operands: Sequence[Shape]) -> int:
-        """Six products."""
+        """Multiplications of the block's six products."""
         (batch, rows, _), others = operands[0], operands[self.sources > 1][1]
         queries, keys, columns, out = self.sizes
         return batch * columns * (rows * (queries + out) + 2 * others * (keys + rows))

@@ -41,7 +41,7 @@ class Active(Function, frozen=True, tag="active"):
             raise ValueError(f"mode '{self.mode}' is not one of {', '.join(sorted(ACTIVATIONS))}")
 
     def made_of(self, operands: int) -> Steps:
-        """By mode."""
+        """The steps of the function that the mode names."""
         return _ACTIVATIONS[self.mode]
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -116,7 +116,7 @@ class Power(Function, frozen=True, tag="power"):
     """The first operand to the power of the second."""
 
     def made_of(self, operands: int) -> Steps:
-        """Logarithm, product, exponential."""
+        """A logarithm, a product and an exponential."""
         return Steps(arithmetic=1, series=2)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:

@@ -40,7 +40,7 @@ class SubInt(Function, frozen=True, tag="sub_int"):
         return Steps(arithmetic=1, requants=2)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """Two operands."""
+        """Two operands that broadcast to the result."""
         return broadcast(operands, result, 2)
 
 
@@ -55,7 +55,7 @@ class MulInt(Function, frozen=True, tag="mul_int"):
     qdm: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Products, one requant."""
+        """A product for each operand and one requant."""
         return Steps(arithmetic=operands - 1, requants=1)
 
     def needs(self) -> Unit:
@@ -79,7 +79,7 @@ class ConstInt(Function, frozen=True, tag="const_int"):
     reverse: bool = False
 
     def made_of(self, operands: int) -> Steps:
-        """Product, constant; shift."""
+        """A product, a sum with the constant and one shift."""
         return Steps(arithmetic=2, requants=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -162,7 +162,7 @@ class ConcatShift(Function, frozen=True, tag="concat_shift"):
     rshifts: tuple[int, ...]
 
     def made_of(self, operands: int) -> Steps:
-        """One shift."""
+        """One requant, which is a shift."""
         return Steps(arithmetic=0, requants=1)
 
     def needs(self) -> Unit:

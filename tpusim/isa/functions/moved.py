@@ -14,7 +14,7 @@ class Concat(Function, frozen=True, tag="concat"):
     axis: int
 
     def made_of(self, operands: int) -> Steps:
-        """One copy."""
+        """One step, which copies an element."""
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -26,11 +26,11 @@ class Reshape(Function, frozen=True, tag="reshape"):
     """The operand's elements in order, in the result's shape."""
 
     def made_of(self, operands: int) -> Steps:
-        """One copy."""
+        """One step, which copies an element."""
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
-        """As many elements."""
+        """The operand has as many elements as the result."""
         return counted(operands, 1) or (
             None if prod(operands[0]) == prod(result) else Misfit(f"{prod(result)} elements", f"{operands[0]}")
         )
@@ -48,7 +48,7 @@ class Pad(Function, frozen=True, tag="pad"):
     value: float = 0.0
 
     def made_of(self, operands: int) -> Steps:
-        """One copy."""
+        """One step, which copies an element."""
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -66,7 +66,7 @@ class Slice(Function, frozen=True, tag="slice"):
     steps: tuple[int, ...]
 
     def made_of(self, operands: int) -> Steps:
-        """One copy."""
+        """One step, which copies an element."""
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -86,7 +86,7 @@ class Tile(Function, frozen=True, tag="tile"):
     times: tuple[int, ...]
 
     def made_of(self, operands: int) -> Steps:
-        """One copy."""
+        """One step, which copies an element."""
         return Steps(arithmetic=1)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:

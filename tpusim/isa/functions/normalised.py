@@ -57,7 +57,7 @@ class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
         return Steps(arithmetic=9, series=2)
 
     def needs(self) -> Unit:
-        """Its tables."""
+        """It needs the BF16 tables of CV18xx."""
         return "tables"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
@@ -94,7 +94,7 @@ class LrnTables(Function, frozen=True, tag="lrn_tables"):
         return Steps(arithmetic=4 + self.size, series=1)
 
     def needs(self) -> Unit:
-        """Its tables."""
+        """It needs the BF16 tables of CV18xx."""
         return "tables"
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:

@@ -7,7 +7,7 @@ from tpusim.isa.functions.base import Misfit, Shape
 
 
 def counted(operands: Sequence[Shape], wanted: int) -> Misfit | None:
-    """So many operands."""
+    """There are as many operands as the function takes."""
     return None if len(operands) == wanted else Misfit(f"{wanted} operands", f"{len(operands)}")
 
 
@@ -69,5 +69,5 @@ def per_axis(shape: Shape, **lists: Sequence[int]) -> Misfit | None:
 
 
 def image(shape: Shape) -> Misfit | None:
-    """Four axes."""
+    """The operand has four axes."""
     return None if len(shape) == 4 else Misfit("four axes", f"{shape}")

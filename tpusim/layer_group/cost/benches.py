@@ -61,21 +61,21 @@ class _Bench(SliceContext):
         self.ns = 0.0
 
     def placed(self, index: int) -> Placed:
-        """The operand's slice."""
+        """Where the operand's slice lies."""
         value = self.op.operands[index]
         graph = self._graph
         return Placed(self._have[value], 0, value in graph.constants, value not in graph.compact)
 
     def output_address(self) -> int:
-        """Nowhere yet."""
+        """0: the result has no address yet."""
         return 0
 
     def where(self) -> str:
-        """The slice."""
+        """The slice that is computed, as text."""
         return str(self.output_slice())
 
     def buffer(self) -> int:
-        """Nowhere yet."""
+        """0: the work area has no address yet."""
         return 0
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
@@ -91,7 +91,7 @@ class _GlobalBench(WholeContext):
         self.ns = 0.0
 
     def address(self, value: SSAValue) -> int:
-        """Nowhere yet."""
+        """0: tensors have no addresses yet."""
         del value
         return 0
 
@@ -103,9 +103,9 @@ class _GlobalBench(WholeContext):
         self.ns += command_ns(kernel, self.chip)
 
     def move(self, source: View, target: View) -> None:
-        """Count a copy."""
+        """Count a copy by the GDMA."""
         self.ns += _move_ns(source, target, self.chip)
 
     def fill(self, target: View, value: float) -> None:
-        """Count a fill."""
+        """Count a fill by the GDMA."""
         self.ns += command_ns(Fill(id=0, dep=0, op="", output=target, value=value), self.chip)

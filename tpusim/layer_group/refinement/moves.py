@@ -115,7 +115,7 @@ class _Table:
         return min((m for m in moves if m is not None), key=lambda m: m.rank, default=None)
 
     def _anywhere(self, transfer: Transferred, at: int) -> Iterator[_Move]:
-        """The moves of a transfer that gain, as far as there is room in every row between."""
+        """The moves of a transfer that save time, as far as every row between has room."""
         passed = at
         for row in self._reach(transfer, at):
             if not self._has_room(transfer, passed, row):

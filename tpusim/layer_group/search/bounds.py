@@ -110,7 +110,7 @@ class _Values:
 
     @classmethod
     def of(cls, ops: Sequence[TpuOp], model: CostModel) -> "_Values":
-        """Of these ops."""
+        """The bound of these ops."""
         index: dict[object, int] = {op: i for i, op in enumerate(ops)}
         values: dict[SSAValue, None] = {}
         for op in ops:

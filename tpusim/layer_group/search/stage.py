@@ -43,7 +43,7 @@ class LayerGroupConfig(Refinements):
 
 
 def _single(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
-    """Every op alone."""
+    """A group for every op alone."""
     return _spread([alone(op, chip, memo) for op in ops], chip, cores)
 
 

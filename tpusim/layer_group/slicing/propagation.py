@@ -34,7 +34,7 @@ class _Request:
 
 
 def whole_slices(graph: Subgraph, chip: ChipSpec) -> dict[SSAValue, ValueSlices]:
-    """Every tensor uncut."""
+    """The slices of a group in which no tensor is cut."""
     return {v: whole_slice(v, graph, chip) for v in graph.values}
 
 

@@ -188,7 +188,7 @@ class MergeGeluTanh(MergeGelu):
         return self._is_square_and_one(other, x)
 
     def _is_sum_with_cube(self, value: SSAValue, x: SSAValue) -> bool:
-        """X + 0.044715*x^3."""
+        """Whether the value is x + 0.044715*x^3."""
         op = value.owner
         if not isinstance(op, Operation) or op.name != "top.Add" or relu_of(op) or len(op.operands) != 2:
             return False
@@ -196,7 +196,7 @@ class MergeGeluTanh(MergeGelu):
         return len(cubes) == 1 and self._is_scaled_power(cubes[0], x, 3)
 
     def _is_square_and_one(self, value: SSAValue, x: SSAValue) -> bool:
-        """1 + 0.044715*x^2."""
+        """Whether the value is 1 + 0.044715*x^2."""
         shifted = self._shifted(value)
         return shifted is not None and abs(shifted[1] - 1.0) < TOLERANCE and self._is_scaled_power(shifted[0], x, 2)
 

@@ -132,7 +132,7 @@ class TpuLutBF16(TpuOp):
         return window if operand == 0 else None
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
-        """None (layer_group.md 9.3)."""
+        """No work area is needed (layer_group.md 9.3)."""
         del chip, output, inputs
         return 0
 

@@ -214,7 +214,7 @@ class TopPRelu(TopOp):
         return prod(shape_of(self.output))
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.PRelu in float."""
+        """tpu.PRelu in the float type of the mode."""
         name, slope = op_name(self), self._slope(ctx)
         operands = [ctx.operand(self.input, ctx.float_mode(self), self), ctx.float_weight(self, name + "_slope", slope)]
         return ctx.build(TpuPRelu, operands, {}, ctx.float_type(self), shape_of(self.output), name)

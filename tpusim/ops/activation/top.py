@@ -46,17 +46,17 @@ class Activation(UnaryTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, name: str) -> SSAValue:
-        """Of one tensor."""
+        """Append the function of one tensor."""
         return builder.build(cls, [x], {}, name)
 
     @property
     def mode(self) -> str:
-        """The function's name."""
+        """The name of the function, as the attribute has it."""
         return self.MODE
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """The function's coefficients."""
+        """The coefficients of the function."""
         return ()
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -243,7 +243,7 @@ class TopExp(Activation):
 
 @irdl_op_definition
 class TopLog(Activation):
-    """`top.Log`: natural logarithm."""
+    """`top.Log`: the natural logarithm of x."""
 
     name = "top.Log"
     MODE: ClassVar[str] = "LN"
@@ -269,7 +269,7 @@ class TopErf(Activation):
 
 @irdl_op_definition
 class TopSin(Activation):
-    """`top.Sin`: the sine."""
+    """`top.Sin`: the sine of x."""
 
     name = "top.Sin"
     MODE: ClassVar[str] = "SIN"
@@ -278,7 +278,7 @@ class TopSin(Activation):
 
 @irdl_op_definition
 class TopCos(Activation):
-    """`top.Cos`: the cosine."""
+    """`top.Cos`: the cosine of x."""
 
     name = "top.Cos"
     MODE: ClassVar[str] = "COS"
@@ -321,13 +321,13 @@ class TopPow(Activation):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """The exponent alone."""
+        """The one coefficient, which is the exponent."""
         return (self.exponent.value.data,)
 
 
 @irdl_op_definition
 class TopReciprocal(Activation):
-    """`top.Reciprocal`: const_val/x."""
+    """`top.Reciprocal`: the quotient const_val/x."""
 
     name = "top.Reciprocal"
     MODE: ClassVar[str] = "RECIPROCAL"
@@ -338,7 +338,7 @@ class TopReciprocal(Activation):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, const_val: float = 1.0, name: str) -> SSAValue:
-        """const_val: the numerator."""
+        """Append a quotient whose numerator is `const_val`."""
         return builder.build(cls, [x], {"const_val": float_attr(const_val)}, name)
 
     @classmethod

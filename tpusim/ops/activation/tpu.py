@@ -102,11 +102,11 @@ class TpuActive(FloatFunction):
 
     @property
     def function(self) -> tuple[str, tuple[float, ...]]:
-        """(mode, coefficients)."""
+        """The function as (mode, coefficients)."""
         return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """The magnitude alone."""
+        """Only the magnitude has an integer form."""
         return ((),) if self.mode.data == "ABSVAL" else ()
 
 
@@ -137,7 +137,7 @@ class TpuLut(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The operand's shape."""
+        """The result has the operand's shape."""
         if shape_of(self.table) != TABLE_SHAPE:
             raise ValueError(f"a table of shape {TABLE_SHAPE} is required, got {shape_of(self.table)}")
         return (shape_of(self.input),)

@@ -16,14 +16,14 @@ class WithoutTable(Activation):
     FLOAT: ClassVar[FloatRule] = FloatRule(int8="f32", f16="f32", bf16="f32")
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """Why not."""
+        """The reason why there is no integer form."""
         del ctx
         return f"{self.name.removeprefix('top.')} has no table (numerics.md 9.8)"
 
 
 @irdl_op_definition
 class TopTan(WithoutTable):
-    """`top.Tan`: the tangent."""
+    """`top.Tan`: the tangent of x."""
 
     name = "top.Tan"
     MODE: ClassVar[str] = "TAN"

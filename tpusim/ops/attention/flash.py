@@ -83,16 +83,16 @@ class TpuFAttention(MacroTpu):
         return (y.reshape(shape_of(self.output)),)
 
     def macs(self) -> int:
-        """Of both products."""
+        """Multiply-accumulates of both products."""
         batch, heads, size = self.batch.value.data, self.q_head.value.data, self.dim.value.data
         return 2 * batch * heads * size * self.mq.value.data * self.mk.value.data
 
     def function(self) -> functions.Function:
-        """All of it."""
+        """The whole block of attention as one function."""
         return functions.FlashAttention(self.scale.value.data, mask=not is_none(self.mask))
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN flash_attention on the operands that are there."""
+        """Emit FN flash_attention with the operands that the op has."""
         inputs = tuple(ctx.input(i) for i, value in enumerate(self.operands) if not is_none(value))
         ctx.emit(isa.Fn, function=self.function(), inputs=inputs, output=ctx.output())
 

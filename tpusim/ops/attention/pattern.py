@@ -185,7 +185,7 @@ def _scales(block: Block) -> tuple[float, ...] | None:
 
 
 def erase_unused(op: object, rewriter: PatternRewriter) -> None:
-    """Erase an op whose results nobody reads, and what then nobody reads in front of it."""
+    """Erase an op whose results nobody reads, then the ops before it that nobody reads any more."""
     if not isinstance(op, TopOp | TpuOp) or isinstance(op, TopInput) or any(r.first_use for r in op.results):
         return
     sources = {id(v.owner): v.owner for v in op.operands}

@@ -86,7 +86,7 @@ class TopAttention(TopOp):
 
     @property
     def heads(self) -> int:
-        """Number of heads."""
+        """The number of heads."""
         return self.head.value.data
 
     def infer(self) -> tuple[Shape, ...]:
@@ -111,7 +111,7 @@ class TopAttention(TopOp):
         return x.reshape(batch, rows, self.heads, -1).transpose(HEADS)
 
     def flops(self) -> int:
-        """Of the products."""
+        """Floating-point operations of the products."""
         (batch, rows, _), others = shape_of(self.input), shape_of(self.keys)[1]
         layers = zip((self.input, self.keys, self.values), self._matrices, strict=False)
         linear = sum(prod(shape_of(x)[:2]) * prod(shape_of(w)) for x, w in layers)

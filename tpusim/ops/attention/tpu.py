@@ -182,7 +182,7 @@ class TpuAttention(TpuOp):
         self.operands = new
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Always local."""
+        """It is global only where the chip has no local form of it."""
         return f"attention has no local form on {chip.name}" if chip.is_global(self.name) else None
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
@@ -230,7 +230,7 @@ def _requantised(x: Array, w: Array, b: Array | None, fit: Fit, *, right_transpo
 
 
 def _sum(x: Array, w: Array, b: Array | None, *, right_transpose: bool = False) -> Array:
-    """In int32."""
+    """The product with its bias, in int32."""
     bias = None if b is None else b.reshape(-1)
     return kernels.matmul_int(
         x, w, bias, 1, 0, 0, left_transpose=False, right_transpose=right_transpose, do_relu=False, out_dtype="int32"

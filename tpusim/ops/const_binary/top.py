@@ -62,7 +62,7 @@ class TopMulConst(ConstTop):
     @classmethod
     @names_op
     def make(cls, builder: Builder, x: SSAValue, *, const_val: float, name: str) -> SSAValue:
-        """const_val: the factor."""
+        """Append a product with the factor `const_val`."""
         return builder.build(cls, [x], {"const_val": float_attr(const_val), **relu_attributes()}, name)
 
     def forwarded_range(self, source: tuple[float, float]) -> tuple[float, float]:

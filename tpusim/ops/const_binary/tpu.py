@@ -80,7 +80,7 @@ class ConstTpu(UnaryTpu):
         return True
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Integers exactly, f32."""
+        """Compute integers exactly and floats in f32."""
         (x,), relu, reverse = operands, relu_of(self), reversed_(self)
         if self.scaling is None:
             y = float_result(self.KIND, x, self.const_val.value.data, relu=relu, reverse=reverse)

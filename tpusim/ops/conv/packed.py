@@ -64,12 +64,12 @@ class PackedConvTpu(TpuOp):
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """Kernel extents."""
+        """The extents of the kernel."""
         return ints(self.kernel_shape)
 
     @property
     def groups(self) -> int:
-        """Channel groups."""
+        """The number of channel groups."""
         return self.group.value.data if self.group else 1
 
     @property

@@ -32,7 +32,7 @@ def filter_scales(w: np.ndarray, signed: bool) -> np.ndarray:
 
 
 def quantised_filter(w: np.ndarray, scales: np.ndarray, signed: bool) -> np.ndarray:
-    """sat(round-half-away(W/s_w)) (numerics.md 7.1)."""
+    """The filter in integers, sat(round-half-away(W/s_w)) (numerics.md 7.1)."""
     return quantised(w, scales, "int8" if signed else "uint8")
 
 

@@ -33,7 +33,7 @@ class TpuDeconv3D(DeconvBase):
         return (kernels.deconv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Always (layer_group.md 2)."""
+        """It always runs from global memory (layer_group.md 2)."""
         del chip
         return "a transposed 3-D convolution has no local form (layer_group.md 2)"
 

@@ -90,16 +90,16 @@ class _Steps:
         self, cls: OpT, operands: list[SSAValue], attributes: dict[str, Attribute], shape: Shape, end: str,
         element: Attribute,
     ) -> SSAValue:  # fmt: skip
-        """Append an op."""
+        """Append an op and take its result."""
         op = cls.create(operands=operands, result_types=[TensorType(element, shape)], attributes=attributes)
         set_op_name(op, self._name + end)
         self.ops.append(op)
         return op.results[0]
 
     def view(self, x: SSAValue, shape: Shape, end: str) -> SSAValue:
-        """Append a Reshape."""
+        """Append a Reshape to these extents."""
         return self.add(TopReshape, [x], {"shape": ints_attr(shape)}, shape, end, element_of(x))
 
     def permute(self, x: SSAValue, order: Shape, end: str) -> SSAValue:
-        """Append a Permute."""
+        """Append a Permute by this order."""
         return self.add(TopPermute, [x], {"order": ints_attr(order)}, permuted(shape_of(x), order), end, element_of(x))

@@ -88,7 +88,7 @@ class TopMatMul(Product, TopOp):
         return builder.build(cls, operands, _attributes(left_transpose, right_transpose), name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """(..., M, N)."""
+        """The result has the extents (..., M, N)."""
         return (self.shape_of_product(self.bias_shape()),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -138,7 +138,7 @@ class TopMatMul(Product, TopOp):
         return _LOWER[ctx.chip.requant](self, ctx, output)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
-        """tpu.MatMul in float."""
+        """tpu.MatMul in the float type of the mode."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
         computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None

@@ -149,7 +149,7 @@ class TpuMatMul(Product, TpuOp):
         return (self.stored(y),)
 
     def macs(self) -> int:
-        """Out * K."""
+        """Multiply-accumulates: elements of the result times K."""
         return prod(shape_of(self.output)) * self.inner
 
     @classmethod

@@ -143,7 +143,7 @@ class TopMaxPool(PoolTop):
         return _make(cls, builder, x, {}, name, **window)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 maximum, relu."""
+        """The maximum in f32, then relu."""
         y = kernels.maxpool2d(operands[0], **self.geometry, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)
 
@@ -195,7 +195,7 @@ class TopAvgPool(PoolTop):
         return _make(cls, builder, x, {"count_include_pad": flag(count_include_pad)}, name, **window)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """f32 average, relu."""
+        """The average in f32, then relu."""
         counted = is_set(self.count_include_pad)
         y = kernels.avgpool2d_float(operands[0], **self.geometry, count_include_pad=counted, do_relu=relu_of(self))
         return (limited(y, self).reshape(kept_shape(self, y.shape)),)

@@ -66,7 +66,7 @@ class Interpolation(ShapedOp):
 
     @property
     def geometry(self) -> tuple[tuple[int, int], tuple[float, float], bool]:
-        """(size, scales, align_corners)."""
+        """The geometry as (size, scales, align_corners)."""
         h, w = ints(self.target_shape)
         return (h, w), (self.scale_h.value.data, self.scale_w.value.data), is_set(self.align_corners)
 
@@ -77,7 +77,7 @@ class Interpolation(ShapedOp):
 
 @irdl_op_definition
 class TopInterp(Interpolation, TopOp):
-    """`top.Interp`: linear resizing."""
+    """`top.Interp`: resizing by linear interpolation."""
 
     name = "top.Interp"
     SPEC: ClassVar[tuple[str, ...]] = ("11.4", "12.1")

@@ -66,11 +66,11 @@ class Upsampling(ShapedOp):
         return self.scale_h.value.data, self.scale_w.value.data
 
     def infer(self) -> tuple[Shape, ...]:
-        """Extents times factors."""
+        """The result has the operand's extents times the factors."""
         return (upsampled_shape(shape_of(self.input), self.factors),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The repeated elements."""
+        """Repeat every element by its factor."""
         return (upsampled(operands[0], self.factors),)
 
 
@@ -107,7 +107,7 @@ class TpuUpsample(Upsampling, TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local (layer_group.md 2)."""
+        """None: it is local (layer_group.md 2)."""
         del chip
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

@@ -60,6 +60,6 @@ class History:
         return True
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all that was kept."""
         self._entries.clear()
         self.nbytes = 0
