@@ -1,0 +1,1 @@
+def known_floats(model): return {}
