@@ -17,6 +17,7 @@ from tpusim.cli.explore import Explore
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In
+from tpusim.cli.search_qtable import SearchQtable
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
 from tpusim.cli.why import Why
@@ -109,6 +110,7 @@ COMMANDS: dict[str, type] = {
     "asm": Assemble,
     "compare": Compare,
     "why": Why,
+    "search-qtable": SearchQtable,
     "bisect": Bisect,
     "bench": Bench,
     "explore": Explore,

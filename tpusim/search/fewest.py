@@ -1,10 +1,9 @@
 """The set of float ops that reaches the goal at the fewest cycles that are found.
 
-What an op takes away is measured with every other op in float: losses of the cosine add up nearly, so a set can be
-chosen before it is run. What an op costs alone is measured on the clock, for those that lose most. Ops are taken by
-loss for their cycles until what is left should be allowed, the set is run, and the allowance is corrected by what came
-out. Then the set is improved on the clock: ops left out, ops beside it taken in (casts vanish, groups join again), ops
-exchanged. Each step is measured, never assumed; the same inputs give the same set.
+What an op takes away is measured with every other op in float. What it costs alone is measured on the clock, for those
+that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved on the clock:
+ops left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. Each step is measured, never
+assumed; the same inputs give the same set.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ Progress = Callable[[str], None]
 class Found:
     """A set, what it reaches and costs, and the same of the network as it is.
 
-    losses: of the cosine by op, with all others in float; () if the network reaches the goal as it is.
+    losses: of the cosine by op, with all others in float; {} if the network reaches the goal as it is.
     """
 
     floats: Floats
@@ -97,14 +96,14 @@ class _Search:
     def _prices(self) -> dict[str, float]:
         """Cycles of an op in float alone, at least one; those that are not asked for cost what the others do."""
         base, asked = self._trials.cycles(self._start), dict[str, float]()
-        for name in islice(self._losses, PRICED):
+        for name in islice(self._losses, min(PRICED, self._clocked)):
             self._told(f"cycles of {name} in float")
             asked[name] = max(float(self._trials.cycles(self._start | {name}) - base), 1.0)
         usual = sum(asked.values()) / max(len(asked), 1)
         return {name: asked.get(name, usual) for name in self._losses}
 
     def _first(self, order: list[str]) -> Floats | None:
-        """The shortest beginning of an order that reaches the goal, by bisection; a longer one is taken to be better."""
+        """The shortest beginning of an order that reaches the goal, by bisection as if longer ones were better."""
         low, high = 0, len(order)
         if not self._trials.reached(self._start | set(order)):
             return None
