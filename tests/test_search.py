@@ -7,7 +7,8 @@ tests/upstream/names has what TPU-MLIR 1.30.2 found for digits, with the thresho
     run_calibration.py m.mlir --dataset data --input_num 16 --inference_num 16 --search search_qtable \\
         --expected_cos 0.9999 --quantize_table digits_search_qtable -o digits_search_cali_table
 
-Its cosine is (1 + c) / 2 of the usual one.
+Its cosine is (1 + c) / 2 of the usual one. digits_search_mse_table is what `--search search_threshold` wrote for mse
+with the same samples, and SCORES what it printed.
 """
 
 from __future__ import annotations
@@ -20,21 +21,28 @@ import pytest
 from end_to_end import DIGITS
 from upstream import networks
 
+from tpusim.calibration.samples import Samples
 from tpusim.calibration.stage import apply_table
-from tpusim.calibration.table import read_table
+from tpusim.calibration.table import read_table, write_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
-from tpusim.inference import dequantised, run
+from tpusim.inference import dequantised, input_specs, run
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
-from tpusim.search import Cosine, TopOne, Trials, UserMetric, known_floats, search, write_qtable
+from tpusim.search import Cosine, TopOne, Trials, UserMetric, known_floats, search, search_threshold, write_qtable
 from tpusim.search.goal import cosine
 
 RECORDED = Path(__file__).resolve().parent / "upstream" / "names"
+SCORES = {
+    "kl": 0.9998647190599885,
+    "max": 0.9998543257646446,
+    "percentile9999": 0.9998811185611095,
+    "mse": 0.9998552583538323,
+}
 INT8 = LoweringConfig("bm1684x", "int8")
 THEIRS = frozenset(read_qtable(RECORDED / "digits_search_qtable"))
 
@@ -97,6 +105,32 @@ def test_goals(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="metric 'nothing': one number is required"):
         UserMetric.read(f"{tmp_path}/bad.py:nothing", 0).value(found, found)
     assert cosine([{"y": np.zeros(3)}], [{"y": np.ones(3)}]) == 0 and cosine(found, found) == 1
+
+
+def entries(path: Path) -> list[str]:
+    return [s.replace("-0.0000000", "0.0000000") for s in path.read_text().splitlines() if not s.startswith("#")]
+
+
+def test_methods_score_as_upstreams_search_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores to 1e-7, for theirs are of f32 results; tables of kl, and of mse as only a search tunes it, as printed."""
+    model = canonicalize(import_onnx(DIGITS / "digits.onnx"))[0]
+    (tmp_path / "data").mkdir()
+    for number, sample in enumerate(samples(16)):
+        np.savez(tmp_path / "data" / f"{number:03}.npz", image=sample["image"])
+    save_model(model, tmp_path / "2_canonical.mlir")
+    data = Samples(tmp_path / "data", input_specs(model), shuffled=True)
+    found = search_threshold(model, data, INT8)
+    assert found.scores == pytest.approx(SCORES, abs=1e-7) and found.best == "percentile9999"
+    for method, name in (("kl", "digits_search_cali_table"), ("mse", "digits_search_mse_table")):
+        write_table(tmp_path / method, found.tables[method], method=method, samples=16, bins=2048, tune=5)
+        assert entries(tmp_path / method) == entries(RECORDED / name)
+    asked = ["search-threshold", str(tmp_path / "2_canonical.mlir"), "--data", str(tmp_path / "data")]
+    assert main([*asked, "--samples", "4", "--inference-num", "2", "--tune-num", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("0.99") >= 3 and "  best" in shown
+    [best] = [line.split()[0] for line in shown.splitlines() if line.endswith("  best")]
+    assert f"calculation method: {best}\n" in (tmp_path / "cali_table").read_text()
+    assert main([*asked, "--mode", "f16"]) == 1 and "a mode with thresholds is required" in capsys.readouterr().err
 
 
 def test_known_floats() -> None:

@@ -39,6 +39,15 @@ def cosine(found: Results, wanted: Results) -> float:
     return float(np.mean([min(_cosine(f[name], w[name]) for name in w) for f, w in zip(found, wanted, strict=True)]))
 
 
+def mean_cosine(found: Results, wanted: Results) -> float:
+    """The mean of the cosines of all results, in the order of the results, and over the samples."""
+    each = [
+        np.mean([_cosine(one, other) for one, other in zip(f.values(), w.values(), strict=True)])
+        for f, w in zip(found, wanted, strict=True)
+    ]
+    return float(np.mean(each))
+
+
 def _cosine(found: np.ndarray, wanted: np.ndarray) -> float:
     """Of two tensors; 1 for equal ones, 0 where one of them is all zeros or not finite."""
     one, other = (array.astype(np.float64).ravel() for array in (found, wanted))
