@@ -61,7 +61,7 @@ def pair(**relu: object) -> tuple[Model, dict[str, int]]:
     filters = {n: RNG.normal(size=(4, 4, 1, 1)).astype(np.float32) for n in ("w", "v")}
     filters["w"][0] *= 30
     kind = str(relu.pop("kind"))
-    bounds = {"low": np.float32(0), "high": np.float32(6)} if kind == "Clip" else {}
+    bounds = {"low": np.array(0, np.float32), "high": np.array(6, np.float32)} if kind == "Clip" else {}
     inputs = ["a", *bounds]
     nodes = [node("Conv", "x w", "a"), node(kind, " ".join(inputs), "b", **relu), node("Conv", "b v", "y")]
     return canonicalize(plain(network(nodes, {**filters, **bounds})({"x": (1, 4, 5, 5)})), ["weight_equalization"])

@@ -85,4 +85,4 @@ def _own(op: Operation, model: Model) -> Iterator[bytes]:
     if isinstance(op, TopWeight):
         array = np.ascontiguousarray(model.weights[op_name(op)])
         yield repr((array.shape, str(array.dtype))).encode()
-        yield array.view(np.uint8).data if array.size else b""
+        yield array.tobytes()
