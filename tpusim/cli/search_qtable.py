@@ -52,7 +52,7 @@ class SearchQtable:
     patterns: bool = False
     """Keep in float, unasked, what is known to be sensitive in transformers and in heads of detectors."""
     clocked: int = 60
-    """How many programs to put on the clock at most."""
+    """About how many programs to put on the clock at most; the network as it is and the result come on top."""
     out: OptionalPath = None
     """Table to write; default qtable beside the module."""
 

@@ -40,7 +40,8 @@ class Found:
 def search(
     trials: Trials, start: Floats = frozenset(), *, clocked: int = CLOCKED, progress: Progress | None = None
 ) -> Found:
-    """The cheapest set found. start: ops that are float in any case. clocked: programs to put on the clock at most.
+    """The cheapest set found. start: ops that are float in any case. clocked: programs to put on the clock at
+    most, about.
 
     If not even all ops in float reach the goal, these are the set, and `reached` is False.
     """
