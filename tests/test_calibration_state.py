@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from relu_chain import chain, growing
 from tpusim.calibration import state as tested
 from tpusim.calibration.estimates import SPARE, Ends
 from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import CalibrationConfig, calibrate
+from tpusim.calibration.stage import METHODS, CalibrationConfig, calibrate
 from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual, gradual, run
 
@@ -37,7 +38,7 @@ class Killed:
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("method", ["kl", "percentile9999", "mse"])
+@pytest.mark.parametrize("method", METHODS)
 def test_killed_and_resumed_gives_the_same_table(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tested, "EVERY_SECONDS", 0)
     config, path = CalibrationConfig(method, tune_samples=2), tmp_path / "state.npz"
@@ -64,6 +65,24 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(CalibrationError, match="cannot be read"):
         calibrate(chain(), SAMPLES, config, state=path)
+
+
+@pytest.mark.parametrize("method", ["kl", "percentile9999"])
+def test_memory_does_not_grow_with_the_samples(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Histograms and the values beyond the percentile are all that is kept: not 2 % of the samples' bytes."""
+    monkeypatch.setattr(gradual, "FEW_OF_ALL", 1000)  # XLA's own memory for a whole graph is another matter
+    model = import_onnx(network([node("Relu", "x", "y")])({"x": (1, 8192)}), name="wide")
+
+    def peak(count: int) -> int:
+        samples = Samples(f"random:{count}", {"x": ((1, 8192), np.dtype(np.float32))})
+        tracemalloc.start()
+        calibrate(model, samples, CalibrationConfig(method, tune_samples=2))
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(2)  # imports, kernels
+    assert peak(256) - peak(32) < 0.02 * (256 - 32) * 4 * 8192
 
 
 def test_ends_keep_what_a_level_needs_and_no_more() -> None:

@@ -44,17 +44,20 @@ class CalibrationConfig:
 
     method: one of `METHODS` (numerics.md 15.2). bins: of the histograms. max_samples: how many samples to use, 0: all.
     tune_samples: how many of them, from the first on, tune the thresholds (15.3), 0: they stay as measured.
+    tune_estimates: also those of mse, as upstream's searches do.
     """
 
     method: str = "kl"
     bins: int = 2048
     max_samples: int = 0
     tune_samples: int = 5
+    tune_estimates: bool = False
 
     @property
     def tunes(self) -> bool:
         """Whether thresholds are tuned: as upstream's, those of some methods are."""
-        return self.method in TUNED and self.tune_samples > 0
+        tuned = (*TUNED, "mse") if self.tune_estimates else TUNED
+        return self.method in tuned and self.tune_samples > 0
 
 
 def calibrate(
@@ -174,7 +177,7 @@ def _warn_of(notes: list[str]) -> None:
 
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:
     """Write a measured table under upstream's header; `module` is the file that was measured."""
-    method = f"['{config.method}']" if config.tunes else config.method
+    method = f"['{config.method}']" if config.tunes and not config.tune_estimates else config.method
     if not samples:
         method = OWN_METHOD
     write_table(path, table, method=method, samples=samples, bins=config.bins, tune=config.tune_samples, module=module)

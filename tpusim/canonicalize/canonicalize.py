@@ -48,9 +48,10 @@ def canonicalize(
 ) -> tuple[Model, dict[str, int]]:
     """A simplified copy of a top module, and how often each pattern fired, by class name.
 
-    also: patterns that change INT8 numbers, by the names of `requested_patterns`. watch: is called with the name of
-    every pattern that has fired, and the module as it is then, which it must not change. Raises ImportModelError for a
-    module in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an unknown name.
+    also: patterns that change INT8 numbers, by the names of `requested_patterns` and `final_patterns`. watch: is called
+    with the name of every pattern that has fired, and the module as it is then, which it must not change. Raises
+    ImportModelError for a module in another state than TOP_F32, or if a rewrite left an invalid one, ConfigError for an
+    unknown name.
     """
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
@@ -64,15 +65,16 @@ def canonicalize(
     return Model(work.module, weights), firings
 
 
-def requested_patterns(weights: WeightStore, also: Sequence[str]) -> list[RewritePattern]:
-    """The patterns of these names. Raises ConfigError for an unknown one."""
-    known = {
-        k: v for cls in Top.operations if issubclass(cls, TopOp) for k, v in cls.requested_patterns(weights).items()
-    }
-    unknown = [name for name in also if name not in known]
+def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[RewritePattern], list[RewritePattern]]:
+    """The patterns of these names: those beside all others, those behind. Raises ConfigError for an unknown one."""
+    ops = [cls for cls in Top.operations if issubclass(cls, TopOp)]
+    beside = {k: v for cls in ops for k, v in cls.requested_patterns(weights).items()}
+    behind = {k: v for cls in ops for k, v in cls.final_patterns(weights).items()}
+    unknown = [name for name in also if name not in beside and name not in behind]
     if unknown:
-        raise ConfigError(f"canonicalize: no pattern on request is called {unknown[0]!r}; there is {', '.join(known)}")
-    return [known[name] for name in also]
+        known = ", ".join([*beside, *behind])
+        raise ConfigError(f"canonicalize: no pattern on request is called {unknown[0]!r}; there is {known}")
+    return [beside[name] for name in also if name in beside], [behind[name] for name in also if name in behind]
 
 
 def apply_patterns(
@@ -86,8 +88,11 @@ def apply_patterns(
         if issubclass(cls, TopOp)
         for pattern in cls.canonicalization_patterns(weights)
     ]
-    patterns: list[RewritePattern] = [Counted(p, firings, watch) for p in (*requested_patterns(weights, also), *own)]
+    beside, behind = asked_patterns(weights, also)
+    patterns: list[RewritePattern] = [Counted(p, firings, watch) for p in (*beside, *own)]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(module)
+    for pattern in behind:
+        PatternRewriteWalker(Counted(pattern, firings, watch), apply_recursively=False).rewrite_module(module)
     return {name: count for name, count in sorted(firings.items()) if count}
 
 

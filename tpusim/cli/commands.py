@@ -17,6 +17,8 @@ from tpusim.cli.explore import Explore
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.options import In
+from tpusim.cli.search_qtable import SearchQtable
+from tpusim.cli.search_threshold import SearchThreshold
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
 from tpusim.cli.why import Why
@@ -109,6 +111,8 @@ COMMANDS: dict[str, type] = {
     "asm": Assemble,
     "compare": Compare,
     "why": Why,
+    "search-qtable": SearchQtable,
+    "search-threshold": SearchThreshold,
     "bisect": Bisect,
     "bench": Bench,
     "explore": Explore,

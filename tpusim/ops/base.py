@@ -163,6 +163,12 @@ class TopOp(ShapedOp):
         return {}
 
     @classmethod
+    def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
+        """Rewrites on request that change INT8 numbers and run once, in program order, when no other fires any more."""
+        del weights
+        return {}
+
+    @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The op's rewrites for a chip, applied to the calibrated module before it is lowered."""
         del weights, chip

@@ -32,6 +32,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop, shift_attributes, spread_shape
+from tpusim.ops.conv.equalise import EqualiseConvs
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
 from tpusim.ops.conv.quantize import (
@@ -131,6 +132,11 @@ class TopConv(ConvTop):
         A linear 1x1 convolution goes into the one behind it.
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights)
+
+    @classmethod
+    def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
+        """Filters of equal ranges, channel by channel."""
+        return {"weight_equalization": EqualiseConvs(weights)}
 
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
         """A row for each filter."""

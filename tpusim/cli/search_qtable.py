@@ -1,0 +1,157 @@
+"""`tpusim search-qtable`: the ops to take out of the integers, at the fewest cycles."""
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tpusim.ir.module import Model
+    from tpusim.search import Found, Goal, Trials
+
+
+@dataclass
+class SearchQtable:
+    """Find the ops to run in float so that the results are good enough, at the fewest cycles of the whole program.
+
+    Every set that is tried is lowered and run on all samples; sets that are good enough go on the clock in their layer
+    groups, so that casts and groups that are split are paid for. The table works in `tpusim run --qtable` and in
+    TPU-MLIR's model_deploy.py --quantize_table.
+    """
+
+    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir|MODEL")]
+    """A calibrated module, or a model with --table."""
+    lowering: Lowering = LoweringOptions()
+    table: OptionalPath = None
+    """Calibration table of a MODEL."""
+    data: str | None = None
+    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]; default inputs.npz beside the module,
+    one sample."""
+    samples: int = 30
+    """How many samples to use; 0: all."""
+    expected_cos: float = 0.99
+    """The cosine that the network's results are to have, the mean over the samples."""
+    labels: OptionalPath = None
+    """Class indices (npz or npy) of the samples: then top-1 is what counts, --expected of it."""
+    metric: str | None = None
+    """file.py:function, called with the results of all samples and those of the float network, both a sequence of
+    {name: array}: then the number that it gives is what counts, at least --expected."""
+    expected: float | None = None
+    """What top-1 (0 to 1) or the metric has to reach."""
+    float_mode: str = ""
+    """What ops become: f16, bf16 or f32; default: the first of them that the chip has."""
+    patterns: bool = False
+    """Keep in float, unasked, what is known to be sensitive in transformers and in heads of detectors."""
+    clocked: int = 60
+    """About how many programs to put on the clock at most; the network as it is and the result come on top."""
+    out: OptionalPath = None
+    """Table to write; default qtable beside the module."""
+
+    def execute(self, console: Console) -> bool:
+        """Search, print, write; True if the goal is reached."""
+        from tpusim.search import Trials, known_floats, search
+
+        self._check()
+        model = self._model()
+        samples = self._samples(model)
+        goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
+        trials = Trials(model, self.lowering.config(), samples, goal, mode=self.float_mode)
+        known = known_floats(model) if self.patterns else {}
+        with console.status("search") as status:
+            found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)
+        console.print(_table(found, trials, known))
+        return self._conclude(console, found, trials)
+
+    def _check(self) -> None:
+        """Raise ConfigError for an option that is out of range or has no effect."""
+        require_count("--samples", self.samples, "uses all")
+        if self.clocked < 1:
+            raise ConfigError(f"--clocked {self.clocked}: 1 or more is required")
+        if not 0 < self.expected_cos <= 1:
+            raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
+        if self.labels is not None and self.metric is not None:
+            raise ConfigError("--labels and --metric: one of them is the goal, leave the other out")
+        given = self.labels is not None or self.metric is not None
+        if given != (self.expected is not None):
+            raise ConfigError("--expected VALUE: goes with --labels or --metric, and they with it")
+        if self.module.suffix == ".mlir" and self.table is not None:
+            raise ConfigError(f"--table {self.table}: {self.module} has its thresholds; leave it out")
+        if self.module.suffix != ".mlir" and self.table is None:
+            raise ConfigError(f"{self.module}: --table TABLE is required, the thresholds of the model")
+
+    def _model(self) -> "Model":
+        if self.table is None:
+            return load(self.module)
+        from tpusim.calibration.stage import apply_table
+        from tpusim.calibration.table import read_table
+        from tpusim.canonicalize import canonicalize
+        from tpusim.frontend import import_onnx
+
+        canonical, _ = canonicalize(import_onnx(self.module))
+        return apply_table(canonical, read_table(self.table), asymmetric=self.lowering.asymmetric)
+
+    def _samples(self, model: "Model") -> "list[dict[str, np.ndarray]]":
+        from tpusim.calibration.samples import load_samples
+        from tpusim.inference import input_specs
+
+        source = self.data or self.module.parent / "inputs.npz"
+        return [dict(sample) for sample in load_samples(source, input_specs(model), self.samples)]
+
+    def _goal(self, images: int) -> "Goal":
+        from tpusim.search import Cosine, TopOne, UserMetric
+        from tpusim.verify.npz import load_tensors
+
+        if self.metric is not None:
+            return UserMetric.read(self.metric, self.expected or 0.0)
+        if self.labels is None:
+            return Cosine(self.expected_cos)
+        arrays = list(load_tensors(self.labels).values())
+        if len(arrays) != 1 or arrays[0].ndim != 1 or len(arrays[0]) < images:
+            got = ", ".join(str(array.shape) for array in arrays)
+            raise ConfigError(f"labels '{self.labels}': one array of {images} class indices is required, got {got}")
+        return TopOne(arrays[0][:images], self.expected or 0.0)
+
+    def _conclude(self, console: Console, found: "Found", trials: "Trials") -> bool:
+        from tpusim.search import write_qtable
+
+        goal = trials.goal
+        if not found.reached:
+            console.print(
+                f"{goal.name} {goal.target} is not reached with all ops in {trials.mode}: {found.score.value:.6f}; "
+                "nothing is written. Try another --float-mode, or calibrate by another --method",
+                highlight=False,
+            )
+            return False
+        path, runs, clocked = self.out or self.module.parent / "qtable", *trials.tried
+        notes = [
+            f"tpusim search-qtable: {goal.name} {found.score.value:.6f}, {goal.target} asked",
+            f"cycles on the clock: {found.cycles}, {found.base_cycles} without this table",
+            f"sample number: {len(trials.samples)}",
+        ]
+        write_qtable(path, trials.modes(found.floats), notes)
+        console.print(f"{runs} sets run, {clocked} on the clock; wrote {path}", highlight=False)
+        return True
+
+
+def _table(found: "Found", trials: "Trials", known: dict[str, str]) -> Table:
+    """The ops in float, then what the network is without and with them."""
+    name, cost = trials.goal.name, found.cycles - found.base_cycles
+    title = f"{name} {found.base.value:.6f} in {found.base_cycles:,} cycles as it is; "
+    title += f"{found.score.value:.6f} in {found.cycles:,} ({cost:+,}) with {len(found.floats)} ops in float"
+    table = Table(title=escape(title), title_justify="left", box=None)
+    for column in ("op", "mode", "why"):
+        table.add_column(column, overflow="fold")
+    for op in islice((op for op in trials.candidates if op in found.floats), 40):
+        loss = found.losses.get(op)
+        why = known.get(op) or ("" if loss is None else f"takes {loss:.2e} of the cosine by itself")
+        table.add_row(escape(op), trials.mode.upper(), escape(why))
+    return table

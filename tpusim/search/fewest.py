@@ -1,0 +1,148 @@
+"""The set of float ops that reaches the goal at the fewest cycles that are found.
+
+What an op takes away is measured with every other op in float. What it costs alone is measured on the clock, for those
+that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved on the clock:
+ops left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. Each step is measured, never
+assumed; the same inputs give the same set.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tpusim.search.trials import Floats, Score, Trials
+
+PRICED = 12
+"""How many ops are put on the clock alone, those that lose most."""
+EXCHANGES = 3
+"""How many ops are tried in the place of one."""
+CLOCKED = 60
+"""How many programs are put on the clock at most, by default."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A set, what it reaches and costs, and the same of the network as it is.
+
+    losses: of the cosine by op, with all others in float; {} if the network reaches the goal as it is.
+    """
+
+    floats: Floats
+    score: Score
+    cycles: int
+    reached: bool
+    base: Score
+    base_cycles: int
+    losses: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def search(
+    trials: Trials, start: Floats = frozenset(), *, clocked: int = CLOCKED, progress: Progress | None = None
+) -> Found:
+    """The cheapest set found. start: ops that are float in any case. clocked: programs to put on the clock at
+    most, about.
+
+    If not even all ops in float reach the goal, these are the set, and `reached` is False.
+    """
+    return _Search(trials, start, clocked, progress or _silent).found()
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+class _Search:
+    def __init__(self, trials: Trials, start: Floats, clocked: int, progress: Progress) -> None:
+        self._trials, self._start, self._clocked, self._told = trials, start & set(trials.candidates), clocked, progress
+        self._all = frozenset(trials.candidates)
+        self._losses: dict[str, float] = {}
+
+    def found(self) -> Found:
+        trials = self._trials
+        chosen = self._start
+        if not trials.reached(self._start):
+            chosen = self._all
+            if trials.reached(self._all):
+                self._losses = dict(self._measured())
+                chosen = self._improved(min(self._beginnings(), key=trials.cycles))
+        none = frozenset[str]()
+        return Found(
+            chosen, trials.score(chosen), trials.cycles(chosen), trials.reached(chosen), trials.score(none),
+            trials.cycles(none), self._losses,
+        )  # fmt: skip
+
+    def _measured(self) -> Iterator[tuple[str, float]]:
+        """(name, loss) of every op that may be float, the largest loss first."""
+        best, found = self._trials.score(self._all).cosine, dict[str, float]()
+        names = [name for name in self._trials.candidates if name not in self._start]
+        for number, name in enumerate(names, 1):
+            self._told(f"losses: op {number} of {len(names)}")
+            found[name] = max(best - self._trials.score(self._all - {name}).cosine, 0.0)
+        yield from sorted(found.items(), key=lambda item: -item[1])
+
+    # ------------------------------------------------------------------------------------------------- first sets
+
+    def _beginnings(self) -> Iterator[Floats]:
+        """Sets that reach the goal: by loss for cycles, and by loss alone."""
+        prices = self._prices()
+        for order in (
+            sorted(self._losses, key=lambda name: -self._losses[name] / prices[name]),
+            list(self._losses),
+        ):
+            if (first := self._first(order)) is not None:
+                yield first
+        yield self._all
+
+    def _prices(self) -> dict[str, float]:
+        """Cycles of an op in float alone, at least one; those that are not asked for cost what the others do."""
+        base, asked = self._trials.cycles(self._start), dict[str, float]()
+        for name in islice(self._losses, min(PRICED, self._clocked)):
+            self._told(f"cycles of {name} in float")
+            asked[name] = max(float(self._trials.cycles(self._start | {name}) - base), 1.0)
+        usual = sum(asked.values()) / max(len(asked), 1)
+        return {name: asked.get(name, usual) for name in self._losses}
+
+    def _first(self, order: list[str]) -> Floats | None:
+        """The shortest beginning of an order that reaches the goal, by bisection as if longer ones were better."""
+        low, high = 0, len(order)
+        if not self._trials.reached(self._start | set(order)):
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            self._told(f"similarity of {middle} ops in float")
+            if self._trials.reached(self._start | set(order[:middle])):
+                high = middle
+            else:
+                low = middle + 1
+        return self._start | set(order[:high])
+
+    # ------------------------------------------------------------------------------------------------ improvements
+
+    def _improved(self, chosen: Floats) -> Floats:
+        """No move makes the set cheaper any more, or enough programs were on the clock."""
+        while True:
+            better = next((one for one in self._moves(chosen) if self._is_cheaper(one, chosen)), None)
+            if better is None or self._trials.tried[1] >= self._clocked:
+                return chosen
+            chosen = better
+
+    def _is_cheaper(self, one: Floats, than: Floats) -> bool:
+        """Whether it reaches the goal in fewer cycles; in as many with fewer ops in float."""
+        if self._trials.tried[1] >= self._clocked or not self._trials.reached(one):
+            return False
+        self._told(f"cycles of {len(one)} ops in float")
+        before, after = self._trials.cycles(than), self._trials.cycles(one)
+        return after < before or (after == before and len(one) < len(than))
+
+    def _moves(self, chosen: Floats) -> Iterator[Floats]:
+        """Sets near to this one: without an op, with one beside it, with one in the place of another."""
+        mine = sorted(chosen - self._start, key=lambda name: self._losses[name])
+        for name in mine:
+            yield chosen - {name}
+        for name in self._trials.neighbours(chosen):
+            yield chosen | {name}
+        others = [name for name in self._losses if name not in chosen]
+        for name in mine:
+            for other in others[:EXCHANGES]:
+                yield (chosen - {name}) | {other}

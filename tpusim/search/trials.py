@@ -1,0 +1,142 @@
+"""One set of float ops: lowered, run on all samples, and put on the clock in its layer groups."""
+
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tpusim import chips
+from tpusim.errors import ConfigError, ModeWarning
+from tpusim.grouping import cycles as clock
+from tpusim.grouping import divide
+from tpusim.inference import run
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.files import replacing
+from tpusim.ir.module import Model
+from tpusim.ir.types import is_tensor, uniform_of
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering.qtable import read_qtable
+from tpusim.ops.base import TopOp, TpuOp
+from tpusim.search.goal import Goal, cosine
+from tpusim.search.reuse import Reuse
+
+Floats = frozenset[str]
+"""Names of ops in float."""
+FLOATS = ("f16", "bf16", "f32")
+"""The cheaper first."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Of a set: the cosine with the float network, and what the goal measures."""
+
+    cosine: float
+    value: float
+
+
+class Trials:
+    """Experiments with a calibrated module.
+
+    config: how it is lowered; its quantisation table stays in force. samples: what cosine and goal are measured on.
+    mode: of the ops that become float, "": the cheapest of the chip. Raises ConfigError for a mode that is no float.
+    """
+
+    def __init__(
+        self,
+        calibrated: Model,
+        config: LoweringConfig,
+        samples: Sequence[Mapping[str, np.ndarray]],
+        goal: Goal,
+        *,
+        mode: str = "",
+        groups: LayerGroupConfig | None = None,
+    ) -> None:
+        calibrated.require_state("TOP_CALIBRATED", stage="search-qtable")
+        has = [m for m in FLOATS if m in chips.load(config.chip).modes]
+        if mode and mode not in has:
+            raise ConfigError(f"float mode '{mode}': one of {', '.join(has)} is required on this chip")
+        if not samples:
+            raise ConfigError("search-qtable: at least one sample is required, got none")
+        self.mode, self.goal, self.samples = mode or has[0], goal, [dict(sample) for sample in samples]
+        self._model, self._config, self._groups = calibrated, config, groups or LayerGroupConfig()
+        self.base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
+        self._reuse = Reuse(self.samples)
+        self._scores: dict[Floats, Score] = {}
+        self._cycles: dict[Floats, int] = {}
+        self.wanted = [self._float_results(sample) for sample in self.samples]
+        self.candidates = self._candidates()
+
+    @property
+    def tried(self) -> tuple[int, int]:
+        """How many sets were run, and how many put on the clock."""
+        return len(self._scores), len(self._cycles)
+
+    def score(self, floats: Floats) -> Score:
+        """How good the results are with these ops in float."""
+        if floats not in self._scores:
+            found = self._reuse.results(self._lowered(floats))
+            named = [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=True)]
+            self._scores[floats] = Score(cosine(named, self.wanted), self.goal.value(named, self.wanted))
+        return self._scores[floats]
+
+    def reached(self, floats: Floats) -> bool:
+        """Whether that is good enough."""
+        return self.score(floats).value >= self.goal.target
+
+    def cycles(self, floats: Floats) -> int:
+        """What the whole program takes on the clock, in the layer groups that it then has."""
+        if floats not in self._cycles:
+            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups))
+        return self._cycles[floats]
+
+    def neighbours(self, floats: Floats) -> list[str]:
+        """The other candidates that read from or write to one of these, in program order."""
+        found: set[Operation] = set()
+        for op in self._model.ops:
+            sources = [value.owner for value in op.operands if isinstance(value.owner, TopOp)]
+            for source in sources:
+                if op_name(op) in floats:
+                    found.add(source)
+                if op_name(source) in floats:
+                    found.add(op)
+        names = {op_name(op) for op in found if op.results}
+        return [name for name in self.candidates if name in names - floats]
+
+    def modes(self, floats: Floats) -> dict[str, str]:
+        """The lines of the quantisation table: those in force, then these in program order."""
+        return {**self.base, **{name: self.mode for name in self.candidates if name in floats}}
+
+    def _float_results(self, sample: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = run(self._model, sample)
+        return {value_name(value): found[value_name(value)] for value in self._model.results}
+
+    def _candidates(self) -> tuple[str, ...]:
+        """The ops whose results are integers as it is, and which the table in force does not name."""
+        lowered = self._lowered(frozenset())
+        stored = [v for op in lowered.ops if isinstance(op, TpuOp) for v in op.results if is_tensor(v)]
+        integers = {value_name(value) for value in stored if uniform_of(value) is not None}
+        names = [op_name(op) for op in self._model.ops if isinstance(op, TopOp)]
+        return tuple(name for name in names if name in integers and name not in self.base)
+
+    def _lowered(self, floats: Floats) -> Model:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModeWarning)  # an op that goes into another has no say; its set is tried
+            config = self._config
+            if floats:
+                config = replace(config, qtable=str(Path(folder) / "qtable"))
+                modes = {**self.base, **dict.fromkeys(floats, self.mode)}
+                write_qtable(Path(folder) / "qtable", modes)
+            return optimize_for_chip(lower(self._model, config)[0])
+
+
+def write_qtable(path: Path, modes: Mapping[str, str], notes: Sequence[str] = ()) -> None:
+    """A quantisation table as TPU-MLIR's; notes: comment lines in front."""
+    comments = "".join(f"# {note}\n" for note in notes)
+    lines = "".join(f"{name} {mode.upper()}\n" for name, mode in modes.items())
+    with replacing(path) as target:
+        target.write_text(f"{comments}# op_name   quantize_mode\n{lines}", encoding="utf-8")
