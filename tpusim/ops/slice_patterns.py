@@ -1,4 +1,4 @@
-"""Slices of slices, of everything, and of what is joined again; patterns are called as upstream's (interface.md 7.3)."""
+"""Slices of Slices, of everything, and of what is joined again; patterns have upstream's names (interface.md 7.3)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -36,9 +36,9 @@ class TopReshapeFuse(RewritePattern):
         if first is None:
             return
         x = first.operands[0]
-        if shape_of(x) == shape_of(op.results[0]) and made_by(x, getattr(x.owner, "name", "")) is not None:
-            if isinstance(x.owner, TopOp) and not isinstance(x.owner, TopInput | TopWeight):
-                copy_name(x.owner, first)
+        source = made_by(x, getattr(x.owner, "name", "")) if shape_of(x) == shape_of(op.results[0]) else None
+        if isinstance(source, TopOp) and not isinstance(source, TopInput | TopWeight):
+            copy_name(source, first)
         op.operands[0] = x
         rewriter.erase(first)
         rewriter.notify_op_modified(op)
@@ -53,9 +53,10 @@ class ViewUndone(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """`op` is the second; others may read the first."""
         first = op.operands[0].owner if op.name == self.SECOND else None
-        if isinstance(first, Operation) and first.name == self.FIRST:
-            if shape_of(first.operands[0]) == shape_of(op.results[0]):
-                bypass(op, first.operands[0], rewriter)
+        if not isinstance(first, Operation) or first.name != self.FIRST:
+            return
+        if shape_of(first.operands[0]) == shape_of(op.results[0]):
+            bypass(op, first.operands[0], rewriter)
 
 
 class TopFuseSqueeze(ViewUndone):

@@ -46,8 +46,8 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.minmax import TpuMax, TpuMin
 from tpusim.ops.relu import ReluApart, TopClip
-from tpusim.ops.rewriting import made_by
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
+from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
 from tpusim.ops.sub import is_invertible
 
