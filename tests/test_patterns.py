@@ -120,6 +120,14 @@ def gelu(half: str) -> Nodes:
     ]  # fmt: skip
 
 
+def rms(axis: str) -> Nodes:
+    """By the root of the mean of squares along an axis, as exporters write it."""
+    return [
+        n("Pow", "x two", "a"), n("ReduceMean", "a", "b0", axes=[int(axis)]), n("Add", "b0 eps", "d"),
+        n("Sqrt", "d", "e"), n("Div", "one e", "f"), n("Mul", "x f", "h"), n("Mul", "six h"),
+    ]  # fmt: skip
+
+
 def heads(order: list[int]) -> Nodes:
     """Queries, keys and values of two heads."""
     parts = [n("Gather", f"c0 i{k}", f"y{k}", axis=0) for k in range(3)]
@@ -278,6 +286,9 @@ TABLE = (
     Row("CompareConstWhereToMinConst", "CompareConstWhereToMinConst",
         [n("Less", "x half", "a"), n("Where", "a half x")], "MaxConst",
         [n("Less", "x half", "a"), n("Where", "a three x")], "CompareConst Where", ROWS),
+    Row("MergeToRMSNormPattern", "MergeToRMSNormPattern",
+        [*rms("-1")], "RMSNorm",
+        [*rms("1")], "Mul Reduce AddConst Sqrt Reciprocal Mul Mul", ROWS),
     Row("MulToSiLU", "MulToSiLU",
         [n("Sigmoid", "x", "a"), n("Mul", "a x")], "SiLU",
         [n("Sigmoid", "x", "a"), n("Sin", "x", "b0"), n("Mul", "a b0")], "Sigmoid Sin Mul", ROWS),
