@@ -113,7 +113,7 @@ class TopDepth2Space(Depth2Space, TopOp):
 
     name = "top.Depth2Space"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
-    RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)
+    RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)  # forward: where the input has other users
     MOVES: ClassVar[bool] = True
 
     @classmethod
