@@ -98,7 +98,8 @@ def slopes() -> list[OpCase]:
         case("leaky-2d", [node("LeakyRelu", "x", alpha=0.1)], {"x": (BATCH, 48)}, "tpu.LeakyRelu", axes="n"),
         prelu("prelu", SMALL, values((5, 1, 1))),
         prelu("prelu-wide", WIDE, values((1, 70, 1, 1))),
-        case("prelu-one-slope", [node("PRelu", "x w")], x, "tpu.LeakyRelu", constants={"w": np.array([0.25], np.float32)}),
+        case("prelu-one-slope", [node("PRelu", "x w")], x, "tpu.LeakyRelu",
+             constants={"w": np.array([0.25], np.float32)}),
         case("prelu-2d", [node("PRelu", "x w")], {"x": (BATCH, 48)}, "tpu.PRelu", axes="n",
              constants={"w": values((48,))}),
     ]  # fmt: skip

@@ -430,7 +430,6 @@ def test_the_list_has_these_names_and_every_pattern_has_a_row() -> None:
 OF_OUR_OWN = {
     "ReshapeBehindChannelOp",
     "DivToReciprocal",
-    "DivToProduct",
     "DivToMulConst",
     "SubToSubConst",
     "RemoveAddConst",

@@ -40,9 +40,13 @@ from tpusim.ops.view import TopReshape
 from tpusim.ops.views import turned
 
 ATTRIBUTES = ("block_h", "block_w", "is_CRD", "is_inversed", "swap_cr")
-SHUFFLES = {(0, 1, 4, 2, 5, 3): True, (0, 3, 4, 1, 5, 2): False}
+SHUFFLES: dict[tuple[int, ...], bool] = {(0, 1, 4, 2, 5, 3): True, (0, 3, 4, 1, 5, 2): False}
 """Orders of the Permute of a pixel shuffle -> is_CRD."""
-REORGS = {(0, 1, 3, 5, 2, 4): (True, False), (0, 3, 5, 1, 2, 4): (False, False), (0, 5, 3, 1, 2, 4): (False, True)}
+REORGS: dict[tuple[int, ...], tuple[bool, bool]] = {
+    (0, 1, 3, 5, 2, 4): (True, False),
+    (0, 3, 5, 1, 2, 4): (False, False),
+    (0, 5, 3, 1, 2, 4): (False, True),
+}
 """Orders of the Permute of its inverse -> (is_CRD, swap_cr)."""
 
 

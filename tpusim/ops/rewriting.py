@@ -1,10 +1,13 @@
 """What rewrites of top ops share: asking what stands in front of a value, and taking an op out."""
 
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
-from tpusim.ir.attrs import copy_name
+from tpusim.ir.attrs import copy_name, ints
 from tpusim.ops.base import TopOp
 from tpusim.ops.families import only_user
 from tpusim.ops.structure import TopInput, TopWeight
@@ -23,8 +26,14 @@ def users(value: SSAValue) -> list[Operation]:
 def made_by(value: SSAValue, *kinds: str) -> Operation | None:
     """The op of one of these names that makes a value with one use, else None."""
     op = value.owner
-    found = isinstance(op, Operation) and op.name in kinds and only_user(value) is not None
-    return op if found else None
+    if not isinstance(op, Operation) or op.name not in kinds:
+        return None
+    return op if only_user(value) is not None else None
+
+
+def numbers_of(op: Operation, key: str) -> tuple[int, ...]:
+    """The integers of an attribute that is a list of them."""
+    return ints(cast("ArrayAttr[Attribute]", op.attributes[key]))
 
 
 def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:
@@ -35,8 +44,9 @@ def bypass(op: Operation, value: SSAValue, rewriter: PatternRewriter) -> bool:
     """
     source = value.owner
     if is_returned(op.results[0]):
-        named = isinstance(source, TopOp) and not isinstance(source, TopInput | TopWeight) and len(source.results) == 1
-        if not named or is_returned(value):
+        if not isinstance(source, TopOp) or isinstance(source, TopInput | TopWeight):
+            return False
+        if len(source.results) > 1 or is_returned(value):
             return False
         copy_name(source, op)
     rewriter.replace(op, [], [value])

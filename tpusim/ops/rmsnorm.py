@@ -200,7 +200,11 @@ class RMSNormApart(RewritePattern):
             return
         shape, plain = shape_of(op.input), relu_attributes()
         row, made = (*shape[:-1], 1), list[Operation]()
-        mean = {"axes": ints_attr([len(shape) - 1]), "keepdims": flag(True), "mode": text("ReduceMean")}
+        mean: dict[str, Attribute] = {
+            "axes": ints_attr([len(shape) - 1]),
+            "keepdims": flag(True),
+            "mode": text("ReduceMean"),
+        }
 
         def step(end: str, cls: OpT, extent: Shape, attributes: dict[str, Attribute], *operands: SSAValue) -> SSAValue:
             new = cls.create(operands=operands, result_types=[tensor(extent, f32)], attributes=attributes)

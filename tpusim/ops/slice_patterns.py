@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, ints, ints_attr
+from tpusim.ir.attrs import copy_name, ints_attr
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ops.base import OpT
-from tpusim.ops.rewriting import bypass, users
+from tpusim.ops.rewriting import bypass, numbers_of, users
 
 SLICE = "top.Slice"
 Part = tuple[tuple[int, int, int], ...]
@@ -19,13 +19,8 @@ Part = tuple[tuple[int, int, int], ...]
 
 def part_of_slice(op: Operation) -> Part:
     """What a Slice takes."""
-    columns = (ints(_array(op.attributes[key])) for key in ("offset", "steps", "ends"))
+    columns = (numbers_of(op, key) for key in ("offset", "steps", "ends"))
     return tuple(zip(*columns, strict=True))
-
-
-def _array(attribute: Attribute) -> ArrayAttr[Attribute]:
-    assert isinstance(attribute, ArrayAttr)
-    return attribute
 
 
 def slice_attributes(part: Part) -> dict[str, Attribute]:
@@ -74,14 +69,14 @@ class MergeSliceConcatPattern(RewritePattern):
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """The Slice takes the Concat's name."""
-        sources = {value.owner for value in op.operands} if op.name == "top.Concat" else set()
-        if not sources or not all(isinstance(s, Operation) and s.name == SLICE for s in sources):
+        if op.name != "top.Concat":
             return
-        parts = [value.owner for value in op.operands]
-        x = parts[0].operands[0]  # type: ignore[union-attr]
+        parts = [v.owner for v in op.operands if isinstance(v.owner, Operation) and v.owner.name == SLICE]
         axis = op.attributes["axis"]
-        assert isinstance(axis, IntegerAttr)
-        part = self._joined(x, [p for p in parts if isinstance(p, Operation)], axis.value.data)
+        if len(parts) < len(op.operands) or not isinstance(axis, IntegerAttr):
+            return
+        x = parts[0].operands[0]
+        part = self._joined(x, parts, axis.value.data)
         if part is None:
             return
         if tensor(shape_of(x)) == tensor(shape_of(op.results[0])):

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from tpusim.ir.attrs import copy_name, ints, ints_attr
+from tpusim.ir.attrs import copy_name, ints_attr
 from tpusim.ir.types import shape_of
 from tpusim.ops.base import OpT
 from tpusim.ops.families import relu_of
-from tpusim.ops.rewriting import made_by
+from tpusim.ops.rewriting import made_by, numbers_of
 from tpusim.ops.slice_patterns import SLICE, part_of_slice
 
 
@@ -25,7 +24,7 @@ class ConvSlice(RewritePattern):
         conv = made_by(op.operands[0], self.conv.name) if op.name == SLICE else None
         if conv is None or relu_of(conv) or len(shape_of(op.results[0])) != 4:
             return
-        strides, pads = (_numbers(conv, key) for key in ("strides", "pads"))
+        strides, pads = numbers_of(conv, "strides"), numbers_of(conv, "pads")
         left = _remaining(op, pads) if set(strides) == {1} else None
         if left is None:
             return
@@ -34,12 +33,6 @@ class ConvSlice(RewritePattern):
         copy_name(cropped, op)
         rewriter.replace(op, cropped)
         rewriter.erase(conv)
-
-
-def _numbers(op: Operation, key: str) -> tuple[int, ...]:
-    found = op.attributes[key]
-    assert isinstance(found, ArrayAttr)
-    return ints(found)
 
 
 def _remaining(op: Operation, pads: tuple[int, ...]) -> tuple[int, ...] | None:

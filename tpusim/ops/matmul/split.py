@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
@@ -12,7 +11,7 @@ from tpusim.ir.types import shape_of, tensor
 from tpusim.ops.base import OpT
 from tpusim.ops.families import only_user
 from tpusim.ops.permute import TopPermute
-from tpusim.ops.rewriting import made_by, users
+from tpusim.ops.rewriting import made_by, numbers_of, users
 from tpusim.ops.slice_patterns import SLICE, part_of_slice, slice_attributes
 
 HEADS_FIRST = (2, 0, 3, 1, 4)
@@ -51,9 +50,7 @@ def _takes_one(cut: Operation, squeeze: Operation) -> bool:
         return False
     first, *rest = part_of_slice(cut)
     whole = [(0, 1, size) for size in shape_of(cut.operands[0])[1:]]
-    axes = squeeze.attributes["axes"]
-    assert isinstance(axes, ArrayAttr)
-    return first[2] - first[0] == 1 and rest == whole and ints(axes) == (0,)
+    return first[2] - first[0] == 1 and rest == whole and numbers_of(squeeze, "axes") == (0,)
 
 
 def _exchange(permute: TopPermute, cut: Operation, squeeze: Operation, rewriter: PatternRewriter) -> None:
