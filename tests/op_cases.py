@@ -313,6 +313,8 @@ def data_cases() -> list[OpCase]:
     def view(name: str, nodes: Nodes, **more: Any) -> OpCase:
         return case(name, nodes, {"x": more.pop("shape", x)}, more.pop("result", "tpu.Reshape"), **{"axes": "", **more})
 
+    focus = [node("Slice", f"x {at} e a s", f"{at}{at}") for at in "opqr"]
+    focus.append(node("Concat", "oo pp qq rr", axis=1))
     shuffle = [node("Reshape", "x s1", "a"), node("Transpose", "a", "t", perm=[0, 2, 1, 3, 4]), node("Reshape", "t s2")]
     factor = {"w": np.array(2.0, np.float32)}  # x is halved for the Concat, so that every odd byte is a tie
     return [
@@ -344,6 +346,13 @@ def data_cases() -> list[OpCase]:
         view("transpose-batch", [node("Transpose", "x", perm=[1, 0, 2, 3])], result="tpu.Permute", batched=False),
         view("channel-shuffle", shuffle, shape=image(MEDIUM), result="tpu.Permute",
              constants={"s1": np.array([0, 3, 4, 6, 5]), "s2": np.array([0, 12, 6, 5])}),
+        view("depth-to-space", [node("DepthToSpace", "x", blocksize=2, mode="CRD")], shape=image(MEDIUM),
+             result="tpu.Depth2Space"),
+        view("space-to-depth", [node("SpaceToDepth", "x", blocksize=3)], shape=image((5, 6, 9)),
+             result="tpu.Depth2Space"),
+        view("focus", focus, shape=image((5, 6, 10)), result="tpu.Depth2Space",
+             constants={"o": np.zeros(2, np.int64), "s": np.full(2, 2), "e": np.full(2, 99), "a": np.array([2, 3]),
+                        "p": np.array([1, 0]), "q": np.array([0, 1]), "r": np.ones(2, np.int64)}),
         view("pool-flatten-fc", [node("GlobalAveragePool", "x", "p"), node("Flatten", "p", "f"), node("MatMul", "f w")],
              constants={"w": values((5, 7))}, tolerance=SUMS,
              steps={"bm1684": 2.2}),  # the average keeps the wider scale of its input there

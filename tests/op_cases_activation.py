@@ -98,7 +98,8 @@ def slopes() -> list[OpCase]:
         case("leaky-2d", [node("LeakyRelu", "x", alpha=0.1)], {"x": (BATCH, 48)}, "tpu.LeakyRelu", axes="n"),
         prelu("prelu", SMALL, values((5, 1, 1))),
         prelu("prelu-wide", WIDE, values((1, 70, 1, 1))),
-        prelu("prelu-one-slope", SMALL, np.array([0.25], np.float32)),
+        case("prelu-one-slope", [node("PRelu", "x w")], x, "tpu.LeakyRelu",
+             constants={"w": np.array([0.25], np.float32)}),
         case("prelu-2d", [node("PRelu", "x w")], {"x": (BATCH, 48)}, "tpu.PRelu", axes="n",
              constants={"w": values((48,))}),
     ]  # fmt: skip
@@ -134,6 +135,7 @@ def norms() -> list[OpCase]:
 
     group = "tpu.GroupNorm"
     layer, instance = f"tpu.LayerNorm|{group}", f"tpu.InstanceNorm|{group}"  # BM1684 has neither
+    rms = "tpu.RMSNorm|tpu.Mul"  # the 1684X family alone has the op
     pair = {"w": values((6,)), "b": values((6,), 2)}
     return [
         case("layernorm", [node("LayerNormalization", "x w b", epsilon=1e-3)], (BATCH, 5, 6), layer, pair, axes="n"),
@@ -145,6 +147,11 @@ def norms() -> list[OpCase]:
         case("layernorm-fills-lanes", [node("LayerNormalization", "x w b")], (2, 4, 32, 6),
              "tpu.LayerNorm|tpu.Mul", pair, axes="nh"),
         case("layernorm-5d", [node("LayerNormalization", "x w b")], (2, 3, 4, 5, 6), layer, pair, axes="ndh"),
+        case("rmsnorm", [node("Mul", "x x", "s"), node("ReduceMean", "s a", "m"), node("Add", "m e", "p"),
+                         node("Sqrt", "p", "r"), node("Reciprocal", "r", "q"), node("Mul", "x q", "t"),
+                         node("Mul", "w t")], (BATCH, 5, 6), rms,
+             {"w": pair["w"], "a": np.array([-1]), "e": np.array([1e-3], np.float32)}, axes="n"),
+        case("rmsnorm-op", [node("RMSNormalization", "x w")], (BATCH, 70, 6), rms, {"w": pair["w"]}, 23, axes="nc"),
         case("groupnorm", [node("GroupNormalization", "x w b", num_groups=3)], image((6, 3, 4)), group, pair,
              axes="n"),
         case("instancenorm", [node("InstanceNormalization", "x w b")], image((6, 3, 4)), instance, pair, 17,

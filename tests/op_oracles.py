@@ -214,7 +214,27 @@ def top_k(op: Any, operands: Sequence[Array]) -> Array:
     return np.take(order, range(number(op, "K")), axis=number(op, "axis")).astype(np.int32)
 
 
+def blocks(op: Any, operands: Sequence[Array]) -> Array:
+    """Depth2Space element by element: pixel (h*rows + i, w*columns + j) of channel c is channel (c, i, j) at (h, w)."""
+    rows, columns = op.block_h.value.data, op.block_w.value.data
+    inverse, first, swapped = (bool(flag.value.data) for flag in (op.is_inversed, op.is_crd, op.swap_cr))
+    x = np.asarray(operands[0])
+    image = x.shape if inverse else tuple(op.output.type.get_shape())
+    n, c, height, width = image
+    y = np.empty(tuple(op.output.type.get_shape()), x.dtype)
+    for channel, row, column in np.ndindex(c, height, width):
+        (h, i), (w, j) = divmod(row, rows), divmod(column, columns)
+        block = j * rows + i if swapped else i * columns + j
+        deep = channel * rows * columns + block if first else block * c + channel
+        if inverse:
+            y[:, deep, h, w] = x[:, channel, row, column]
+        else:
+            y[:, channel, row, column] = x[:, deep, h, w]
+    return y
+
+
 ORACLES: dict[str, Oracle] = {
+    "tpu.Depth2Space": blocks,
     "tpu.Active": lambda op, x: np.abs(x[0].astype(np.int64)).astype(x[0].dtype),
     "tpu.LeakyRelu": leaky_relu,
     "tpu.Lut": lut,

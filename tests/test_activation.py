@@ -450,7 +450,7 @@ def test_leaky_relu_is_python_integers(alpha: float, chip: str) -> None:
     st.lists(
         st.one_of(st.floats(-130, 130), st.sampled_from([0.0, 127.0, 128.0, -127.0, 1e-8, 0.25, 1e9, -1e9])),
         min_size=2, max_size=2,
-    ),
+    ).filter(lambda slopes: np.float32(slopes[0]) != np.float32(slopes[1])),  # equal ones are a LeakyRelu's
     st.sampled_from(CHIPS),
 )  # fmt: skip
 def test_prelu_is_python_integers(slopes: list[float], chip: str) -> None:
@@ -479,7 +479,7 @@ def shared_shift(slopes: list[float]) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize("op", ["LeakyRelu", "PRelu"])
 def test_slopes_with_zero_points_run_in_float(op: str) -> None:
-    constants = {"w": np.full((70, 1, 1), 0.3, np.float32)} if op == "PRelu" else {}
+    constants = {"w": np.linspace(0.2, 0.4, 70, dtype=np.float32).reshape(70, 1, 1)} if op == "PRelu" else {}
     x = SAMPLE + np.float32(1)
     tpu, (fallback,) = lowered(one(op, x, 16, constants), x, "bm1684x", "int8", asymmetric=True)
     assert "no integer form with zero points" in fallback.why
@@ -624,7 +624,7 @@ def test_other_tanhs_are_no_gelu(nodes: list[onnx.NodeProto]) -> None:
 
 
 def test_an_unknown_pattern_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"no pattern on request is called 'gelu'; there is gelu_tanh, weight_eq"):
+    with pytest.raises(ConfigError, match=r"no pattern on request is called 'gelu'; there is gelu_tanh, mul_too_large"):
         canonicalize(import_onnx(model([node("Relu", "x")], (1, 4), {}, 13)), ["gelu"])
 
 

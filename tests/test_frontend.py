@@ -355,7 +355,8 @@ def test_all_unsupported_nodes_are_named_at_once() -> None:
     proto = network(nodes, {"x": (3, 3)}, ["y"], {"w": floats(3, 3)}, 19)
     proto.opset_import.append(helper.make_opsetid("com.acme", 2))
     assert problems(proto) == [
-        "DeformConv 'n_e' (ai.onnx opset 19): tpusim has no such op",
+        "DeformConv 'n_e' (ai.onnx opset 19): tpusim has no such op: export the convolution with GridSample and "
+        "MatMul, which tpusim has, or cut it out with --outputs",
         "Magic 'm' (com.acme opset 2): tpusim has no such op",
         "Det 'n_d' (ai.onnx opset 19): tpusim has no such op",
     ]

@@ -96,6 +96,15 @@ ROWS = [
         ((fn.LayerNorm(3, 1e-5, weight=True, bias=True), (IMAGE, (5,)), "3 operands, got 2"),),
     ),
     Row(
+        fn.RMSNorm(3, 1e-5, weight=True),
+        (IMAGE, (5,)),
+        IMAGE,
+        (
+            (fn.RMSNorm(3, 1e-5, weight=False), (IMAGE, (5,)), "1 operands, got 2"),
+            (fn.RMSNorm(4, 1e-5, weight=False), (IMAGE,), "axis"),
+        ),
+    ),
+    Row(
         fn.GroupNorm(3, 1e-5, depth=2),
         (IMAGE, (6,), (6,)),
         IMAGE,

@@ -96,9 +96,9 @@ def compile(
     """Compile an ONNX file or a top module for a chip; int8 needs calibration samples, or a table.
 
     samples: dicts of arrays by input name, in the network's types. mode: int8, f32, f16 or bf16, or a NumberFormat of
-    one's own. qtable: modes of single ops, a file or "name:MODE,...". also: patterns on request (gelu_tanh,
-    weight_equalization). reference: what `verify` holds the top module against, a function of such a dict for one; ONNX
-    Runtime for an ONNX file. Raises a TpusimError of the stage that cannot do its part.
+    one's own. qtable: modes of single ops, a file or "name:MODE,...". also: patterns on request, see --also. reference:
+    what `verify` holds the top module against, a function of such a dict for one; ONNX Runtime for an ONNX file. Raises
+    a TpusimError of the stage that cannot do its part.
     """
     from pathlib import Path
 

@@ -86,6 +86,20 @@ def layernorm_float(x: Array, weight: Array | None, bias: Array | None, *, axis:
     return y if bias is None else y + _leading(f32(bias), x.ndim)
 
 
+@kernel(static=("epsilon", "dtype"))
+def rmsnorm_float(x: Array, weight: Array | None, *, epsilon: float, dtype: str = "float32") -> Array:
+    """Compute y = x/sqrt(mean(x^2) + epsilon) * w over the last axis, in f32 (numerics 11.2, ONNX RMSNormalization).
+
+    weight broadcasts to the last axis, or None. dtype: the quotient is rounded to it in front of the product, as the
+    chip stores it.
+    """
+    x = f32(x)
+    squares = jnp.mean(x * x, axis=-1, keepdims=True)
+    y = x * divide(jnp.ones_like(squares), jnp.sqrt(squares + jnp.float32(epsilon)))
+    y = y.astype(dtype).astype(jnp.float32)
+    return y if weight is None else y * _leading(f32(weight), x.ndim)
+
+
 def _leading(p: Array, ndim: int) -> Array:
     """A parameter of the trailing axes with leading axes of length 1."""
     return p.reshape((1,) * (ndim - p.ndim) + p.shape)

@@ -91,6 +91,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """tpu.Relu with an upper limit in float; else tpu.Clip."""
     layer_norm: bool = True
     """tpu.LayerNorm; else tpu.GroupNorm, tpu.Mul and tpu.Add, from axis 1, 2 or 3 on."""
+    rms_norm: bool = True
+    """tpu.RMSNorm; else squares, their mean, root, reciprocal and products."""
     instance_norm: bool = True
     """tpu.InstanceNorm; else a tpu.GroupNorm with a channel per group."""
     heads_in_products: bool = False

@@ -62,7 +62,7 @@ class Run:
     """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
     network: Network = NetworkOptions()
     also: tuple[str, ...] = ()
-    """Patterns on request, which change INT8 numbers: gelu_tanh, weight_equalization."""
+    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large."""
     grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""

@@ -54,7 +54,7 @@ class Canonicalize:
     out: OptionalPath = None
     """Module to write; default 2_canonical.mlir beside the input."""
     also: tuple[str, ...] = ()
-    """Patterns on request, which change INT8 numbers: gelu_tanh, weight_equalization."""
+    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large."""
     verify_passes: bool = False
     """Run the module after every pattern that fires, and fail at the first that changes numbers."""
     data: str | None = None

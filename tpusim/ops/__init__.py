@@ -27,6 +27,7 @@ from tpusim.ops import (
     conv,
     cumulate,
     deconv,
+    depth2space,
     elements,
     grid_sampler,
     groupnorm,
@@ -46,6 +47,7 @@ from tpusim.ops import (
     requant_axis,
     rescale,
     resize,
+    rmsnorm,
     slice,
     softmax,
     structure,
@@ -59,7 +61,7 @@ MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
     softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
-    cumulate, power, grid_sampler,
+    cumulate, power, grid_sampler, depth2space, rmsnorm,
 )  # fmt: skip
 
 

@@ -12,10 +12,12 @@ from tpusim_kernels.logic import arg
 from xdsl.dialects.builtin import BoolAttr, IntegerAttr, StringAttr, TensorType, i32
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, op_name, text
+from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, op_name, text
 from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import (
@@ -30,7 +32,9 @@ from tpusim.ops.base import (
     TpuOp,
 )
 from tpusim.ops.building import names_op
+from tpusim.ops.permute import TopPermute
 from tpusim.ops.reduce import reduced_shape
+from tpusim.ops.rewriting import made_by
 
 ATTRIBUTES = ("axis", "keepdims", "mode", "select_last_index")
 
@@ -122,6 +126,12 @@ class TopArg(TopOp):
         """Indices as f32, exact up to 2^24."""
         return (arg(operands[0], **_options(self)).astype("float32").reshape(shape_of(self.indices)),)
 
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A Permute in front of it."""
+        del weights
+        return (TopTransposeArg(),)
+
     def flops(self) -> int:
         """One per element read (DN-27)."""
         return prod(shape_of(self.input))
@@ -136,3 +146,20 @@ class TopArg(TopOp):
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         return ctx.build(TpuArg, operands, attributes, i32, shape_of(self.indices), op_name(self))
+
+
+class TopTransposeArg(RewritePattern):
+    """Permute -> Arg without keepdims, the Permute used once, the other axes in order: along the axis it came from."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Arg."""
+        permute = made_by(op.input, "top.Permute") if isinstance(op, TopArg) else None
+        if not isinstance(op, TopArg) or not isinstance(permute, TopPermute) or op.keepdims.value.data:
+            return
+        order = list(ints(permute.order))
+        axis = order.pop(op.axis.value.data)
+        if order == sorted(order):
+            op.attributes["axis"] = int_attr(axis)
+            op.operands[0] = permute.input
+            rewriter.erase(permute)
+            rewriter.notify_op_modified(op)

@@ -1,6 +1,7 @@
 """GroupNorm and InstanceNorm, in float on every chip (numerics.md 9.0, 12)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -9,10 +10,13 @@ from tpusim_kernels import norm as kernels
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, int_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.ops.base import (
@@ -33,9 +37,10 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.families import is_set, norm_work_bytes
+from tpusim.ops.families import constant_of, is_set, norm_work_bytes
 from tpusim.ops.logical import WHOLE
-from tpusim.ops.structure import TopWeight
+from tpusim.ops.rewriting import made_by
+from tpusim.ops.structure import TopWeight, make_weight
 
 
 def groupnorm_shape(op: Operation, groups: int) -> Shape:
@@ -242,6 +247,11 @@ class TopGroupNorm(GroupedTop):
         attributes = {"num_groups": int_attr(num_groups), "eps": float_attr(eps)}
         return builder.build(cls, [x, weight, bias], attributes, name)
 
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """What exporters write where they have no GroupNormalization."""
+        return (ReshapeInstanceNormPattern(weights),)
+
     @property
     def groups(self) -> int:
         """The number of groups that the attribute gives."""
@@ -287,3 +297,39 @@ class TopInstanceNorm(GroupedTop):
         weights = np.zeros(1, np.float32) if found is None else found
         divisors = ctx.quirked(self, "instance_norm_on_host", weights, np.ones_like(weights))
         return bool((divisors != 1).any())
+
+
+@dataclass
+class ReshapeInstanceNormPattern(RewritePattern):
+    """Reshape to (n, groups, rest) -> InstanceNorm -> Reshape back, each used once: GroupNorm.
+
+    It is called like the InstanceNorm, its weights are those of the groups, for every channel of them.
+    """
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the second Reshape."""
+        norm = made_by(op.operands[0], "top.InstanceNorm") if op.name == "top.Reshape" else None
+        view = made_by(norm.operands[0], "top.Reshape") if norm is not None else None
+        if not isinstance(norm, TopInstanceNorm) or view is None:
+            return
+        x, groups = view.operands[0], norm.groups
+        shape = shape_of(x)
+        constants = [constant_of(v, self.weights) for v in (norm.weight, norm.bias)]
+        if shape != shape_of(op.results[0]) or len(shape) < 3 or shape[0] != shape_of(norm.input)[0]:
+            return
+        if shape[1] % groups or any(c is None for c in constants):
+            return
+        operands = [x]
+        for kind, array in zip(("weight", "bias"), constants, strict=True):
+            assert array is not None  # asked above
+            made = make_weight(self.weights, f"{op_name(norm)}_{kind}", np.repeat(array, shape[1] // groups))
+            rewriter.insert(made, InsertPoint.before(op))
+            operands.append(made.output)
+        attributes = {"num_groups": int_attr(groups), "eps": norm.eps}
+        new = TopGroupNorm.create(operands=operands, result_types=[op.results[0].type], attributes=attributes)
+        copy_name(new, op)
+        rewriter.replace(op, new)
+        rewriter.erase(norm)
+        rewriter.erase(view)

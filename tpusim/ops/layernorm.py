@@ -142,46 +142,21 @@ class TopLayerNorm(TopOp):
         return ctx.float_weight(self, f"{value_name(factor)}_rank{rank}", full)
 
 
-@irdl_op_definition
-class TpuLayerNorm(TpuOp):
-    """`tpu.LayerNorm`: f32 with one rounding at the output (DN-21), or every step rounded to BF16 (11.2).
+class RowsNormalisedTpu(TpuOp):
+    """Where the norm of the axes from one on can be: each sample of the axes before them by itself."""
 
-    tables: exponent and mantissa entries of x^-0.5, on a chip that finds the root by table; else none.
-    """
-
-    name = "tpu.LayerNorm"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
-    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
-    input = operand_def(TensorType)
-    weight = operand_def(TensorType | NoneType)
-    bias = operand_def(TensorType | NoneType)
-    tables = var_operand_def(TensorType)
-    output = result_def(TensorType)
-    axis = attr_def(IntegerAttr)
-    eps = attr_def(FloatAttr)
-    group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
-        return (layernorm_shape(self, self.axis.value.data),)
-
     @property
-    def _in_bf16(self) -> bool:
-        return storage_dtype(element_of(self.output)).name == "bfloat16"
-
-    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """By tables, else by the output's type."""
-        if self.tables:
-            return (kernels.layernorm_tables(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
-        compute = kernels.layernorm_bf16 if self._in_bf16 else kernels.layernorm_float
-        return (compute(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
+    def first_axis(self) -> int:
+        """The first of the axes that are normalised."""
+        raise NotImplementedError
 
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """Constants get the input's rank, so that their elements lie where those of the input do."""
-        rank = len(shape_of(self.input))
-        for index in (1, 2):
+        rank = len(shape_of(self.operands[0]))
+        for index in self.COMPACT_OPERANDS:
             value = self.operands[index]
             data = None if is_none(value) else ctx.array(value)
             if data is not None and data.ndim < rank:
@@ -191,22 +166,22 @@ class TpuLayerNorm(TpuOp):
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axes from 1 on, up to rank 5, with constant weight and bias (layer_group.md 2)."""
         if chip.is_global(self.name):
-            return f"the layer norm has no local form on {chip.name}"
-        rank, axis = len(shape_of(self.input)), self.axis.value.data
+            return f"the norm has no local form on {chip.name}"
+        rank, axis = len(shape_of(self.operands[0])), self.first_axis
         if axis < 1 or rank > 5:
-            return f"a layer norm of rank {rank} from axis {axis} on; local are axes 1 to 4"
-        for value in (self.weight, self.bias):
+            return f"a norm of rank {rank} from axis {axis} on; local are axes 1 to 4"
+        for value in (self.operands[index] for index in self.COMPACT_OPERANDS):
             if not is_none(value) and (not isinstance(value.owner, TopWeight) or len(shape_of(value)) != rank):
                 return "weight or bias is not constant"
         return None
 
     def wants_3d(self) -> bool:
         """Five axes make a 3D group (layer_group.md 3)."""
-        return len(shape_of(self.input)) == 5
+        return len(shape_of(self.operands[0])) == 5
 
-    def _view_axis(self, kind: GroupType) -> int | None:
+    def view_axis(self, kind: GroupType) -> int | None:
         """Its axis among (n, c, h, w) as local memory has them; None where d, which lies with n, would be in it."""
-        rank, axis = len(shape_of(self.input)), self.axis.value.data
+        rank, axis = len(shape_of(self.operands[0])), self.first_axis
         if kind is GroupType.SMALL_C:
             return 2 if axis == rank - 1 else None
         if kind is GroupType.GROUP_3D and rank == 5:
@@ -215,18 +190,18 @@ class TpuLayerNorm(TpuOp):
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """SMALL_C and MM: the last axis only; 3D: h or w; NORMAL sees axes 3 and 4 as one."""
-        rank, axis = len(shape_of(self.input)), self.axis.value.data
+        rank, axis = len(shape_of(self.operands[0])), self.first_axis
         last_only = kind in (GroupType.SMALL_C, GroupType.MM) and axis != rank - 1
-        if last_only or self._view_axis(kind) is None:
-            return f"a layer norm of rank {rank} from axis {axis} on has no form in {kind} groups"
+        if last_only or self.view_axis(kind) is None:
+            return f"a norm of rank {rank} from axis {axis} on has no form in {kind} groups"
         return super().why_not_in(kind, chip)
 
     def can_slice_in(self, axis: Axis, kind: GroupType) -> bool:
         """The axes before its own; SMALL_C: the first two (layer_group.md 4)."""
         if kind is GroupType.SMALL_C:
             return axis in ("n", "c")
-        order = AXES if kind is GroupType.GROUP_3D and len(shape_of(self.input)) == 5 else ("n", "c", "h", "w")
-        return axis in order[: self.axis.value.data]
+        order = AXES if kind is GroupType.GROUP_3D and len(shape_of(self.operands[0])) == 5 else ("n", "c", "h", "w")
+        return axis in order[: self.first_axis]
 
     def can_slice(self, axis: Axis) -> bool:
         """As in a NORMAL group."""
@@ -242,9 +217,49 @@ class TpuLayerNorm(TpuOp):
         del inputs
         return norm_work_bytes(output, chip)
 
+
+@irdl_op_definition
+class TpuLayerNorm(RowsNormalisedTpu):
+    """`tpu.LayerNorm`: f32 with one rounding at the output (DN-21), or every step rounded to BF16 (11.2).
+
+    tables: exponent and mantissa entries of x^-0.5, on a chip that finds the root by table; else none.
+    """
+
+    name = "tpu.LayerNorm"
+    COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+
+    input = operand_def(TensorType)
+    weight = operand_def(TensorType | NoneType)
+    bias = operand_def(TensorType | NoneType)
+    tables = var_operand_def(TensorType)
+    output = result_def(TensorType)
+    axis = attr_def(IntegerAttr)
+    eps = attr_def(FloatAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The input's shape."""
+        return (layernorm_shape(self, self.axis.value.data),)
+
+    @property
+    def first_axis(self) -> int:
+        """As given."""
+        return self.axis.value.data
+
+    @property
+    def _in_bf16(self) -> bool:
+        return storage_dtype(element_of(self.output)).name == "bfloat16"
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """By tables, else by the output's type."""
+        if self.tables:
+            return (kernels.layernorm_tables(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
+        compute = kernels.layernorm_bf16 if self._in_bf16 else kernels.layernorm_float
+        return (compute(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
+
     def emit(self, ctx: EmitContext) -> None:
         """Emit the macro function of a layer norm."""
-        axis = self._view_axis(ctx.group_type) if ctx.local else self.axis.value.data
+        axis = self.view_axis(ctx.group_type) if ctx.local else self.axis.value.data
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]
         function = functions.LayerNorm(

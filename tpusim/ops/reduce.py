@@ -40,13 +40,17 @@ from tpusim.ops.families import value_dtype
 from tpusim.ops.logical import WHOLE, WITH_MM
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
 from tpusim.ops.pool.top import window_over
+from tpusim.ops.rewriting import made_by
 from tpusim.ops.small_multiplier import ratio
+from tpusim.ops.view import TopReshape
 
 KINDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceProd")
 LOCAL_KINDS = ("ReduceMean", "ReduceSum", "ReduceMax")
 LOCAL_AXES = ((4, 2), (4, 3), (3, 2))
 """(rank, axis) of the reductions with a local form (layer_group.md 2)."""
 ATTRIBUTES = ("axes", "keepdims", "mode")
+MAX_IMAGE = 65536
+"""Elements of the last two axes from which on two reductions stay two."""
 
 
 def reduced_shape(x: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -119,9 +123,9 @@ class TopReduce(TopOp):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Mean and maximum of an image are pools."""
+        """Mean and maximum of an image are pools; over axes of length 1 it is a view; two in a row are one."""
         del weights
-        return (ReduceToRPoolPattern(),)
+        return ReduceToReshapePattern(), ReduceFusePattern(), ReduceToRPoolPattern(), ReduceDiscontinuousPattern()
 
     def range_rule(self, chip: ChipSpec) -> RangeRule:
         """The largest and the smallest keep the range on a chip that reduces integers (numerics.md 3.3 step 9)."""
@@ -163,6 +167,62 @@ class TopReduce(TopOp):
         operands = [ctx.operand(self.input, "int8", self)]
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuReduce, operands, attributes, element, shape_of(self.output), op_name(self))
+
+
+class ReduceToReshapePattern(RewritePattern):
+    """Mean, sum, maximum, minimum or product over axes of length 1 -> Reshape.
+
+    Not the L1 and L2 norms, which take the sign away: upstream makes a Reshape of those too.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Reshape takes the name."""
+        if not isinstance(op, TopReduce) or op.mode.data in ("ReduceL1", "ReduceL2") or _count(op) != 1:
+            return
+        attributes = {"shape": ints_attr(shape_of(op.output))}
+        new = TopReshape.create(operands=[op.input], result_types=[op.output.type], attributes=attributes)
+        copy_name(new, op)
+        rewriter.replace(op, new)
+
+
+class ReduceFusePattern(RewritePattern):
+    """A reduction of one of the same kind, which is used once, with or without keepdims both: one over all axes.
+
+    Not of norms, nor of an image of 65,536 elements and more, as upstream.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the second."""
+        first = made_by(op.input, "top.Reduce") if isinstance(op, TopReduce) else None
+        if not isinstance(op, TopReduce) or not isinstance(first, TopReduce) or first.mode != op.mode:
+            return
+        shape = shape_of(first.input)
+        if op.mode.data in ("ReduceL1", "ReduceL2") or first.keepdims != op.keepdims or prod(shape[-2:]) >= MAX_IMAGE:
+            return
+        inner = ints(first.axes)
+        left = range(len(shape)) if op.keepdims.value.data else [a for a in range(len(shape)) if a not in inner]
+        axes = sorted({*inner, *(left[axis] for axis in ints(op.axes))})
+        new = TopReduce.create(
+            operands=[first.input], result_types=[op.output.type],
+            attributes={**op.attributes, "axes": ints_attr(axes)},
+        )  # fmt: skip
+        copy_name(new, op)
+        rewriter.replace(op, new)
+        rewriter.erase(first)
+
+
+class ReduceDiscontinuousPattern(RewritePattern):
+    """A reduction with keepdims over axes that others of length 1 lie between: over those too."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The axes become neighbours."""
+        if not isinstance(op, TopReduce) or not op.keepdims.value.data:
+            return
+        shape, axes = shape_of(op.input), ints(op.axes)
+        filled = tuple(a for a in range(axes[0], axes[-1] + 1) if a in axes or shape[a] == 1)
+        if filled != axes and filled == tuple(range(axes[0], axes[-1] + 1)):
+            op.attributes["axes"] = ints_attr(filled)
+            rewriter.notify_op_modified(op)
 
 
 class ReduceToRPoolPattern(RewritePattern):

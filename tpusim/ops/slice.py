@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
+from xdsl.rewriter import InsertPoint
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints, ints_attr, op_name, set_op_name
@@ -34,10 +35,11 @@ from tpusim.ops.base import (
     logical_shape,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.families import MAX_AXIS, constant_of, part_of, shorter_axes
+from tpusim.ops.families import MAX_AXIS, constant_of, only_user, part_of, shorter_axes
 from tpusim.ops.macro import indices_of
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.view import TopSqueeze
+from tpusim.ops.slice_patterns import MergeSliceConcatPattern, MergeSlicePattern, NoUseSlicePattern
+from tpusim.ops.view import TopSqueeze, TopUnsqueeze
 
 Cut = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """First index, step (> 0) and end (exclusive) along every axis."""
@@ -121,6 +123,12 @@ class TopSlice(Cutting):
             windows = [(start, start + sizes[i], 1) if a == axis else (0, s, 1) for a, s in enumerate(shape)]
             values.append(_cut(builder, x, windows, name))
         return values
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Slices of everything, of Slices, and of what is joined again."""
+        del weights
+        return NoUseSlicePattern(), MergeSlicePattern(), MergeSliceConcatPattern(cls)
 
     def infer(self) -> tuple[Shape, ...]:
         """The extents of the part."""
@@ -302,7 +310,7 @@ class TopGather(TopOp):
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """Gathering at evenly spaced indices becomes a Slice."""
-        return (TopGatherToSlice(weights),)
+        return TopGatherToSliceByUnsqueeze(weights), TopGatherToSlice(weights)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Gather in float (numerics.md 12.1)."""
@@ -352,29 +360,55 @@ class TopGatherToSlice(RewritePattern):
         """The last op takes the name."""
         if not isinstance(op, TopGather):
             return
-        indices = constant_of(op.indices, self.weights)
-        if indices is None or indices.ndim > 1:
+        cut, scalar = _evenly(op, self.weights)
+        if cut is None:
             return
-        flat = indices.reshape(-1).astype(int)
-        step = int(flat[1] - flat[0]) if len(flat) > 1 else 1
-        if step < 1 or (np.diff(flat) != step).any():
-            return
-        axis, shape = op.axis.value.data, shape_of(op.input)
-        windows = [(0, s, 1) for s in shape]
-        windows[axis] = (int(flat[0]), int(flat[-1]) + 1, step)
-        starts, ends, steps = zip(*windows, strict=True)
-        sizes = (*shape[:axis], len(flat), *shape[axis + 1 :])
-        cut = TopSlice.create(
-            operands=[op.input], result_types=[tensor(sizes)],
-            attributes={"offset": ints_attr(starts), "steps": ints_attr(steps), "ends": ints_attr(ends)},
-        )  # fmt: skip
-        if indices.ndim == 1:
+        if not scalar:
             copy_name(cut, op)
             rewriter.replace(op, cut)
             return
         squeeze = TopSqueeze.create(
-            operands=[cut.output], result_types=[op.output.type], attributes={"axes": ints_attr([axis])}
+            operands=[cut.output], result_types=[op.output.type], attributes={"axes": ints_attr([op.axis.value.data])}
         )
         set_op_name(cut, op_name(op) + "_slice")
         copy_name(squeeze, op)
         rewriter.replace(op, [cut, squeeze])
+
+
+@dataclass
+class TopGatherToSliceByUnsqueeze(RewritePattern):
+    """Gather at a scalar index -> Unsqueeze of its axis, the Gather used once: a Slice."""
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Gather; the Slice takes the Unsqueeze's name."""
+        user = only_user(op.output) if isinstance(op, TopGather) else None
+        if not isinstance(op, TopGather) or not isinstance(user, TopUnsqueeze):
+            return
+        cut, scalar = _evenly(op, self.weights)
+        if cut is None or not scalar or ints(user.axes) != (op.axis.value.data,):
+            return
+        copy_name(cut, user)
+        rewriter.insert(cut, InsertPoint.before(op))
+        rewriter.replace(user, [], [cut.output])
+        rewriter.erase(op)
+
+
+def _evenly(op: TopGather, weights: WeightStore) -> tuple[TopSlice | None, bool]:
+    """(the Slice that takes the same, None if the indices are not constant and evenly rising; are they one scalar?)."""
+    indices = constant_of(op.indices, weights)
+    if indices is None or indices.ndim > 1:
+        return None, False
+    flat = indices.reshape(-1).astype(int)
+    step = int(flat[1] - flat[0]) if len(flat) > 1 else 1
+    if step < 1 or (np.diff(flat) != step).any():
+        return None, False
+    axis, shape = op.axis.value.data, shape_of(op.input)
+    windows = [(0, s, 1) for s in shape]
+    windows[axis] = (int(flat[0]), int(flat[-1]) + 1, step)
+    starts, ends, steps = zip(*windows, strict=True)
+    sizes = (*shape[:axis], len(flat), *shape[axis + 1 :])
+    attributes = {"offset": ints_attr(starts), "steps": ints_attr(steps), "ends": ints_attr(ends)}
+    cut = TopSlice.create(operands=[op.input], result_types=[tensor(sizes)], attributes=attributes)
+    return cut, indices.ndim == 0

@@ -8,12 +8,12 @@ import numpy as np
 from tpusim_kernels import softmax as kernels
 from tpusim_kernels.prim.floattable import SLOPE_RANGES, activation_table, log_table, power_table
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
-from xdsl.pattern_rewriter import RewritePattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -38,6 +38,8 @@ from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop, value_dtype, zero_point
 from tpusim.ops.logical import EVERY_TYPE
 from tpusim.ops.masking import LimitMask
+from tpusim.ops.permute import TopPermute
+from tpusim.ops.rewriting import made_by
 
 ENTRIES = 256
 
@@ -116,6 +118,12 @@ class TopSoftmax(NormalisedExponential):
     name = "top.Softmax"
     SPEC: ClassVar[tuple[str, ...]] = ("11.1",)
     RANGE: ClassVar[RangeRule] = RangeRule(fixed=(0.0, 1.0))
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Between two Permutes."""
+        del weights
+        return (TopMoveSoftmaxAfterPermute(),)
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
@@ -238,3 +246,29 @@ class TpuSoftmax(TpuOp):
         elif output is not None:
             function, operands = functions.SoftmaxInt(axis, output.scale.data, zero_point(self.output)), 2
         ctx.emit(isa.Fn, function=function, inputs=tuple(map(ctx.input, range(operands))), output=ctx.output())
+
+
+class TopMoveSoftmaxAfterPermute(RewritePattern):
+    """Permute (0, 3, 1, 2) -> Softmax along axis 3 -> Permute (0, 3, 2, 1), each used once: one Permute and Softmax.
+
+    The Softmax is along axis 1 then.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the last, whose name the Softmax takes."""
+        softmax = made_by(op.input, "top.Softmax") if isinstance(op, TopPermute) else None
+        first = made_by(softmax.operands[0], "top.Permute") if isinstance(softmax, TopSoftmax) else None
+        if not isinstance(op, TopPermute) or not isinstance(softmax, TopSoftmax) or not isinstance(first, TopPermute):
+            return
+        orders = ints(first.order), ints(op.order)
+        if orders != ((0, 3, 1, 2), (0, 3, 2, 1)) or softmax.axis.value.data != 3:
+            return
+        kind, order = op.output.type, {"order": ints_attr((0, 2, 1, 3))}
+        moved = TopPermute.create(operands=[first.input], result_types=[kind], attributes=order)
+        set_op_name(moved, f"{op_name(first)}_r_reordered")
+        attributes = {**softmax.attributes, "axis": int_attr(1)}
+        last = TopSoftmax.create(operands=[moved.output], result_types=[kind], attributes=attributes)
+        copy_name(last, op)
+        rewriter.replace(op, [moved, last])
+        rewriter.erase(softmax)
+        rewriter.erase(first)

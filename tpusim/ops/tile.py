@@ -6,12 +6,14 @@ from typing import ClassVar
 import jax.numpy as jnp
 import msgspec
 from xdsl.dialects.builtin import ArrayAttr, TensorType
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, ints_attr
 from tpusim.ir.types import shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides
@@ -71,6 +73,12 @@ class TopTile(TopOp):
             last = all(times == 1 for times in tile)
             x = TopReshape.make(builder, x, shape=full, name=name if last else f"{name}_reshape")
         return cls.make(builder, x, tile=tile, name=name)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """In front of an op that broadcasts."""
+        del weights
+        return (TopFuseTile(),)
 
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's extents times the counts."""
@@ -136,3 +144,27 @@ def repeated(source: View, target: View, times: tuple[int, ...]) -> tuple[View, 
         for view, strides in ((source, reads), (target, writes))
     )
     return next(made), next(made)
+
+
+class TopFuseTile(RewritePattern):
+    """Tile of axes of length 1 -> Add, Sub, Mul, Min or Max, which repeats them by itself: no Tile."""
+
+    BROADCAST: ClassVar[tuple[str, ...]] = ("top.Add", "top.Sub", "top.Mul", "top.Min", "top.Max")
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the one that repeats; the result must not become smaller."""
+        if op.name not in self.BROADCAST:
+            return
+        for index, value in enumerate(op.operands):
+            tile = value.owner
+            if not isinstance(tile, TopTile) or not _repeats_ones(tile):
+                continue
+            values = [tile.input if i == index else v for i, v in enumerate(op.operands)]
+            if broadcast_shape([shape_of(v) for v in values]) == shape_of(op.results[0]):
+                op.operands[index] = tile.input
+                rewriter.notify_op_modified(op)
+                return
+
+
+def _repeats_ones(tile: TopTile) -> bool:
+    return all(times == 1 or size == 1 for size, times in zip(shape_of(tile.input), ints(tile.tile), strict=True))

@@ -11,10 +11,12 @@ import msgspec
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, int_attr, ints, ints_attr
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import lmem_strides
@@ -35,6 +37,14 @@ from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, shorter_axes
 from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
 from tpusim.ops.rescale import lower_as_stored
+from tpusim.ops.view_patterns import (
+    InValidReshapeMergePattern,
+    TopFuseReshape2,
+    TopFuseSqueeze,
+    TopFuseUnsqueeze,
+    TopRemoveReshapeAndUnsqueezeWhenScalar,
+    TopReshapeFuse,
+)
 
 
 class ViewTop(TopOp):
@@ -77,6 +87,13 @@ class TopReshape(ViewTop):
     def infer(self) -> tuple[Shape, ...]:
         """The attribute, which must hold all elements."""
         return (same_elements(shape_of(self.input), ints(self.shape)),)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """Views of views, and those that change nothing."""
+        del weights
+        undone = InValidReshapeMergePattern(), TopFuseSqueeze(), TopFuseUnsqueeze()
+        return TopFuseReshape2(), *undone, TopRemoveReshapeAndUnsqueezeWhenScalar(), TopReshapeFuse()
 
 
 def make_view(value: SSAValue) -> TopReshape:

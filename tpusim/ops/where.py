@@ -8,12 +8,14 @@ from tpusim_kernels import logic as kernels
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from tpusim_kernels.prim.smallfloat import within_bf16
 from xdsl.dialects.builtin import BoolAttr, FloatAttr, NoneType, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, op_name, value_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, flag, float_attr, op_name, value_name
 from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -34,8 +36,19 @@ from tpusim.ops.base import (
     reads_indices,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.families import aligned, broadcast_shape, broadcast_why_global, is_set, mixed_depth, value_dtype
+from tpusim.ops.compare import TopCompareConst
+from tpusim.ops.const_binary import TopMaxConst, TopMinConst
+from tpusim.ops.families import (
+    aligned,
+    broadcast_shape,
+    broadcast_why_global,
+    is_set,
+    mixed_depth,
+    relu_attributes,
+    value_dtype,
+)
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
+from tpusim.ops.rewriting import made_by
 
 
 def _shapes(operands: Sequence[SSAValue]) -> list[Shape]:
@@ -129,6 +142,18 @@ class TopWhere(TopOp):
             attributes[f"{key}_const_val"] = float_attr(branch if constant else 0.0)
             operands.append(builder.none() if constant else next(tensors))
         return builder.build(cls, operands, attributes, name)
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """A limit."""
+        del weights
+        return (CompareConstWhereToMinConst(),)
+
+    @classmethod
+    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
+        """What upstream makes of masks."""
+        del weights
+        return {"where_too_large": WhereTooLarge()}
 
     def infer(self) -> tuple[Shape, ...]:
         """Broadcast of the condition and the branches that are tensors."""
@@ -239,3 +264,43 @@ class TopWhere(TopOp):
             return TOO_LARGE
         ctx.decision(self, "DN-02 where_raw_bytes")
         return None
+
+
+# ------------------------------------------------------------------------------------------------------------ rewrites
+
+TOO_LOW, MASKED = -3e30, -1e4
+"""Constant branches below are masks; what upstream writes for them."""
+
+
+class CompareConstWhereToMinConst(RewritePattern):
+    """Where(x < c, c, x) -> MaxConst, Where(x > c, c, x) -> MinConst; the comparison used only here."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Where."""
+        compare = made_by(op.cond, "top.CompareConst") if isinstance(op, TopWhere) else None
+        if not isinstance(op, TopWhere) or not isinstance(compare, TopCompareConst):
+            return
+        new = {"Less": TopMaxConst, "Greater": TopMinConst}.get(compare.mode.data)
+        number = compare.const_val.value.data
+        constant = is_set(op.x_is_const) and not is_set(op.y_is_const) and op.x_const_val.value.data == number
+        if new is None or is_set(compare.inversed) or not constant or op.fbrn is not compare.input:
+            return
+        made = new.create(
+            operands=[op.fbrn], result_types=[op.output.type],
+            attributes={"const_val": float_attr(number), **relu_attributes()},
+        )  # fmt: skip
+        copy_name(made, op)
+        rewriter.replace(op, made)
+        rewriter.erase(compare)
+
+
+class WhereTooLarge(RewritePattern):
+    """A constant branch below -3e30 -> -1e4, as upstream in front of Softmax: changes the values, on request."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """Either branch."""
+        for key in ("x_const_val", "y_const_val") if isinstance(op, TopWhere) else ():
+            number = op.attributes[key]
+            if isinstance(number, FloatAttr) and number.value.data < TOO_LOW:
+                op.attributes[key] = float_attr(MASKED)
+                rewriter.notify_op_modified(op)

@@ -26,7 +26,7 @@ from tpusim.simulator.integer import (
     saturate,
 )
 from tpusim.simulator.positions import cumulate, gather, gather_elements, power, remainder, scatter_elements, topk
-from tpusim.simulator.statistics import groupnorm, layernorm, reduce
+from tpusim.simulator.statistics import groupnorm, layernorm, reduce, rmsnorm
 
 Operands = tuple[np.ndarray, ...]
 
@@ -224,6 +224,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.LrnTables: lrn_tables,
     fn.Active: active,
     fn.LayerNorm: layernorm,
+    fn.RMSNorm: rmsnorm,
     fn.GroupNorm: groupnorm,
     fn.Reduce: reduce,
     fn.Arg: arg,

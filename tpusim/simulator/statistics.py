@@ -72,6 +72,15 @@ def layernorm(function: fn.LayerNorm, operands: Operands, output: View) -> np.nd
     return y if bias is None else y + bias
 
 
+def rmsnorm(function: fn.RMSNorm, operands: Operands, output: View) -> np.ndarray:
+    """In f32; the quotient as the result is stored."""
+    x, *rest = operands
+    axes = tuple(range(function.axis, x.ndim))
+    y = x * (np.float32(1) / np.sqrt(_mean(x * x, axes) + np.float32(function.epsilon)))
+    y = narrowed(y, output.dtype).astype(np.float32)
+    return y * rest[0] if function.weight else y
+
+
 def _bf16(values: np.ndarray) -> np.ndarray:
     return narrowed(values, "bf16").astype(np.float32)
 

@@ -15,6 +15,7 @@ from tpusim.frontend.onnx import (
     part_moves,
     part_quantised,
     part_recurrent,
+    part_regions,
     part_windows,
 )
 from tpusim.frontend.onnx.parts import Parts
@@ -22,7 +23,8 @@ from tpusim.frontend.onnx.parts import Parts
 Decomposition: TypeAlias = Callable[[Parts], None]
 
 FAMILIES: tuple[ModuleType, ...] = (
-    part_arithmetic, part_control, part_linear, part_moves, part_quantised, part_recurrent, part_windows
+    part_arithmetic, part_control, part_linear, part_moves, part_quantised, part_recurrent, part_regions,
+    part_windows,
 )  # fmt: skip
 
 PARTS: dict[str, Decomposition] = {

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim.errors import TpusimError, first_line
+from tpusim.frontend.onnx.advice import no_such_op
 from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
 from tpusim.frontend.onnx.model_file import (
@@ -32,7 +33,7 @@ from tpusim.frontend.onnx.outcome import How, Inspection, Outcome
 from tpusim.frontend.onnx.own_weights import keep_own_scales
 from tpusim.frontend.onnx.prequantised import Quantised, without_pairs
 from tpusim.frontend.onnx.problems import NetworkRefused, Problems
-from tpusim.frontend.onnx.reading import NO_SUCH_OP, Reader, is_imported, node_name
+from tpusim.frontend.onnx.reading import Reader, is_imported, node_name
 from tpusim.ir.attrs import framework_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import tensor
@@ -170,7 +171,7 @@ class Importer(Reader):
         """What became of a node, and why if it is refused."""
         if not all(self._is_known(name) for name in node.input):
             if not is_imported(node, self._version(node.domain)):
-                return "refused", NO_SUCH_OP
+                return "refused", no_such_op(node.op_type, node.domain)
             return "behind a refusal", ""  # its input comes from a node that has been reported
         try:
             return self._read(node), ""

@@ -10,6 +10,7 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.groupnorm import TopGroupNorm, TopInstanceNorm
 from tpusim.ops.layernorm import TopLayerNorm
 from tpusim.ops.norm import TopBatchNorm
+from tpusim.ops.rmsnorm import TopRMSNorm
 from tpusim.ops.softmax import NormalisedExponential, TopLogSoftmax, TopSoftmax
 from tpusim.ops.view import TopReshape
 
@@ -41,6 +42,15 @@ def layer_normalization(node: Node) -> SSAValue:
     x, weight, bias = node.value(0), node.optional(1), node.optional(2)
     options = node.options("axis", eps="epsilon")
     return TopLayerNorm.make(node.builder, x, weight, bias, **options, name=node.output)
+
+
+def rms_normalization(node: Node) -> SSAValue:
+    """RMSNormalization over the last axis; others are done as ONNX defines it."""
+    _require_float_statistics(node)
+    x, weight = node.value(0), node.optional(1)
+    if int(node.take("axis", -1)) % len(shape_of(x)) != len(shape_of(x)) - 1:
+        raise ValueError("the last axis is required")
+    return TopRMSNorm.make(node.builder, x, weight, **node.options(eps="epsilon"), name=node.output)
 
 
 def group_normalization(node: Node) -> SSAValue:
@@ -85,7 +95,8 @@ def _coerced(cls: type[NormalisedExponential], node: Node) -> SSAValue:
 
 
 MAPPERS: dict[str, Mapper] = {
-    "BatchNormalization": batch_normalization, "LayerNormalization": layer_normalization,
-    "GroupNormalization": group_normalization, "InstanceNormalization": instance_normalization,
-    "Softmax": _softmax(TopSoftmax), "LogSoftmax": _softmax(TopLogSoftmax),
+    "BatchNormalization": batch_normalization, "RMSNormalization": rms_normalization,
+    "LayerNormalization": layer_normalization, "GroupNormalization": group_normalization,
+    "InstanceNormalization": instance_normalization, "Softmax": _softmax(TopSoftmax),
+    "LogSoftmax": _softmax(TopLogSoftmax),
 }  # fmt: skip

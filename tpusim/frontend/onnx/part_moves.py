@@ -1,6 +1,6 @@
 """Ops that move, choose or mask elements, by those that the top dialect has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -142,16 +142,20 @@ def einsum(p: Parts) -> None:
     """
     equation = str(p.node.take("equation")).replace(" ", "")
     terms, result = _letters(equation, [len(p.node.shape(i)) for i in range(len(p.node.inputs))])
+    sizes = dict[str, int]()
+    for i, term in enumerate(terms):
+        for letter, size in zip(term, p.node.shape(i), strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))
     x, letters = _diagonal(p, p.x, terms[0], p.node.shape(0))
     for i, term in enumerate(terms[1:], 1):
         other, found = _diagonal(p, p.input(i), term, p.node.shape(i))
         later = set(result).union(*terms[i + 1 :])
-        x, letters = _product(p, (x, letters), (other, found), later)
+        x, letters = _product(p, (x, letters), (other, found), later, sizes)
     gone = [i for i, letter in enumerate(letters) if letter not in result]
     if gone:
         x = p.op("ReduceSum", x, whole(gone), keepdims=0)
         letters = [letter for letter in letters if letter in result]
-    if result:
+    if result and letters != result:
         p.result("Transpose", x, perm=[letters.index(letter) for letter in result])
     else:
         p.result("Identity", x)
@@ -190,29 +194,49 @@ def _diagonal(p: Parts, x: str, letters: list[str], shape: tuple[int, ...]) -> t
 
 
 def _product(
-    p: Parts, left: tuple[str, list[str]], right: tuple[str, list[str]], later: set[str]
+    p: Parts, left: tuple[str, list[str]], right: tuple[str, list[str]], later: set[str], sizes: Mapping[str, int]
 ) -> tuple[str, list[str]]:
-    """The product of two operands, summed over what only they have."""
+    """The product of two operands, summed over what only they have; sizes: the extent of every letter."""
     (x, mine), (y, theirs) = left, right
     both = [v for v in mine if v in theirs]
     summed = [v for v in both if v not in later]
-    if len(summed) == 1:
+    if summed:
         batch = [v for v in both if v in later]
         rows, columns = ([v for v in own if v not in both] for own in (mine, theirs))
-        if len(rows) == len(columns) == 1:
-            x = p.op("Transpose", x, perm=[mine.index(v) for v in (*batch, *rows, *summed)])
-            y = p.op("Transpose", y, perm=[theirs.index(v) for v in (*batch, *summed, *columns)])
-            return p.op("MatMul", x, y), [*batch, *rows, *columns]
+        if rows and columns:
+            return _matrices(p, left, right, (batch, rows, summed, columns), sizes)
     letters = [*mine, *(v for v in theirs if v not in mine)]
     x = p.op("Unsqueeze", x, whole(range(len(mine), len(letters)))) if len(letters) > len(mine) else x
-    order = [v for v in letters if v in theirs]
-    y = p.op("Transpose", y, perm=[theirs.index(v) for v in order])
+    y = _ordered(p, right, [v for v in letters if v in theirs])
     missing = [i for i, v in enumerate(letters) if v not in theirs]
     y = p.op("Unsqueeze", y, whole(missing)) if missing else y
     x = p.op("Mul", x, y)
     places = [letters.index(v) for v in summed]
     x = p.op("ReduceSum", x, whole(places), keepdims=0) if places else x
     return x, [v for v in letters if v not in summed]
+
+
+def _matrices(
+    p: Parts, left: tuple[str, list[str]], right: tuple[str, list[str]], roles: Sequence[list[str]],
+    sizes: Mapping[str, int],
+) -> tuple[str, list[str]]:  # fmt: skip
+    """The product as a MatMul; roles: letters of batches, rows, sums and columns, of which several are one axis."""
+    batch, rows, summed, columns = roles
+    x, y = _ordered(p, left, [*batch, *rows, *summed]), _ordered(p, right, [*batch, *summed, *columns])
+    inner, many = [sizes[v] for v in batch], (bool(batch) or len(summed) > 1, len(summed) > 1 or len(columns) > 1)
+    m, k, n = (prod(sizes[v] for v in letters) for letters in (rows, summed, columns))
+    joined = many[0] and (len(rows) > 1 or len(summed) > 1)
+    x = p.reshape(x, *inner, m, k) if joined else x
+    y = p.reshape(y, *inner, k, n) if many[1] else y
+    z = p.op("MatMul", x, y)
+    if joined or len(columns) > 1:
+        z = p.reshape(z, *(sizes[v] for v in (*batch, *rows, *columns)))
+    return z, [*batch, *rows, *columns]
+
+
+def _ordered(p: Parts, operand: tuple[str, list[str]], letters: list[str]) -> str:
+    x, mine = operand
+    return x if mine == letters else p.op("Transpose", x, perm=[mine.index(v) for v in letters])
 
 
 def matmul(p: Parts) -> None:

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from xdsl.ir import OpResult, SSAValue
 
 from tpusim.errors import ImportModelError, TpusimError, UnsupportedError
+from tpusim.frontend.onnx.advice import no_such_op
 from tpusim.frontend.onnx.decompositions import PARTS
 from tpusim.frontend.onnx.element_types import type_of, typed
 from tpusim.frontend.onnx.folding import evaluate, foldable
@@ -27,7 +28,6 @@ from tpusim.ops.building import BuildError
 DEEPEST = 12
 """How many nodes may be made of each other in turn."""
 OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMul", "Gemm", "Concat"})
-NO_SUCH_OP = "tpusim has no such op"
 
 
 class Reader(Known):
@@ -53,7 +53,7 @@ class Reader(Known):
         if self._merge(node):
             return "merged"
         if not is_imported(node, self._version(node.domain)):
-            raise UnsupportedError(NO_SUCH_OP)
+            raise UnsupportedError(no_such_op(node.op_type, node.domain))
         for name in node.input:
             if not self._is_known(name):
                 raise ImportModelError(f"tensor '{name}' is not available")
@@ -134,7 +134,7 @@ class Reader(Known):
                 if way == self._by_mapper and isinstance(error, UnsupportedError):
                     raise  # what the node says has no meaning that another way could find
                 refused = refused or error
-        raise refused or UnsupportedError(NO_SUCH_OP)
+        raise refused or UnsupportedError(no_such_op(node.op_type, node.domain))
 
     def _by_mapper(self, node: onnx.NodeProto) -> bool:
         mapper = MAPPERS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None

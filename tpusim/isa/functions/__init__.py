@@ -32,7 +32,16 @@ from tpusim.isa.functions.integers import (
     SumShift,
 )
 from tpusim.isa.functions.moved import Concat, Pad, PadMode, Reshape, Slice, Tile
-from tpusim.isa.functions.normalised import GroupNorm, LayerNorm, Lrn, LrnTables, Softmax, SoftmaxInt, SoftmaxTables
+from tpusim.isa.functions.normalised import (
+    GroupNorm,
+    LayerNorm,
+    Lrn,
+    LrnTables,
+    RMSNorm,
+    Softmax,
+    SoftmaxInt,
+    SoftmaxTables,
+)
 from tpusim.isa.functions.picked import Arg, Gather, GatherElements, ScatterElements, TopK
 
 AnyFunction: TypeAlias = (
@@ -46,6 +55,7 @@ AnyFunction: TypeAlias = (
     | LrnTables
     | Active
     | LayerNorm
+    | RMSNorm
     | GroupNorm
     | Reduce
     | Interp
@@ -99,6 +109,7 @@ __all__ = [
     "IntReduceMode",
     "Interp",
     "LayerNorm",
+    "RMSNorm",
     "Lrn",
     "LrnTables",
     "Misfit",

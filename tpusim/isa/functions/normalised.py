@@ -129,6 +129,25 @@ class LayerNorm(Function, frozen=True, tag="layernorm"):
         return alike(operands, result, 1 + self.weight + self.bias + 2 * self.tables) or has_axis(self.axis, result)
 
 
+class RMSNorm(Function, frozen=True, tag="rmsnorm"):
+    """Divide by the root of the mean of squares along the axes from `axis` on, times the weight if it has one (11.2).
+
+    Operands: x, then the weight. In 16 bits the quotient is rounded in front of the product.
+    """
+
+    axis: int
+    epsilon: float
+    weight: bool
+
+    def made_of(self, operands: int) -> Steps:
+        """Square, sum by windows, add, two products; root: as many as upstream issues for a layer norm's half."""
+        return Steps(arithmetic=5, series=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """The tensor, of the result's shape, and what the weight promises."""
+        return alike(operands, result, 1 + self.weight) or has_axis(self.axis, result)
+
+
 class GroupNorm(Function, frozen=True, tag="groupnorm"):
     """Normalise every sample's `groups` runs of channels (axis 1), times weight[c], plus bias[c]: x and those it has.
 

@@ -10,8 +10,9 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from tpusim.ir.attrs import copy_name_as, float_attr, text
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.base import OpT
+from tpusim.ops.base import OpT, TopOp
 from tpusim.ops.families import constant_of, only_user, relu_of
+from tpusim.ops.rewriting import made_by
 
 TOLERANCE = 1e-4
 """How far a constant of an exported network may be from the exact one."""
@@ -71,6 +72,24 @@ class DivToReciprocal(RewritePattern):
             return
         if shape_of(x) == shape_of(op.results[0]):
             _replace(op, self.reciprocal, x, rewriter, const_val=float_attr(float(numerator.reshape(-1)[0])))
+
+
+@dataclass
+class DivToSoftSign(RewritePattern):
+    """x / (1 + |x|), the inner tensors used only here -> Softsign."""
+
+    softsign: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Div."""
+        above = made_by(op.operands[1], "top.AddConst") if op.name == "top.Div" and not relu_of(op) else None
+        inside = None if above is None or relu_of(above) else made_by(above.operands[0], "top.Abs")
+        if above is None or inside is None or inside.operands[0] is not op.operands[0]:
+            return
+        if isinstance(above, TopOp) and above.scalar_operand() == 1.0:
+            _replace(op, self.softsign, op.operands[0], rewriter, kind="Div")
+            rewriter.erase(above)
+            rewriter.erase(inside)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """LeakyRelu and PRelu: a slope for negative values, one for all or one per channel (numerics.md 5.3, 5.6, 9.0, 9.7)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -11,12 +12,14 @@ from tpusim_kernels.cv18xx import sloped_int
 from tpusim_kernels.prim.multiplier import best_fit, shared_small_multiplier, small_multiplier
 from tpusim_kernels.prim.scale import saturate_np
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import LayerGroupAttr, float_attr, int_attr, op_name
+from tpusim.ir.attrs import LayerGroupAttr, copy_name, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -33,7 +36,7 @@ from tpusim.ops.base import (
     logical_shape,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.families import UnaryTop, UnaryTpu, value_dtype
+from tpusim.ops.families import UnaryTop, UnaryTpu, constant_of, value_dtype
 from tpusim.ops.rescale import TOO_LARGE, lower_same_scale, requantised
 from tpusim.ops.small_multiplier import positive_side, ratio
 
@@ -198,6 +201,11 @@ class TopPRelu(TopOp):
             raise ValueError(f"one slope per channel of {shape_of(x)} or for all is required, got {slope.shape}")
         return builder.build(cls, [x, builder.weight(name + "_slope", found)], {}, name)
 
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """One slope for all."""
+        return (PReluToLeakRelu(weights),)
+
     def infer(self) -> tuple[Shape, ...]:
         """The input's shape; slope (C,)."""
         x = shape_of(self.input)
@@ -325,3 +333,22 @@ class TpuPRelu(TpuOp):
 def _four_axes(view: View) -> View:
     """A dense tensor of any rank as (n, c, h, w), so that it fits slopes of (1, c, 1, 1)."""
     return view if view.laned else msgspec.structs.replace(view, shape=logical_shape(view.shape))
+
+
+@dataclass
+class PReluToLeakRelu(RewritePattern):
+    """PRelu of equal slopes -> LeakyRelu."""
+
+    weights: WeightStore
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The name stays."""
+        slope = constant_of(op.slope, self.weights) if isinstance(op, TopPRelu) else None
+        if slope is None or not slope.size or not (slope == slope.flat[0]).all():
+            return
+        new = TopLeakyRelu.create(
+            operands=[op.operands[0]], result_types=[op.results[0].type],
+            attributes={"alpha": float_attr(float(slope.flat[0]))},
+        )  # fmt: skip
+        copy_name(new, op)
+        rewriter.replace(op, new)

@@ -14,7 +14,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.ir.attrs import float_attr, floats_attr, op_name, text
 from tpusim.ir.types import shape_of, uniform_of
 from tpusim.ir.weights import WeightStore
-from tpusim.ops.activation.fusion import DivToReciprocal, MergeGelu, MergeGeluTanh, MulToSiLU
+from tpusim.ops.activation.fusion import DivToReciprocal, DivToSoftSign, MergeGelu, MergeGeluTanh, MulToSiLU
 from tpusim.ops.activation.lut_bf16 import lower_by_tables
 from tpusim.ops.activation.tpu import TABLE_SHAPE, TpuActive, TpuLut, TpuReciprocal
 from tpusim.ops.base import (
@@ -228,6 +228,12 @@ class TopSoftsign(Activation):
     name = "top.Softsign"
     MODE: ClassVar[str] = "SOFT_SIGN"
     FLOAT: ClassVar[FloatRule] = WIDE
+
+    @classmethod
+    def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
+        """The quotient."""
+        del weights
+        return (DivToSoftSign(cls),)
 
 
 # ------------------------------------------------------------------------------------------- exponentials, roots, waves

@@ -27,6 +27,16 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.const_binary.base import Constants, ConstTop, shifted_constant, shifted_int16
+from tpusim.ops.const_binary.merging import (
+    AddMerge,
+    MergeContinuousMulConst,
+    MergeMulConst,
+    MulMerge,
+    MulTooLarge,
+    RemoveAddConst,
+    RemoveMulConst,
+    TopGatherMulConst,
+)
 from tpusim.ops.const_binary.tpu import Kind, TpuAddConst, TpuMaxConst, TpuMinConst, TpuMulConst, TpuSubConst
 from tpusim.ops.families import (
     constant_of,
@@ -37,6 +47,7 @@ from tpusim.ops.families import (
 from tpusim.ops.minmax import TpuMax, TpuMin
 from tpusim.ops.relu import ReluApart, TopClip
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
+from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
 from tpusim.ops.sub import is_invertible
 
@@ -72,8 +83,15 @@ class TopMulConst(ConstTop):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Mul by a scalar weight, Div by one."""
-        return MulToMulConst(weights), DivToMulConst(weights)
+        """Mul by a scalar weight, Div by one; factors that merge into what stands in front, or have no effect."""
+        merging = RemoveMulConst(), MergeContinuousMulConst(), MergeMulConst(weights), TopGatherMulConst(weights)
+        return MulToMulConst(weights), DivToMulConst(weights), *merging, MulMerge(weights)
+
+    @classmethod
+    def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
+        """What upstream makes of factors that leave its types."""
+        del weights
+        return {"mul_too_large": MulTooLarge()}
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
@@ -123,8 +141,8 @@ class TopAddConst(ConstTop):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Add of a scalar weight."""
-        return (AddToAddConst(weights),)
+        """Add of a scalar weight, of 0, and of two constants one after the other."""
+        return AddToAddConst(weights), RemoveAddConst(), AddMerge(weights)
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
@@ -280,7 +298,10 @@ class TopMinConst(ExtremeConstTop):
 
 @dataclass
 class ToConst(RewritePattern):
-    """A binary op of a tensor and a scalar weight -> the op with a number; name and relu stay."""
+    """A binary op of a tensor and a scalar weight, or one of equal numbers -> the op with a number; name, relu stay.
+
+    Equal numbers are a pattern of its own upstream (WeightToConst).
+    """
 
     weights: WeightStore
 
@@ -292,15 +313,20 @@ class ToConst(RewritePattern):
         del reverse
         return self.TO, number
 
+    def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
+        """Whether another pattern takes the weight."""
+        del x, constant
+        return False
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The tensor must have the result's shape, the weight one element."""
+        """The tensor must have the result's shape, the weight one number."""
         if op.name != self.FROM or len(op.operands) != 2:
             return
         for index, other in ((0, 1), (1, 0)):
             x, constant = op.operands[index], constant_of(op.operands[other], self.weights)
-            if constant is None or constant.size != 1 or constant_of(x, self.weights) is not None:
+            if constant is None or not is_one_number(constant) or constant_of(x, self.weights) is not None:
                 continue
-            if shape_of(x) == shape_of(op.results[0]):
+            if shape_of(x) == shape_of(op.results[0]) and not self.elsewhere(x, constant):
                 self._replace(op, x, float(constant.reshape(-1)[0]), index == 1, rewriter)
                 return
 
@@ -314,6 +340,11 @@ class ToConst(RewritePattern):
         new = cls.create(operands=[x], result_types=[op.results[0].type], attributes=attributes)
         copy_name(new, op)
         rewriter.replace(op, new)
+
+
+def is_one_number(constant: np.ndarray) -> bool:
+    """Whether all elements are equal, and there are any; NaN is equal to nothing."""
+    return constant.size > 0 and bool((constant == constant.flat[0]).all())
 
 
 class MulToMulConst(ToConst):
@@ -378,6 +409,10 @@ class AddToAddConst(ToConst):
 
     FROM: ClassVar[str] = "top.Add"
     TO: ClassVar[type[ConstTop]] = TopAddConst
+
+    def elsewhere(self, x: SSAValue, constant: np.ndarray) -> bool:
+        """A row of equal numbers behind a product is its bias."""
+        return constant.size > 1 and made_by(x, "top.MatMul") is not None
 
 
 class SubToSubConst(ToConst):

@@ -32,6 +32,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop, shift_attributes, spread_shape
+from tpusim.ops.conv.cropped import ConvSlice
 from tpusim.ops.conv.equalise import EqualiseConvs
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
@@ -129,9 +130,9 @@ class TopConv(ConvTop):
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
         """What follows a 1-D convolution works on the image; a 3-D one whose kernel fills the depth is a 2-D one.
 
-        A linear 1x1 convolution goes into the one behind it.
+        A linear 1x1 convolution goes into the one behind it, a Slice of padding into the one before it.
         """
-        return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights)
+        return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
 
     @classmethod
     def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:

@@ -51,6 +51,7 @@ from tpusim.ops.matmul.fusion import MatMulWithBias
 from tpusim.ops.matmul.heads import PermuteIntoMatMul
 from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.product import Product
+from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.own_scales import note_own_scales
 from tpusim.ops.small_multiplier import threshold
@@ -104,8 +105,8 @@ class TopMatMul(Product, TopOp):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A constant row that is added behind it."""
-        return (MatMulWithBias(weights, cls),)
+        """A constant row that is added behind it; heads of its parts."""
+        return MatMulWithBias(weights, cls), MatmulWithPermuteAndSplit(cls)
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:

@@ -24,6 +24,7 @@ from tpusim.ops.conv.channelwise import build_channelwise, channelwise_geometry
 from tpusim.ops.conv.quantize import qdm_operands
 from tpusim.ops.families import constant_of, limited, only_user, relu_attributes, relu_limit_of, relu_of
 from tpusim.ops.norm.tpu import TpuScale, integer_scale
+from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
 
@@ -62,6 +63,7 @@ class TopScale(TopOp):
             MulToScale(weights),
             AddToScale(weights),
             TopMultiScaleMergeToOne(weights),
+            ConstbinaryMergeToTopScale(weights),
             TopScaleMergeToMatMul(weights),
         )
 
@@ -244,6 +246,24 @@ class TopMultiScaleMergeToOne(WeightPattern):
             return
         s1, b1, s2, b2 = constants
         self.replace_by_scale(op, first.input, s1 * s2, b1 * s2 + b2, rewriter)
+        rewriter.erase(first)
+
+
+class ConstbinaryMergeToTopScale(WeightPattern):
+    """MulConst or AddConst -> Scale, the first without relu and used only here -> one Scale."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The number times the scale is part of the scale, or of the bias."""
+        first = made_by(op.operands[0], "top.MulConst", "top.AddConst") if isinstance(op, TopScale) else None
+        constants = self.constants((op.scale, op.bias)) if isinstance(op, TopScale) else None
+        number = first.scalar_operand() if isinstance(first, TopOp) else None
+        if first is None or constants is None or number is None or relu_of(first):
+            return
+        (scale, bias), number = constants, np.float32(number)
+        if first.name == "top.MulConst":
+            self.replace_by_scale(op, first.operands[0], scale * number, bias, rewriter)
+        else:
+            self.replace_by_scale(op, first.operands[0], scale, bias + scale * number, rewriter)
         rewriter.erase(first)
 
 
