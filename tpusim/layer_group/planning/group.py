@@ -48,7 +48,28 @@ def plan(
     if view_at_edge(ops):
         return "views are free in global memory"
     memo = memo or Memo()
-    kinds = group_types(ops, chip, memo) if kind is None else (kind,)
+    asked = "plan", tuple(ops), sections, kind, chip.lmem_bytes
+    found, reused = memo.get(asked, lambda: _tried(ops, chip, sections, kind, memo))
+    memo.reused |= reused
+    return found
+
+
+def _tried(
+    ops: Sequence[TpuOp], chip: ChipSpec, sections: Sections | None, kind: GroupType | None, memo: Memo
+) -> tuple[GroupSchedule | str, bool]:
+    """The plan, and whether operands' bytes were taken on the way."""
+    before, memo.reused = memo.reused, False
+    try:
+        return _of_kinds(
+            ops, chip, sections, group_types(ops, chip, memo) if kind is None else (kind,), memo
+        ), memo.reused
+    finally:
+        memo.reused |= before
+
+
+def _of_kinds(
+    ops: Sequence[TpuOp], chip: ChipSpec, sections: Sections | None, kinds: Sequence[GroupType], memo: Memo
+) -> GroupSchedule | str:
     why = ""
     for one in kinds:
         found = _planned(subgraph(ops, chip, one, memo), chip, sections)
@@ -80,15 +101,14 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None) -> Grou
     start = first_guess(graph, limit, chip)
     if start is None and len(graph.ops) > 1:
         return f"the group cannot be cut into as many sections as it needs; at most {limit}"
-    rows = schedule(graph)
-    held = sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in _held(graph))
     attempt: Sections | None = start or limit
+    rows = schedule(graph)
     why = "no sections were tried"
     for _ in range(MAX_TRIES):
         if attempt is None:
             break
-        if attempt.steps > 1 and held > chip.lmem_bytes:
-            return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
+        if attempt.steps > 1 and (short := _held_too_many(graph, chip)) is not None:
+            return short
         found = _attempt(graph, rows, attempt, chip)
         if isinstance(found, GroupSchedule):
             return found
@@ -97,10 +117,24 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None) -> Grou
     return _with_bytes(why, graph, chip)
 
 
+def _held_too_many(graph: Subgraph, chip: ChipSpec) -> str | None:
+    """Why the group cannot be cut: the constants that no cut of their users makes smaller fill local memory."""
+    held = sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in _held(graph))
+    if held <= chip.lmem_bytes:
+        return None
+    return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
+
+
 def _held(graph: Subgraph) -> list[SSAValue]:
     """The constants that no cut of their users can make smaller."""
-    split = {v for op in graph.ops for i, v in enumerate(op.operands) if op.splits_weight(i)}
+    split: set[SSAValue] = set()
+    for op in graph.ops:
+        split.update(graph.memo.get(("split", op), lambda op=op: _split(op)))
     return [w for w in graph.weights if w not in split]
+
+
+def _split(op: TpuOp) -> tuple[SSAValue, ...]:
+    return tuple(v for i, v in enumerate(op.operands) if op.splits_weight(i))
 
 
 def _with_bytes(why: str, graph: Subgraph, chip: ChipSpec) -> str:

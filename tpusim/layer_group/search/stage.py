@@ -103,11 +103,12 @@ def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[De
     """
     refiner = Refiner(chip, config, config.cores)
     found: list[list[Decided]] = []
+    known, apart = Memo(in_place=config.in_place and chip.results_in_place), Memo()
     for strategy in _strategies(config, chip):
-        memo = Memo(in_place=config.in_place and chip.results_in_place)
+        memo = known.shared()
         found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
         if memo.reused:
-            found.append(refiner.refined(_decided(model, chip, config, strategy, Memo())))
+            found.append(refiner.refined(_decided(model, chip, config, strategy, apart)))
     return min(found, key=refiner.model.total_ns)
 
 
