@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.verify",
     },
     "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
-    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.fidelity"},
+    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity"},
     "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,

@@ -16,6 +16,7 @@ from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.explore import Explore
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
+from tpusim.cli.fit import FitCommand
 from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
@@ -94,6 +95,7 @@ def _rates(chip: "ChipSpec") -> str:
 COMMANDS: dict[str, type] = {
     "run": Run,
     "check": Check,
+    "fit": FitCommand,
     "import": Import,
     "canonicalize": Canonicalize,
     "calibrate": Calibrate,

@@ -1,6 +1,6 @@
 """Local-memory allocation: greedy, bank aware, with lifetimes that may wrap around the loop (layer_group.md 10.1)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -66,6 +66,10 @@ class _Traffic:
                 self.crowded |= 1 << row
             else:
                 self.crowded &= ~(1 << row)
+
+
+SHORT = 8
+"""Rows: buffers that live longer are asked one by one who lives beside them."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -161,6 +165,12 @@ class _Pending:
         for item in items:
             item.key = self._key(item)
         self._heap = sorted(item.key for item in items)
+        self._long = [item for item in items if item.rows.bit_count() > SHORT]
+        self._short: list[list[_Item]] = [[] for _ in rows]
+        for item in items:
+            if item.rows.bit_count() <= SHORT:
+                for row in _bits(item.rows):
+                    self._short[row].append(item)
 
     def place(self) -> tuple[_Item, int] | None:
         """The buffer that can have the lowest address of all, with that address; None if one has no room.
@@ -192,9 +202,7 @@ class _Pending:
         bank, rows = self._chip.lmem_bank_bytes, last.rows
         high = align(low + last.size, self._chip.eu_bytes)
         banks = low // bank * bank, align(low + last.size, bank)
-        for item in self._items.values():
-            if not item.rows & rows:
-                continue
+        for item in self._beside(rows):
             item.gaps = _shared(item, last, low, high) if item.partners else _without(item.gaps, low, high, item.size)
             if not item.gaps:
                 return None
@@ -207,6 +215,16 @@ class _Pending:
                 if address != key[0]:
                     moved.append((address, *key[1:]))
         return moved
+
+    def _beside(self, rows: int) -> Iterable[_Item]:
+        """The buffers that wait and live in some of these rows."""
+        waiting = self._items
+        if rows.bit_count() > SHORT:
+            return [item for item in waiting.values() if item.rows & rows]
+        found = {item.rank: item for item in self._long if item.rows & rows and item.rank in waiting}
+        for row in _bits(rows):
+            found.update((item.rank, item) for item in self._short[row] if item.rank in waiting)
+        return found.values()
 
     def _passed(self, waiting: set[_Rank]) -> Iterator[_Key]:
         """Take what is out of date, and the keys of `waiting`, which are given back, from the top of the heap."""
