@@ -20,6 +20,7 @@ from tpusim.cli.fit import FitCommand
 from tpusim.cli.options import In
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
+from tpusim.cli.what_if import WhatIfCommand
 from tpusim.cli.why import Why
 from tpusim.errors import ConfigError
 
@@ -114,6 +115,7 @@ COMMANDS: dict[str, type] = {
     "bisect": Bisect,
     "bench": Bench,
     "explore": Explore,
+    "explore-group": WhatIfCommand,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

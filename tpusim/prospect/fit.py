@@ -108,6 +108,11 @@ def fit(
     )  # fmt: skip
 
 
+def assumed(model: Path, config: LoweringConfig) -> Model:
+    """A model lowered without a sample, its weights in the chip's layout; no integer of it means anything."""
+    return _lowered(import_onnx(model), config)
+
+
 def _lowered(top: Model, config: LoweringConfig) -> Model:
     canonical, _ = canonicalize(top)
     if config.format.calibrated or config.qtable is not None:
