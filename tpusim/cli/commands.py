@@ -14,6 +14,7 @@ from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.explore import Explore
+from tpusim.cli.explore_diff import ExploreDiff
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.fit import FitCommand
@@ -116,6 +117,7 @@ COMMANDS: dict[str, type] = {
     "bench": Bench,
     "explore": Explore,
     "explore-group": WhatIfCommand,
+    "explore-diff": ExploreDiff,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

@@ -75,10 +75,10 @@ def what_if(
         raise ConfigError(f"--group {group}: the module has {len(found)} groups, from 0 on")
     at = _longest(shipped, found) if group is None else group
     bench = _Bench(model, config, found, at)
-    tell = progress or (lambda text: None)
     alternatives = [Alternative("as shipped", "", True, *_costed(shipped, found[at].ops[0][0]))]
     for knob, value, pins in bench.wanted():
-        tell(f"{knob} {value}")
+        if progress is not None:
+            progress(f"{knob} {value}")
         alternatives.append(bench.tried(knob, value, pins))
     chip, mode = (model.attribute(f"module.{key}") for key in ("chip", "mode"))
     ops = tuple(name for name, _ in found[at].ops)

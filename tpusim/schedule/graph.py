@@ -114,9 +114,9 @@ def subgraph(
 
 
 class Read(NamedTuple):
-    """A tensor that an op reads. index: of the operand."""
+    """A tensor that an op reads. at: the number of the operand."""
 
-    index: int
+    at: int
     value: SSAValue
     constant: bool
 

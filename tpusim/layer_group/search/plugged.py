@@ -29,13 +29,22 @@ def plugged(
                 raise _refused(
                     name, f"gave a group from '{op_name(item.graph.ops[0])}' that does not work: {wrong}", ops
                 )
-        elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], TpuOp) and isinstance(item[1], str):
+        elif _is_global(item):
             covered.append(item[0])
         else:
             raise _refused(name, f"gave {item!r}; a GroupSchedule or a pair of op and reason is required", ops)
     if len(covered) != len(ops) or any(one is not other for one, other in zip(covered, ops, strict=True)):
         raise _refused(name, f"gave groups of {len(covered)} ops; all of the run are required, once and in order", ops)
     return answer
+
+
+def _is_global(item: Any) -> bool:
+    """Whether it is an op with a reason."""
+    match item:
+        case (TpuOp(), str()):
+            return True
+        case _:
+            return False
 
 
 def _refused(name: str, why: str, ops: Sequence[TpuOp]) -> ConfigError:
