@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tpusim.errors import ConfigError
 
@@ -33,12 +33,12 @@ def read_report(path: Path) -> Json:
     """`report.json`, or that of a run's folder. Raises ConfigError."""
     file = path / "report.json" if path.is_dir() else path
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = cast("object", json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise ConfigError(f"report {file}: a report.json of `tpusim run` is required, {error}") from error
-    if not isinstance(found, dict) or not {"groups", "totals"} <= found.keys():
+    if not isinstance(found, dict) or not {"groups", "totals"} <= set(cast("Json", found)):
         raise ConfigError(f"report {file}: a report.json of `tpusim run` is required, it has no groups and totals")
-    return found
+    return cast("Json", found)
 
 
 def parts(before: Json, after: Json) -> list[Part]:
