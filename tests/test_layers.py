@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
+FOR_ALL |= {"tpusim.strategies"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
@@ -48,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.border": set(),
     "tpusim.closeness": set(),
     "tpusim.workers": set(),
+    "tpusim.strategies": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},
@@ -72,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.verify",
     },
     "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
-    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.fidelity"},
+    "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity"},
     "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,

@@ -115,6 +115,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     dma_latency_ns: float
     dma_burst_bytes: int
     bandwidth: Bandwidth
+    gmem_bytes: int = 0
+    """Global memory as the chip's memory map has it (hardware.md 3.1); 0: the specification does not say."""
     calibration: Calibration = Calibration()
     cores: int = 1
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""

@@ -14,13 +14,16 @@ from tpusim.cli.comparison import Compare
 from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.explore import Explore
+from tpusim.cli.explore_diff import ExploreDiff
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
+from tpusim.cli.fit import FitCommand
 from tpusim.cli.options import In
 from tpusim.cli.search_qtable import SearchQtable
 from tpusim.cli.search_threshold import SearchThreshold
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
 from tpusim.cli.stream import Assemble, Disassemble
+from tpusim.cli.what_if import WhatIfCommand
 from tpusim.cli.why import Why
 from tpusim.errors import ConfigError
 
@@ -96,6 +99,7 @@ def _rates(chip: "ChipSpec") -> str:
 COMMANDS: dict[str, type] = {
     "run": Run,
     "check": Check,
+    "fit": FitCommand,
     "import": Import,
     "canonicalize": Canonicalize,
     "calibrate": Calibrate,
@@ -116,6 +120,8 @@ COMMANDS: dict[str, type] = {
     "bisect": Bisect,
     "bench": Bench,
     "explore": Explore,
+    "explore-group": WhatIfCommand,
+    "explore-diff": ExploreDiff,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

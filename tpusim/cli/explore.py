@@ -13,9 +13,12 @@ from rich.table import Table
 
 from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, require_count
 from tpusim.errors import ConfigError
+from tpusim.strategies import names as strategy_names
 
 if TYPE_CHECKING:
     from tpusim.explore import Bound, Row, Space
+
+STRATEGIES = f"How layer groups are found, of {', '.join(strategy_names())}, as 1,best; see `tpusim group`."
 
 
 @dataclass
@@ -31,8 +34,7 @@ class Explore:
     """Chips and TOML files of chips, as CHIP,CHIP."""
     modes: str = "int8"
     """Number formats, as int8,f16."""
-    strategies: str = "2"
-    """How layer groups are found, of 1, 2, off and best, as 1,best; see `tpusim group`."""
+    strategies: Annotated[str, tyro.conf.arg(help=STRATEGIES)] = "2"
     batches: str = ""
     """Batches, as 1,4; default: the model's own."""
     cores: str = "1"

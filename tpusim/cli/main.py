@@ -59,6 +59,8 @@ def _run(words: list[str], *, debug: bool) -> int:
             from tpusim.cli.opt import optimise
 
             return optimise(words[1:])
+        if words[:1] == ["explore"] and f"explore-{''.join(words[1:2])}" in COMMANDS:
+            words = [f"explore-{words[1]}", *words[2:]]
         command = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", description=DESCRIPTION)
         return 0 if command.execute(_console()) else 1  # type: ignore[attr-defined]
     except TpusimError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
+from tpusim import strategies
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName, number_format
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from tpusim.simulator import SimulatorOptions
     from tpusim.workers import Workers
 
-Opt = Literal["1", "2", "off", "best"]
+if TYPE_CHECKING:
+    Opt = str
+else:  # so that --help names plug-ins too
+    Opt = Literal[strategies.names()]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
 Timing = Literal["early", "late", "random"]
@@ -118,7 +122,8 @@ class GroupingOptions:
 
     layer_group: Opt = "2"
     """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone; best: what is quickest on
-    the clock of these, with sections searched, in place, and cut finer (many times as long)."""
+    the clock of these, with sections searched, in place, and cut finer (many times as long). Installed plug-ins
+    (`tpusim.strategies`) stand here by their names."""
     shape_secs_search_strategy: Shapes = "0"
     """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
     cores: int = 1

@@ -7,9 +7,9 @@ from difflib import get_close_matches
 from itertools import product
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, TypeAlias
 
-from tpusim import chips
+from tpusim import chips, strategies
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, flattened
 from tpusim.errors import ConfigError
@@ -17,7 +17,6 @@ from tpusim.ir.formats import number_format
 
 Value: TypeAlias = int | float | str | bool
 Settings: TypeAlias = tuple[tuple[str, Value], ...]
-Strategy = Literal["1", "2", "off", "best"]
 FIXED = ("name", "family", "extends")
 """Fields that say which chip it is; another one is another chip."""
 
@@ -30,7 +29,7 @@ class Point:
     chip: ChipSpec
     settings: Settings
     mode: str
-    strategy: Strategy
+    strategy: str
     batch: int
     cores: int
 
@@ -78,7 +77,7 @@ class Space:
         settings = [tuple(zip(self.settings, one, strict=True)) for one in product(*self.settings.values())]
         order = product(models, self.batches, specs, settings, self.modes, self.strategies, self.cores)
         found = [
-            Point(model, spec, figures, mode, cast("Strategy", strategy), batch, cores)
+            Point(model, spec, figures, mode, strategy, batch, cores)
             for model, batch, spec, figures, mode, strategy, cores in order
         ]
         return list(dict.fromkeys(found))
@@ -87,8 +86,8 @@ class Space:
         for mode in self.modes:
             number_format(mode)
         for strategy in self.strategies:
-            if strategy not in get_args(Strategy):
-                raise ConfigError(f"--strategies {strategy}: expected one of {', '.join(get_args(Strategy))}")
+            if strategy not in strategies.names():
+                raise ConfigError(f"--strategies {strategy}: expected one of {', '.join(strategies.names())}")
         for flag, least, values in (("--batches", 0, self.batches), ("--cores", 1, self.cores)):
             for value in values:
                 if value < least:

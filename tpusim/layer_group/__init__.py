@@ -15,7 +15,7 @@ no global-memory address.
 """
 
 from tpusim.layer_group.candidates import base_groups
-from tpusim.layer_group.cost import LowerBounds, lower_bounds
+from tpusim.layer_group.cost import CostModel, LowerBounds, lower_bounds
 from tpusim.layer_group.files import (
     Counts,
     ForcedGroup,
@@ -26,10 +26,12 @@ from tpusim.layer_group.files import (
     read_groups,
     views,
 )
+from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.refinement import Refinements
-from tpusim.layer_group.search import LayerGroupConfig, group_layers
+from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_layers
 
 __all__ = [
-    "Counts", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds", "Refinements", "TypeName",
-    "base_groups", "group_layers", "groups_text", "lower_bounds", "read_groups", "views",
+    "CostModel", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds",
+    "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "groups_text", "lower_bounds",
+    "plan", "read_groups", "views",
 ]  # fmt: skip

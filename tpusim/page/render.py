@@ -60,7 +60,7 @@ class Row:
 
 def report_page(report: Json, evidence: Evidence = NOTHING_ELSE) -> str:
     """The page of one report, given as the object that `report.json` holds."""
-    return _environment().get_template("report.html").render(
+    return environment().get_template("report.html").render(
         report=report,
         evidence=evidence,
         cards=list(_cards(report)),
@@ -82,7 +82,8 @@ def write_page(path: Path, report: Report, evidence: Evidence) -> None:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates with the filters of the pages."""
     found = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,

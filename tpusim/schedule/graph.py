@@ -1,9 +1,9 @@
 """What a group is made of: its ops, and the tensors that enter and leave it."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from xdsl.ir import Operation, SSAValue
 
@@ -20,13 +20,20 @@ class Memo:
     """What the candidates of one search have in common: answers that do not depend on the rest of a group, by question.
 
     in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6); reused: whether that made
-    a difference so far.
+    a difference so far. A module must not change while its memo is in use; a memo is of one chip, with any size of
+    local memory.
     """
 
     def __init__(self, *, in_place: bool = False) -> None:
         self.in_place = in_place
         self.reused = False
         self._answers: dict[object, Any] = {}
+
+    def shared(self) -> "Memo":
+        """The memo of another search with the same answers, which has made no difference yet."""
+        found = Memo(in_place=self.in_place)
+        found._answers = self._answers
+        return found
 
     def get(self, question: object, answer: Callable[[], T]) -> T:
         """The answer, computed the first time."""
@@ -65,7 +72,16 @@ class Subgraph:
 
     def users(self, value: SSAValue) -> list[tuple[TpuOp, int]]:
         """(op, operand index) of every use of `value` by an op of the group."""
-        return [(u.operation, u.index) for u in value.uses if u.operation in self.inside]  # type: ignore[misc]
+        inside = self._ids
+        return [use for use in _uses(value, self.memo) if id(use[0]) in inside]  # type: ignore[misc]
+
+    def reads(self, op: TpuOp) -> "tuple[Read, ...]":
+        """The tensors that an op reads."""
+        return _reads(op, self.memo)
+
+    @cached_property
+    def _ids(self) -> frozenset[int]:
+        return frozenset(map(id, self.ops))
 
     @cached_property
     def constants(self) -> frozenset[SSAValue]:
@@ -82,28 +98,50 @@ def subgraph(
     ops: Sequence[TpuOp], chip: ChipSpec, kind: GroupType = GroupType.NORMAL, memo: Memo | None = None
 ) -> Subgraph:
     """The subgraph of some consecutive ops of a chip, as a group of type `kind`."""
-    inside = set(ops)
+    memo = memo or Memo()
+    inside = set(map(id, ops))
     inputs: dict[SSAValue, None] = {}
     weights: dict[SSAValue, None] = {}
+    spread: set[SSAValue] = set()
     for op in ops:
-        for value in op.operands:
-            if not is_tensor(value) or value.owner in inside:
-                continue
-            (weights if isinstance(value.owner, TopWeight) else inputs)[value] = None
-    outputs = [op.results[0] for op in ops if _leaves(op.results[0], inside)]
-    compact = _compact(ops, weights, chip)
-    return Subgraph(tuple(ops), tuple(inputs), tuple(weights), tuple(outputs), compact, kind, memo or Memo())
+        for read in _reads(op, memo):
+            if id(read.value.owner) not in inside:
+                (weights if read.constant else inputs)[read.value] = None
+        spread.update(memo.get(("spread", op), lambda op=op: _spread(op, chip)))
+    outputs = [op.results[0] for op in ops if _leaves(op, inside, memo)]
+    compact = frozenset(w for w in weights if w not in spread)
+    return Subgraph(tuple(ops), tuple(inputs), tuple(weights), tuple(outputs), compact, kind, memo)
 
 
-def _leaves(value: SSAValue, inside: Set[Operation]) -> bool:
-    """Whether a result is stored. Decision: one that nothing uses is stored too, because the module asks for it."""
-    return value.first_use is None or any(use.operation not in inside for use in value.uses)
+class Read(NamedTuple):
+    """A tensor that an op reads. at: the number of the operand."""
+
+    at: int
+    value: SSAValue
+    constant: bool
 
 
-def _compact(ops: Iterable[TpuOp], weights: Iterable[SSAValue], chip: ChipSpec) -> frozenset[SSAValue]:
-    """The constants that every op of the group reads at a compact operand."""
-    spread = {v for op in ops for i, v in enumerate(op.operands) if i not in op.compact_operands(chip)}
-    return frozenset(w for w in weights if w not in spread)
+def _reads(op: TpuOp, memo: Memo) -> tuple[Read, ...]:
+    return memo.get(
+        ("reads", op),
+        lambda: tuple(Read(i, v, isinstance(v.owner, TopWeight)) for i, v in enumerate(op.operands) if is_tensor(v)),
+    )
+
+
+def _uses(value: SSAValue, memo: Memo) -> tuple[tuple[Operation, int], ...]:
+    return memo.get(("uses", value), lambda: tuple((use.operation, use.index) for use in value.uses))
+
+
+def _leaves(op: TpuOp, inside: Set[int], memo: Memo) -> bool:
+    """Whether the op's result is stored. Decision: so is one that nothing uses: the module asks for it."""
+    users = memo.get(("users", op), lambda: tuple(id(user) for user, _ in _uses(op.results[0], memo)))
+    return not users or any(user not in inside for user in users)
+
+
+def _spread(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
+    """The operands that the op does not read compact; a constant is compact if no op of its group reads it so."""
+    compact = op.compact_operands(chip)
+    return tuple(v for i, v in enumerate(op.operands) if i not in compact)
 
 
 def tensor_name(value: SSAValue) -> str:

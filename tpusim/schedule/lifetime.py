@@ -25,11 +25,15 @@ class Buffer:
 
     def rows(self, count: int) -> frozenset[int]:
         """Rows in which the buffer is alive."""
+        return frozenset(row for first, end in self.spans(count) for row in range(first, end))
+
+    def spans(self, count: int) -> tuple[tuple[int, int], ...]:
+        """The same as (first row, row behind the last), once or, around the end of the loop, twice."""
         if self.held:
-            return frozenset(range(count))
+            return ((0, count),)
         if self.start <= self.end:
-            return frozenset(range(self.start, self.end + 1))
-        return frozenset([*range(self.start, count), *range(self.end + 1)])
+            return ((self.start, self.end + 1),)
+        return (self.start, count), (0, self.end + 1)
 
 
 def lifetimes(rows: Sequence[Row]) -> dict[SSAValue, tuple[int, int]]:

@@ -1,6 +1,7 @@
 """The rows of a group's loop: which ops and transfers run side by side (layer_group.md 8)."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from xdsl.ir import SSAValue
@@ -43,9 +44,14 @@ class Row:
         """All of them, ops first."""
         return (*self.layers, *self.transfers)
 
+    @cached_property
+    def used(self) -> frozenset[SSAValue]:
+        """What the ops of the row read and write."""
+        return frozenset(value for op in self.layers for value in (*op.operands, *op.results))
+
     def touches(self, value: SSAValue) -> bool:
         """Whether an op of the row reads or writes `value`."""
-        return any(value in (*op.operands, *op.results) for op in self.layers)
+        return value in self.used
 
     def reads(self, value: SSAValue) -> bool:
         """Whether an op of the row reads `value`."""

@@ -4,8 +4,8 @@ The loop of section 15 is gone through with the very commands that code generati
 one place (`tpusim.isa.cycles`). An item's slices differ little in size; each size is costed once per search.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -20,7 +20,20 @@ from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import PIPELINE_STAGES
-from tpusim.schedule import GroupSchedule, Scheduled, Step, Subgraph, Transferred, Turn, edge_step, subgraph, turns
+from tpusim.schedule import (
+    GroupSchedule,
+    Overlap,
+    Row,
+    Scheduled,
+    Step,
+    Subgraph,
+    Transferred,
+    Turn,
+    ValueSlices,
+    edge_step,
+    subgraph,
+    turns,
+)
 
 Times: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
 """Nanoseconds by row and iteration."""
@@ -40,6 +53,9 @@ class CostModel:
     _slices: dict[object, float] = field(default_factory=dict[object, float])
     _globals: dict[TpuOp, float] = field(default_factory=dict[TpuOp, float])
     _tensors: dict[TpuOp, tuple[SSAValue, ...]] = field(default_factory=dict[TpuOp, tuple[SSAValue, ...]])
+    _asked_of: tuple[Mapping[SSAValue, ValueSlices], range] | None = None
+    _rows: dict[int, tuple[Row, float]] = field(default_factory=dict[int, tuple[Row, float]])
+    """Rows by their identity, of the slices and steps of `_asked_of`."""
 
     def group_ns(self, group: GroupSchedule) -> float:
         """Time of a group (section 11): replay, or filling, kernel and draining, as the chip's field says.
@@ -62,7 +78,20 @@ class CostModel:
 
     def _replayed(self, group: GroupSchedule, steps: range) -> float:
         """Every item with its own slice; a row takes as long as its slower engine, or both if they do not overlap."""
+        if group.overlap == Overlap():
+            return sum(self._row_sum(group, steps, row) for row in group.rows)
         return sum(map(float, self._row_ns(self._engines(group, steps)).sum(axis=1)))
+
+    def _row_sum(self, group: GroupSchedule, steps: range, row: Row) -> float:
+        """Time of one row in all iterations; kept as long as groups with the same slices and other rows are asked."""
+        if self._asked_of is None or self._asked_of[0] is not group.slices or self._asked_of[1] != steps:
+            self._asked_of, self._rows = (group.slices, steps), {}
+        found = self._rows.get(id(row))
+        if found is None:
+            alone = replace(group, rows=(row,))
+            times = self._row_ns(self._engines(alone, steps)).sum(axis=1)
+            found = self._rows[id(row)] = row, float(times[0])
+        return found[1]
 
     def _in_stages(self, group: GroupSchedule, steps: range) -> float:
         """Filling, kernel and draining with the first slices (section 11).

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from xdsl.ir import SSAValue
 
@@ -19,11 +20,12 @@ _Rank = tuple[int, int, int]
 _Key = tuple[int, bool, _Rank]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Item:
     """A buffer while it is being placed; rows are bits."""
 
-    buffer: Buffer
+    owner: SSAValue | TpuOp
+    size: int
     rows: int
     gaps: list[Gap]
     computed: int
@@ -34,6 +36,8 @@ class _Item:
     """Bytes times rows, the largest first; then the earliest; then in order of creation."""
     partners: frozenset[SSAValue | TpuOp] = frozenset()
     """Tensors with which it may share all its bytes, although both live in one row."""
+    key: _Key = (0, False, (0, 0, 0))
+    """(first address, whether no row of the buffer is crowded, rank)."""
 
 
 @dataclass
@@ -64,16 +68,13 @@ class _Traffic:
                 self.crowded &= ~(1 << row)
 
 
+SHORT = 8
+"""Rows: buffers that live longer are asked one by one who lives beside them."""
+
+
 @lru_cache(maxsize=1 << 14)
 def _bits(rows: int) -> tuple[int, ...]:
     return tuple(row for row in range(rows.bit_length()) if rows >> row & 1)
-
-
-def _mask(rows: Iterable[int]) -> int:
-    mask = 0
-    for row in rows:
-        mask |= 1 << row
-    return mask
 
 
 def allocate(
@@ -89,7 +90,7 @@ def allocate(
         found = pending.place()
         if found is None:
             return None
-        placed[found[0].buffer.owner] = found[1]
+        placed[found[0].owner] = found[1]
     sizes = {b.owner: b.size for b in buffers}
     reused = {r: v for r, operands in able.items() for v in operands if placed[v] == placed[r]}
     return Allocation(placed, sizes, max((placed[o] + sizes[o] for o in placed), default=0), reused)
@@ -97,13 +98,15 @@ def allocate(
 
 def overfull(buffers: Sequence[Buffer], count: int, chip: ChipSpec, able: Partners | None = None) -> bool:
     """Whether some row's buffers alone exceed local memory, so that no placement can help."""
-    need = [0] * count
+    change = [0] * (count + 1)  # of the bytes needed, from each row to the next
     for buffer in buffers:
-        for row in buffer.rows(count):
-            need[row] += buffer.size
+        for first, end in buffer.spans(count):
+            change[first] += buffer.size
+            change[end] -= buffer.size
         if isinstance(buffer.owner, SSAValue) and able and buffer.owner in able:
-            need[buffer.start] -= buffer.size  # at best the result shares its bytes where it is born
-    return max(need, default=0) > chip.lmem_bytes
+            change[buffer.start] -= buffer.size  # at best the result shares its bytes where it is born
+            change[buffer.start + 1] += buffer.size
+    return max(accumulate(change), default=0) > chip.lmem_bytes
 
 
 def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able: Partners) -> list[_Item]:
@@ -112,26 +115,26 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
         for operand in operands:
             sharing.setdefault(result, set()).add(operand)
             sharing.setdefault(operand, set()).add(result)
-    computed: dict[SSAValue | TpuOp, set[int]] = {}
-    moved: dict[SSAValue | TpuOp, set[int]] = {}
+    computed: dict[SSAValue | TpuOp, int] = {}
+    moved: dict[SSAValue | TpuOp, int] = {}
     for index, row in enumerate(rows):
-        for op in row.layers:
-            for value in (*op.operands, *op.results):
-                computed.setdefault(value, set()).add(index)
+        for value in row.used:
+            computed[value] = computed.get(value, 0) | 1 << index
         for transfer in row.transfers:
-            moved.setdefault(transfer.value, set()).add(index)
+            moved[transfer.value] = moved.get(transfer.value, 0) | 1 << index
     found: list[_Item] = []
     for order, buffer in enumerate(buffers):
-        rows_of = buffer.rows(len(rows))
+        spans, owner = buffer.spans(len(rows)), buffer.owner
         found.append(
             _Item(
-                buffer=buffer,
-                rows=_mask(rows_of),
+                owner=owner,
+                size=buffer.size,
+                rows=sum((1 << end) - (1 << first) for first, end in spans),
                 gaps=[(0, chip.lmem_bytes)],
-                computed=_mask(computed.get(buffer.owner, ())),
-                moved=_mask(moved.get(buffer.owner, ())),
-                rank=(-buffer.size * len(rows_of), buffer.start, order),
-                partners=frozenset(sharing.get(buffer.owner, ())),
+                computed=computed.get(owner, 0),
+                moved=moved.get(owner, 0),
+                rank=(-buffer.size * sum(end - first for first, end in spans), buffer.start, order),
+                partners=frozenset(sharing[owner]) if owner in sharing else frozenset(),
             )
         )
     return found
@@ -159,12 +162,15 @@ class _Pending:
         self._traffic = _traffic(items, rows)
         self._chip = chip
         self._last: tuple[_Item, int] | None = None
-        self._keys = {item.rank: self._key(item) for item in items}
-        self._heap = sorted(self._keys.values())
-        self._alive: list[set[_Rank]] = [set() for _ in rows]
         for item in items:
-            for row in _bits(item.rows):
-                self._alive[row].add(item.rank)
+            item.key = self._key(item)
+        self._heap = sorted(item.key for item in items)
+        self._long = [item for item in items if item.rows.bit_count() > SHORT]
+        self._short: list[list[_Item]] = [[] for _ in rows]
+        for item in items:
+            if item.rows.bit_count() <= SHORT:
+                for row in _bits(item.rows):
+                    self._short[row].append(item)
 
     def place(self) -> tuple[_Item, int] | None:
         """The buffer that can have the lowest address of all, with that address; None if one has no room.
@@ -180,9 +186,6 @@ class _Pending:
         for key in passed:
             heappush(self._heap, key)
         item = self._items.pop(rank)
-        del self._keys[rank]
-        for row in _bits(item.rows):
-            self._alive[row].remove(rank)
         self._traffic.place(item)
         self._last = item, address
         return self._last
@@ -195,26 +198,40 @@ class _Pending:
         moved: list[_Key] = []
         if self._last is None:
             return moved
-        last, at = self._last
-        for rank in set[_Rank]().union(*(self._alive[row] for row in _bits(last.rows))):
-            item = self._items[rank]
-            _occupy(item, last, at, self._chip)
+        last, low = self._last
+        bank, rows = self._chip.lmem_bank_bytes, last.rows
+        high = align(low + last.size, self._chip.eu_bytes)
+        banks = low // bank * bank, align(low + last.size, bank)
+        for item in self._beside(rows):
+            item.gaps = _shared(item, last, low, high) if item.partners else _without(item.gaps, low, high, item.size)
             if not item.gaps:
                 return None
             key = self._key(item)
-            if key != self._keys[rank]:
-                self._keys[rank] = key
+            if key != item.key:
+                item.key = key
                 heappush(self._heap, key)
-            address = _candidate(item, last, at, self._chip)
-            if address != key[0]:
-                moved.append((address, *key[1:]))
+            if item.computed & (last.computed | last.moved) or item.moved & last.computed:
+                address = _outside(item, *banks)
+                if address != key[0]:
+                    moved.append((address, *key[1:]))
         return moved
+
+    def _beside(self, rows: int) -> Iterable[_Item]:
+        """The buffers that wait and live in some of these rows."""
+        waiting = self._items
+        if rows.bit_count() > SHORT:
+            return [item for item in waiting.values() if item.rows & rows]
+        found = {item.rank: item for item in self._long if item.rows & rows and item.rank in waiting}
+        for row in _bits(rows):
+            found.update((item.rank, item) for item in self._short[row] if item.rank in waiting)
+        return found.values()
 
     def _passed(self, waiting: set[_Rank]) -> Iterator[_Key]:
         """Take what is out of date, and the keys of `waiting`, which are given back, from the top of the heap."""
         while self._heap:
             key = self._heap[0]
-            current = self._keys.get(key[2]) == key
+            item = self._items.get(key[2])
+            current = item is not None and item.key == key
             if current and key[2] not in waiting:
                 return
             heappop(self._heap)
@@ -222,39 +239,50 @@ class _Pending:
                 yield key
 
     def _key(self, item: _Item) -> _Key:
-        """(first address, whether no row of the buffer is crowded, rank)."""
         return item.gaps[0][0], not (item.computed | item.moved) & self._traffic.crowded, item.rank
 
 
-def _occupy(item: _Item, last: _Item, address: int, chip: ChipSpec) -> None:
-    """Take the bytes of the buffer placed last, which lives in rows of the item, out of the item's free gaps.
+def _without(gaps: list[Gap], low: int, high: int, size: int) -> list[Gap]:
+    """Free gaps of at least so many bytes without the bytes from `low` to `high`."""
+    found: list[Gap] = []
+    for gap in gaps:
+        start, end = gap
+        if end <= low or start >= high:
+            found.append(gap)
+            continue
+        if low - start >= size:
+            found.append((start, low))
+        if end - high >= size:
+            found.append((high, end))
+    return found
+
+
+def _shared(item: _Item, last: _Item, low: int, high: int) -> list[Gap]:
+    """The item's gaps without the bytes of the buffer placed last, which lives in rows of the item.
 
     They stay as a gap of their own if the two may share them and nothing else that lives beside the item is there.
     """
-    low, high, size = address, align(address + last.buffer.size, chip.eu_bytes), item.buffer.size
-    gaps: list[Gap] = []
+    if last.owner not in item.partners:
+        return _without(item.gaps, low, high, item.size)
+    found: list[Gap] = []
     for start, end in item.gaps:
-        if end <= low or start >= high:
-            gaps.append((start, end))
-            continue
-        shared = last.buffer.owner in item.partners and start <= low and low + size <= end
-        parts = ((start, low), (low, low + size), (high, end)) if shared else ((start, low), (high, end))
-        gaps.extend(g for g in parts if g[1] - g[0] >= size)
-    item.gaps = gaps
+        found.extend(_without([(start, end)], low, high, item.size))
+        if start <= low and low + item.size <= end and start < high and end > low:
+            found.append((low, low + item.size))
+    return sorted(found)
 
 
-def _candidate(item: _Item, last: _Item, address: int, chip: ChipSpec) -> int:
-    """The first gap outside the banks of the buffer placed last if the two clash, else the first gap."""
-    if _clash(item, last):
-        bank = chip.lmem_bank_bytes
-        low, high = address // bank * bank, align(address + last.buffer.size, bank)
-        for start, end in item.gaps:
-            for a, b in ((start, min(end, low)), (max(start, high), end)):
-                if b - a >= item.buffer.size:
-                    return a
+def _outside(item: _Item, low: int, high: int) -> int:
+    """The first gap outside the banks from `low` to `high` that has room, else the first gap.
+
+    These are the banks of the buffer placed last: the two meet in a row as TIU against DMA, or as operands or results
+    of one op.
+    """
+    size = item.size
+    for start, end in item.gaps:
+        if min(end, low) - start >= size:
+            return start
+        first = max(start, high)
+        if end - first >= size:
+            return first
     return item.gaps[0][0]
-
-
-def _clash(item: _Item, last: _Item) -> bool:
-    """Whether two tensors meet in a row as TIU against DMA, or as operands or results of one op."""
-    return bool(item.computed & (last.computed | last.moved) or item.moved & last.computed)

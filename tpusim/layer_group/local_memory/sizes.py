@@ -29,14 +29,15 @@ def largest_slice(slices: ValueSlices) -> TensorSlice:
 
 def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgraph, chip: ChipSpec) -> int:
     """Bytes per lane of an op's work area for its largest slices."""
-    used = [slices.get(v) for v in op.operands]
-    result = slices[op.results[0]]
+    values = graph.memo.get(("tensors", op), lambda: (op.results[0], *op.operands))
+    parts = [slices.get(v) for v in values]
 
     def asked() -> int:
-        inputs = [None if s is None else largest_slice(s) for s in used]
-        return align(op.buffer_bytes(chip, largest_slice(result), inputs), chip.eu_bytes)
+        result, *inputs = (None if s is None else largest_slice(s) for s in parts)
+        assert result is not None
+        return align(op.buffer_bytes(chip, result, inputs), chip.eu_bytes)
 
-    sizes = tuple(None if s is None else s.sizes for s in (result, *used))
+    sizes = tuple([None if s is None else s.sizes for s in parts])
     return graph.memo.get(("work", op, graph.kind, sizes), asked)
 
 

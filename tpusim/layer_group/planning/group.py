@@ -1,6 +1,7 @@
 """One group: its type, and sections that work, found by quick search (layer_group.md 3, 5, 10.2)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from math import inf
 from typing import TypeAlias
@@ -9,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.candidates import group_types
-from tpusim.layer_group.local_memory import place, tensor_bytes
+from tpusim.layer_group.local_memory import buffers, overfull, place, tensor_bytes
 from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
 from tpusim.layer_group.planning.rows import schedule
 from tpusim.layer_group.slicing import (
@@ -21,13 +22,15 @@ from tpusim.layer_group.slicing import (
     whole_slices,
 )
 from tpusim.ops.base import Axis, GroupType, TpuOp
-from tpusim.schedule import GroupSchedule, Memo, Row, Sections, Subgraph, ValueSlices, subgraph
+from tpusim.schedule import Allocation, GroupSchedule, Memo, Row, Sections, Subgraph, ValueSlices, subgraph
 
 MAX_TRIES = 20
 """Section counts tried per group (sc_method_quick_search.MAX_TRY_NUM)."""
 IMAGE_AXES: tuple[Axis, ...] = ("d", "h", "w")
 MAX_HALO = 1.5
 """A sliced group may recompute or reload at most half of a tensor's rows (check_hsecs, layer_group.md 7.4)."""
+UNPLACED = Allocation({}, {}, 0)
+"""Of a group whose addresses nobody asked for yet."""
 Decided: TypeAlias = GroupSchedule | tuple[TpuOp, str]
 """A group, or an op that stays global with the reason."""
 
@@ -38,29 +41,60 @@ def plan(
     sections: Sections | None = None,
     kind: GroupType | None = None,
     memo: Memo | None = None,
+    *,
+    unplaced: bool = False,
 ) -> GroupSchedule | str:
     """A working schedule for these ops as one group, or why there is none.
 
     sections: use exactly these, however many rows they repeat, instead of searching. kind: the group type; without it
     the types of layer_group.md 3 are tried in order. Decision: upstream tries the first only. memo: shared by the calls
-    of one search.
+    of one search. unplaced: as far as it can be told from what each row needs; `placed` gives it its addresses.
     """
     if view_at_edge(ops):
         return "views are free in global memory"
     memo = memo or Memo()
-    kinds = group_types(ops, chip, memo) if kind is None else (kind,)
+    asked = "plan", tuple(ops), sections, kind, chip.lmem_bytes, unplaced
+    found, reused = memo.get(asked, lambda: _tried(ops, chip, sections, kind, memo, unplaced=unplaced))
+    memo.reused |= reused
+    return found
+
+
+def _tried(
+    ops: Sequence[TpuOp],
+    chip: ChipSpec,
+    sections: Sections | None,
+    kind: GroupType | None,
+    memo: Memo,
+    *,
+    unplaced: bool,
+) -> tuple[GroupSchedule | str, bool]:
+    """The plan, and whether operands' bytes were taken on the way."""
+    before, memo.reused = memo.reused, False
     why = ""
-    for one in kinds:
-        found = _planned(subgraph(ops, chip, one, memo), chip, sections)
-        if isinstance(found, GroupSchedule):
-            return found
-        why = why or found
-    return why or _why_no_type(ops, chip)
+    try:
+        for one in group_types(ops, chip, memo) if kind is None else (kind,):
+            found = _planned(subgraph(ops, chip, one, memo), chip, sections, unplaced=unplaced)
+            if isinstance(found, GroupSchedule):
+                return found, memo.reused
+            why = why or found
+        return why or _why_no_type(ops, chip), memo.reused
+    finally:
+        memo.reused |= before
 
 
-def resectioned(found: GroupSchedule, sections: Sections, chip: ChipSpec) -> GroupSchedule | str:
+def resectioned(
+    found: GroupSchedule, sections: Sections, chip: ChipSpec, *, unplaced: bool = False
+) -> GroupSchedule | str:
     """The same group with exactly these sections, or why they do not work: halos count, as in a search."""
-    return _attempt(found.graph, found.rows, sections, chip)
+    return _attempt(found.graph, found.rows, sections, chip, unplaced=unplaced)
+
+
+def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
+    """A group that was planned without addresses with them; None if its buffers find no place."""
+    if found.allocation is not UNPLACED:
+        return found
+    allocation = place(found.graph, found.rows, found.slices, chip, found.sections.steps)
+    return None if allocation is None else replace(found, allocation=allocation)
 
 
 def view_at_edge(ops: Sequence[TpuOp]) -> bool:
@@ -73,23 +107,22 @@ def _why_no_type(ops: Sequence[TpuOp], chip: ChipSpec) -> str:
     return next((why for why in reasons if why is not None), "no type of group takes all of these ops")
 
 
-def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None) -> GroupSchedule | str:
+def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None, *, unplaced: bool) -> GroupSchedule | str:
     if sections is not None:
         return _forced(graph, sections, chip)
     limit = max_sections(graph, chip)
     start = first_guess(graph, limit, chip)
     if start is None and len(graph.ops) > 1:
         return f"the group cannot be cut into as many sections as it needs; at most {limit}"
-    rows = schedule(graph)
-    held = sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in _held(graph))
     attempt: Sections | None = start or limit
+    rows = schedule(graph)
     why = "no sections were tried"
     for _ in range(MAX_TRIES):
         if attempt is None:
             break
-        if attempt.steps > 1 and held > chip.lmem_bytes:
-            return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
-        found = _attempt(graph, rows, attempt, chip)
+        if attempt.steps > 1 and (short := _held_too_many(graph, chip)) is not None:
+            return short
+        found = _attempt(graph, rows, attempt, chip, unplaced=unplaced)
         if isinstance(found, GroupSchedule):
             return found
         why = found
@@ -97,10 +130,24 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None) -> Grou
     return _with_bytes(why, graph, chip)
 
 
+def _held_too_many(graph: Subgraph, chip: ChipSpec) -> str | None:
+    """Why the group cannot be cut: the constants that no cut of their users makes smaller fill local memory."""
+    held = sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in _held(graph))
+    if held <= chip.lmem_bytes:
+        return None
+    return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
+
+
 def _held(graph: Subgraph) -> list[SSAValue]:
     """The constants that no cut of their users can make smaller."""
-    split = {v for op in graph.ops for i, v in enumerate(op.operands) if op.splits_weight(i)}
+    split: set[SSAValue] = set()
+    for op in graph.ops:
+        split.update(graph.memo.get(("split", op), lambda op=op: _split(op)))
     return [w for w in graph.weights if w not in split]
+
+
+def _split(op: TpuOp) -> tuple[SSAValue, ...]:
+    return tuple(v for i, v in enumerate(op.operands) if op.splits_weight(i))
 
 
 def _with_bytes(why: str, graph: Subgraph, chip: ChipSpec) -> str:
@@ -119,7 +166,13 @@ def _forced(graph: Subgraph, sections: Sections, chip: ChipSpec) -> GroupSchedul
 
 
 def _attempt(
-    graph: Subgraph, rows: tuple[Row, ...], sections: Sections, chip: ChipSpec, max_halo: float = MAX_HALO
+    graph: Subgraph,
+    rows: tuple[Row, ...],
+    sections: Sections,
+    chip: ChipSpec,
+    max_halo: float = MAX_HALO,
+    *,
+    unplaced: bool = False,
 ) -> GroupSchedule | str:
     try:
         slices = slice_group(graph, sections, chip)
@@ -134,7 +187,11 @@ def _attempt(
                     f"halos at {sections} would repeat more than half of a tensor's rows: "
                     f"{read} along {axis} for {whole}, at most {MAX_HALO:g} times"
                 )
-    allocation = place(graph, rows, slices, chip, sections.steps)
+    if unplaced and not graph.memo.in_place:
+        fits = not overfull(buffers(graph, rows, slices, chip, steps=sections.steps), len(rows), chip)
+        allocation = UNPLACED if fits else None
+    else:
+        allocation = place(graph, rows, slices, chip, sections.steps)
     if allocation is None:
         need = _least_bytes(graph, slices, chip)
         return f"local memory needs {need:,} bytes per lane at {sections}, {chip.name} has {chip.lmem_bytes:,}"

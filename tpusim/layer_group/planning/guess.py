@@ -21,13 +21,25 @@ def first_guess(graph: Subgraph, limit: Sections, chip: ChipSpec) -> Sections | 
     slices = whole_slices(graph, chip)
     guess = Sections()
     for op in graph.ops:
-        found = _guess_of_op(ceil_div(op_bytes(op, graph, slices, chip), chip.lmem_bytes), guess, limit, graph)
+        rest = _times(op, graph, slices, chip)
+        if rest == 1:
+            continue
+        found = _guess_of_op(rest, guess, limit, graph)
         if found is None:
             return None
         guess = found
     if guess.steps == 1 and streams(graph, slices, chip):
         return _streamed(limit)
     return guess
+
+
+def _times(op: TpuOp, graph: Subgraph, slices: Slices, chip: ChipSpec) -> int:
+    """How many times over an op needs local memory uncut; that of its constants that are compact is the group's say."""
+    compact = tuple([read.value in graph.compact for read in graph.reads(op) if read.constant])
+    return graph.memo.get(
+        ("times", op, graph.kind, compact, chip.lmem_bytes),
+        lambda: ceil_div(op_bytes(op, graph, slices, chip), chip.lmem_bytes),
+    )
 
 
 def _guess_of_op(rest: int, guess: Sections, limit: Sections, graph: Subgraph) -> Sections | None:

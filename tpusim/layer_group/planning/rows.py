@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tpusim.ir.types import is_tensor
 from tpusim.schedule import Row, Subgraph, Transferred
 
 
@@ -19,8 +18,8 @@ def nearest_rows(graph: Subgraph) -> tuple[Row, ...]:
     outputs = frozenset(graph.outputs)
     resident: set[SSAValue] = {op.results[0] for op in graph.ops}
     for i, op in enumerate(graph.ops):
-        for value in op.operands:
-            if is_tensor(value) and value not in resident:
+        for _, value, _ in graph.reads(op):
+            if value not in resident:
                 resident.add(value)
                 transfers[i].append(Transferred(value, "load", 0 if i == 0 else 1))
         if op.results[0] in outputs:

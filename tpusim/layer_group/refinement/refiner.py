@@ -42,6 +42,8 @@ class Refiner:
         self.chip = chip
         self.model = CostModel(chip, cores)
         self._steps = steps
+        self._known: dict[int, tuple[GroupSchedule, GroupSchedule]] = {}
+        """Groups by their identity, and what became of them: several strategies may find the same."""
 
     def refined(self, decided: Sequence[Decided]) -> list[Decided]:
         """The groups, each as quick as the steps make it, and then their edges beside their neighbours' ops."""
@@ -50,6 +52,11 @@ class Refiner:
         return overlapped(found, self.model) if self._steps.group_overlap and not meet else found
 
     def _group(self, plan: GroupSchedule) -> GroupSchedule:
+        if id(plan) not in self._known:
+            self._known[id(plan)] = plan, self._refined(plan)
+        return self._known[id(plan)][1]
+
+    def _refined(self, plan: GroupSchedule) -> GroupSchedule:
         if not self.chip.engines_overlap:
             return plan
         ns = self._ns_of(plan)

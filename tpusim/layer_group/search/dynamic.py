@@ -13,7 +13,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.planning import Decided, plan, view_at_edge
+from tpusim.layer_group.planning import Decided, placed, plan, view_at_edge
 from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.shapes import better
@@ -55,6 +55,8 @@ class _Interval:
     cost_ns: float
     decided: Decided | None
     """None: the ops cannot be one group."""
+    sure: bool = True
+    """Whether its buffers have addresses."""
 
 
 class Run:
@@ -76,6 +78,18 @@ class Run:
         found = self._known.get((start, end))
         if found is None:
             found = self._known[start, end] = self._planned(start, end)
+        elif not found.sure:
+            assert isinstance(found.decided, GroupSchedule)
+            able = placed(found.decided, self.chip)
+            found = self._planned(start, end) if able is None else _Interval(found.cost_ns, able)
+            self._known[start, end] = found
+        return found
+
+    def likely(self, start: int, end: int) -> _Interval:
+        """The same, as far as it can be told without addresses: where each row has room they are found as a rule."""
+        found = self._known.get((start, end))
+        if found is None:
+            found = self._known[start, end] = self._planned(start, end, unplaced=True)
         return found
 
     def decided(self, start: int, end: int) -> Decided:
@@ -84,20 +98,20 @@ class Run:
         assert found is not None
         return found
 
-    def _planned(self, start: int, end: int) -> _Interval:
+    def _planned(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
         if end - start == 1:
             single = self.spread(alone(self.ops[start], self.chip, self.memo, beside=len(self.ops) > 1))
             return _Interval(self.model.total_ns([single]), single)
         if self._hopeless(start, end):
             return _Interval(inf, None)
-        found = plan(self.ops[start:end], self.chip, memo=self.memo)
+        found = plan(self.ops[start:end], self.chip, memo=self.memo, unplaced=unplaced)
         works = isinstance(found, GroupSchedule)
         if works or not view_at_edge(self.ops[start:end]):
             self._ends[start][end] = works
         if not isinstance(found, GroupSchedule):
             return _Interval(inf, None)
-        found = spread(found, self.model)
-        return _Interval(self.model.group_ns(found), found)
+        found = spread(found, self.model, unplaced=unplaced)
+        return _Interval(self.model.group_ns(found), found, sure=not unplaced)
 
     def _hopeless(self, start: int, end: int) -> bool:
         """Whether PATIENCE shorter groups from the same op fail, longer than all that are known to work."""
@@ -119,7 +133,8 @@ class Run:
         places: ends included. A group that ends elsewhere has as many ops as a cluster at most; one of a single op
         always works (it may be a global layer), so that a division is found.
         An interval counts with its lower bound until it stands on the cheapest division by what is known so far; then
-        it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned.
+        it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned, and its
+        buffers have found their places.
         """
         costs = np.full((len(self.ops) + 1,) * 2, inf)
         for start, end in self._able(places):
@@ -129,13 +144,20 @@ class Run:
         while True:
             division = _shortest(costs)
             unknown = [pair for pair in pairwise(division) if not planned[pair]]
-            if not unknown:
+            if not unknown and self._settled(division, costs):
                 return division
             for pair in unknown:
-                costs[pair], planned[pair] = self.interval(*pair).cost_ns, True
+                costs[pair], planned[pair] = self.likely(*pair).cost_ns, True
                 if self.cores > 1 and isfinite(costs[pair]):
                     evidence.add(*pair, float(costs[pair]) - self.bounds.crossing_ns(*pair))
             np.maximum(costs, evidence.inside * MARGIN, out=costs, where=~planned)
+
+    def _settled(self, division: Sequence[int], costs: np.ndarray) -> bool:
+        """Whether all groups of a division cost what was thought, now that they have addresses; `costs` follows."""
+        before = [float(costs[pair]) for pair in pairwise(division)]
+        for pair in pairwise(division):
+            costs[pair] = self.interval(*pair).cost_ns
+        return before == [float(costs[pair]) for pair in pairwise(division)]
 
     def _able(self, places: Sequence[int]) -> Iterator[tuple[int, int]]:
         count = len(self.ops)

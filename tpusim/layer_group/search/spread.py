@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.planning import resectioned
+from tpusim.layer_group.planning import placed, resectioned
 from tpusim.layer_group.slicing import max_sections
 from tpusim.ops.base import Axis
 from tpusim.schedule import GroupSchedule, Sections
@@ -16,19 +16,21 @@ from tpusim.schedule import GroupSchedule, Sections
 RAISED: tuple[Axis, ...] = ("h", "n", "c", "d", "w")
 
 
-def spread(plan: GroupSchedule, model: CostModel) -> GroupSchedule:
+def spread(plan: GroupSchedule, model: CostModel, *, unplaced: bool = False) -> GroupSchedule:
     """The plan, or one with more sections if that takes less time on the model's cores.
 
     Decision: the specification raises hsecs until the cores divide the steps; here every axis is tried in turn, and
     the estimated time decides, for a group of few steps and large coefficients may be better off on fewer cores.
+    unplaced: the sections found need no addresses yet (`plan`).
     """
     if model.cores == 1:
         return plan
     best, least = plan, model.group_ns(plan)
     for sections in candidates(plan.sections, max_sections(plan.graph, model.chip), model.cores):
-        other = resectioned(plan, sections, model.chip)
+        other = resectioned(plan, sections, model.chip, unplaced=True)
         if isinstance(other, GroupSchedule) and (cost := model.group_ns(other)) < least:
-            best, least = other, cost
+            able = other if unplaced else placed(other, model.chip)
+            best, least = (best, least) if able is None else (able, cost)
     return best
 
 

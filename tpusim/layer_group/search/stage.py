@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
 
-from tpusim import chips
+from tpusim import chips, strategies
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.errors import UnsupportedError
 from tpusim.ir.attrs import text
@@ -18,6 +18,7 @@ from tpusim.layer_group.refinement import Refinements, Refiner
 from tpusim.layer_group.search.dynamic import dynamic
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.pins import pinned
+from tpusim.layer_group.search.plugged import plugged
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo
@@ -29,14 +30,14 @@ class LayerGroupConfig(Refinements):
 
     opt: "2" minimises the estimated time by dynamic programming; "1" groups greedily from the tail, and is what "2" is
     on a chip whose `group_search` says so (DL-08); "off" gives every op its own group; "best" needs the clock, which
-    this stage does not know (`tpusim.grouping.divide`).
+    this stage does not know (`tpusim.grouping.divide`). Any other name is that of a plug-in (`tpusim.strategies`).
     force: groups that are pinned; what is not pinned is searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
     cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
     """
 
-    opt: Literal["1", "2", "off", "best"] = "2"
+    opt: str = "2"
     force: tuple[ForcedGroup, ...] = ()
     shape_secs_search_strategy: Literal["0", "1"] = "0"
     cores: int = 1
@@ -58,10 +59,14 @@ def _spread(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
 
 
 class Strategy(Protocol):
-    """Which runs of ops become groups."""
+    """Which runs of ops become groups; a plug-in is one too."""
 
     def __call__(self, ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
-        """The groups and global layers of a run of local ops, in order, for some cores of the chip."""
+        """The groups and global layers of a run of local ops, in order, for some cores of the chip.
+
+        A group is what `plan` gives for consecutive ops, a global layer an op with the reason; `alone` decides for one
+        op. `CostModel` says what groups cost. memo: to be handed to `plan`, so that no question is asked twice.
+        """
         ...
 
 
@@ -70,12 +75,15 @@ STRATEGIES: dict[str, Strategy] = {"1": _greedy, "2": dynamic, "off": _single}
 
 def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...]:
     """What the options ask for; refined, the best of them counts. Raises UnsupportedError for an unknown value."""
-    for flag, value, known in (
-        ("layer-group", config.opt, tuple(STRATEGIES)),
+    known = dict.fromkeys((*STRATEGIES, *strategies.plugins()))
+    for flag, value, able in (
+        ("layer-group", config.opt, known),
         ("shape-secs-search-strategy", config.shape_secs_search_strategy, ("0", "1")),
     ):
-        if value not in known:
-            raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(known)}")
+        if value not in able:
+            raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(able)}")
+    if config.opt not in STRATEGIES:
+        return (partial(plugged, config.opt, strategies.loaded(config.opt)),)
     if config.opt != "2":
         return (STRATEGIES[config.opt],)
     if chip.group_search != "2":
@@ -103,11 +111,12 @@ def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[De
     """
     refiner = Refiner(chip, config, config.cores)
     found: list[list[Decided]] = []
+    known, apart = Memo(in_place=config.in_place and chip.results_in_place), Memo()
     for strategy in _strategies(config, chip):
-        memo = Memo(in_place=config.in_place and chip.results_in_place)
+        memo = known.shared()
         found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
         if memo.reused:
-            found.append(refiner.refined(_decided(model, chip, config, strategy, Memo())))
+            found.append(refiner.refined(_decided(model, chip, config, strategy, apart)))
     return min(found, key=refiner.model.total_ns)
 
 

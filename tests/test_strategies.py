@@ -1,0 +1,96 @@
+"""Strategies installed beside tpusim: named in --help, used by their names, refused by name if they are wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from networks import cached_lowered, program_of
+
+from tpusim import strategies
+from tpusim.agreement import compare_local
+from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.explore import Space
+from tpusim.grouping import divide
+from tpusim.layer_group import LayerGroupConfig
+from tpusim.simulator import Simulator
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "strategy_plugin"
+WRONG = """
+from tpusim.layer_group import alone
+def short(ops, chip, cores=1, memo=None):
+    return [alone(op, chip, memo) for op in ops[1:]]
+def late(ops, chip, cores=1, memo=None):
+    raise KeyError("no idea")
+def odd(ops, chip, cores=1, memo=None):
+    return ops
+number = 3
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The example and wrong ones, as pip leaves them: modules and a folder of metadata on the path."""
+    (tmp_path / "tpusim_halves.py").write_text((EXAMPLE / "tpusim_halves.py").read_text())
+    (tmp_path / "wrong_strategies.py").write_text(WRONG)
+    info = tmp_path / "tpusim_halves-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tpusim-halves\nVersion: 0.1.0\n")
+    wrong = "".join(f"{name} = wrong_strategies:{name}\n" for name in ("short", "late", "odd", "number", "missing"))
+    (info / "entry_points.txt").write_text(f"[tpusim.strategies]\nhalves = tpusim_halves:halves\n{wrong}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    strategies.plugins.cache_clear()
+    yield tmp_path
+    strategies.plugins.cache_clear()
+
+
+def test_the_example_is_as_short_as_it_says_and_names_itself() -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in EXAMPLE.iterdir() if path.is_file())
+    assert lines < 60
+    assert 'tpusim.strategies"]\nhalves = "tpusim_halves:halves"' in (EXAMPLE / "pyproject.toml").read_text()
+
+
+def test_help_names_it(installed: Path) -> None:
+    path = os.pathsep.join([str(installed), *(p for p in sys.path if p)])
+    for command in ("group", "explore"):
+        done = subprocess.run(
+            [sys.executable, "-c", "import sys; from tpusim.cli import main; sys.exit(main())", command, "--help"],
+            capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path, "COLUMNS": "300"}, check=True,
+        )  # fmt: skip
+        assert "halves" in done.stdout
+
+
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+def test_it_runs_and_its_bits_are_right(installed: Path, chip: str) -> None:
+    model, flat = cached_lowered(1, chip)
+    program = program_of(divide(model, LayerGroupConfig("halves")))
+    sample = {"t0": flat["t0"]}
+    found = Simulator(program).run(sample, watch=True)
+    assert compare_local(model, sample, found.tensors, flat).bit_exact
+    assert Space([EXAMPLE / "pyproject.toml"], strategies=["halves"]).points()[0].strategy == "halves"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("short", "all of the run are required"),
+        ("late", "raised KeyError: 'no idea'"),
+        ("odd", "a GroupSchedule or a pair of op and reason is required"),
+        ("number", "must be a callable of ops, chip, cores and memo, got int"),
+        ("missing", "wrong_strategies:missing could not be imported"),
+    ],
+)
+def test_a_wrong_one_is_refused_by_name(installed: Path, name: str, why: str) -> None:
+    model, _ = cached_lowered(1, "bm1684x")
+    with pytest.raises(ConfigError, match=f"strategy '{name}'") as error:
+        divide(model, LayerGroupConfig(name))
+    assert why in str(error.value)
+
+
+def test_a_name_that_nobody_has_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="--layer-group halves: expected one of 1, 2, off"):
+        divide(cached_lowered(1, "bm1684x")[0], LayerGroupConfig("halves"))

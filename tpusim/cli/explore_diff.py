@@ -1,0 +1,82 @@
+"""`tpusim explore diff A B`: two runs side by side."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tpusim.cli.options import In
+
+if TYPE_CHECKING:
+    from tpusim.explore.diff import Part
+
+NAMES = {
+    "milliseconds": "ms",
+    "cycles": "cycles",
+    "load_bytes": "loaded",
+    "store_bytes": "stored",
+    "commands": "commands",
+}
+
+
+@dataclass
+class ExploreDiff:
+    """Which layer groups of two runs differ and what that costs: folders of `tpusim run`, or their report.json."""
+
+    before: Annotated[In, tyro.conf.arg(metavar="A")]
+    after: Annotated[In, tyro.conf.arg(metavar="B")]
+    all: bool = False
+    """Also list groups that are cut alike."""
+
+    def execute(self, console: Console) -> bool:
+        """Print groups that differ, then the sums."""
+        from tpusim.explore.diff import TOTALS, parts, read_report
+
+        before, after = read_report(self.before), read_report(self.after)
+        found = parts(before, after)
+        shown = [part for part in found if part.changed or self.all]
+        for side, report in (("A", before), ("B", after)):
+            console.print(f"{side}: {report['model']} on {report['chip']} in {report['mode']}", markup=False)
+        if shown:
+            console.print(_table(shown))
+        same = sum(not part.changed for part in found)
+        console.print(f"{same} of {len(found)} parts of the network are cut alike", highlight=False)
+        for name in TOTALS:
+            line = _line(NAMES[name], before["totals"][name], after["totals"][name])
+            console.print(line, highlight=False, markup=False)
+        return True
+
+
+def _table(shown: "Sequence[Part]") -> Table:
+    table = Table(title="Groups", title_justify="left")
+    for name in ("A", "B"):
+        table.add_column(f"{name}: groups, n×c×d×h×w", overflow="fold")
+    for name in ("cycles A", "cycles B", "change", "bytes A", "bytes B"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part in shown:
+        cycles = part.sums("cycles")
+        moved = [sum(pair) for pair in zip(part.sums("load_bytes"), part.sums("store_bytes"), strict=True)]
+        cells = ["\n".join(_said(groups)) for groups in (part.before, part.after)]
+        figures = f"{cycles[0]:,}", f"{cycles[1]:,}", _change(*cycles), *(f"{count:,}" for count in moved)
+        table.add_row(*map(escape, (*cells, *figures)))
+    return table
+
+
+def _said(groups: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for group in groups:
+        names = group["ops"]
+        which = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
+        yield f"{which} {'global' if group['reason'] else '×'.join(str(group['secs'][axis]) for axis in 'ncdhw')}"
+
+
+def _line(name: str, before: float, after: float) -> str:
+    shown = (f"{v:,.4f}" if isinstance(v, float) else f"{v:,}" for v in (before, after))
+    return f"{name}: {' -> '.join(shown)} ({_change(before, after)})"
+
+
+def _change(before: float, after: float) -> str:
+    return f"{after / before - 1:+.1%}" if before else "-"

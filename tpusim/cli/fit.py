@@ -1,0 +1,82 @@
+"""`tpusim fit`: whether a network has room on a chip."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, require_count
+
+if TYPE_CHECKING:
+    from tpusim.prospect.fit import Fit
+
+
+@dataclass
+class FitCommand:
+    """Tell whether a network fits a chip: weights and activations in global memory, layer groups in local memory.
+
+    Nothing runs, no sample is needed. What does not fit is named with the reason; status 1 if the network cannot be
+    compiled or needs more global memory than there is.
+    """
+
+    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    lowering: Lowering = LoweringOptions()
+    network: Network = NetworkOptions()
+    memory: int = 0
+    """MiB of global memory that the network may take; 0: what the chip's file says."""
+    json: bool = False
+    """Print JSON."""
+
+    def execute(self, console: Console) -> bool:
+        """Print what it takes; False if it does not fit."""
+        from tpusim.prospect.fit import fit
+
+        require_count("--memory", self.memory, "takes the chip's")
+        found = fit(
+            self.model, self.lowering.config(), input_shapes=self.network.shapes(), cut=self.network.cut(),
+            room=self.memory << 20,
+        )  # fmt: skip
+        lines = [json.dumps(found.to_json(), indent=1)] if self.json else lines_of(found)
+        for line in lines:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return found.fits is not False
+
+
+def lines_of(found: "Fit") -> Iterator[str]:
+    """For people."""
+    if found.refused:
+        yield f"does not compile for {found.chip} in {found.mode}: {found.refused}"
+        return
+    room = f"of {_mib(found.room)}" if found.room else "(how much there is depends on the board: --memory MIB)"
+    verdict = {True: "fits", False: "DOES NOT FIT", None: "takes"}[found.fits]
+    yield f"{verdict} {found.chip} in {found.mode}: global memory {_mib(found.needed)} {room}"
+    if found.fits is False:
+        yield f"  too much by {_mib(found.needed - found.room)}: {_advice(found)}"
+    yield f"  weights {_mib(found.weights)}, the largest {_named(found.constants)}"
+    yield f"  activations {_mib(found.neurons)}, most of them alive at '{found.crowded}': {_named(found.crowd)}"
+    if found.peaks:
+        full = max(found.peaks)
+        yield (
+            f"local memory: {len(found.peaks)} layer groups, at most {full:,} of {found.lmem:,} bytes per lane "
+            f"({full / found.lmem:.0%})"
+        )
+    for one in found.outside:
+        yield f"  global layer '{one.op}' ({one.kind.removeprefix('tpu.')}), {one.cause}: {one.reason}"
+
+
+def _advice(found: "Fit") -> str:
+    """What would help most."""
+    if found.weights >= found.neurons:
+        return "most are weights; 8-bit or 4-bit modes have smaller ones (`tpusim explore --modes`)"
+    return f"most are activations, at '{found.crowded}'; a smaller batch or image, or fewer bits"
+
+
+def _named(sizes: "tuple[tuple[str, int], ...]") -> str:
+    return ", ".join(f"'{name}' {_mib(size)}" for name, size in sizes) or "none"
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:,.2f} MiB"

@@ -1,0 +1,46 @@
+"""`tpusim explore group`: one layer group cut differently, as a page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions
+
+
+@dataclass
+class WhatIfCommand:
+    """Alternatives of one layer group, each compiled and costed: another end, other sections, another type, in place.
+
+    Writes a page with a slider over them: local memory over time, rows of the pipeline, bytes, cycles of the engines;
+    refused ones with the rule and the nearest value that works. The other groups stay as they are.
+    """
+
+    model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
+    group: int = -1
+    """Which group, of those that `tpusim group --show` numbers; -1: the one that takes longest."""
+    out: Path = Path("what_if.html")
+    """The page to write."""
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
+
+    def execute(self, console: Console) -> bool:
+        """Compute all alternatives and write the page; one line for each."""
+        from tpusim.explore.whatif import what_if
+        from tpusim.page.whatif import write_what_if
+        from tpusim.persistence import load_module
+        from tpusim.prospect.fit import assumed
+
+        is_module = self.model.suffix == ".mlir"
+        tpu = load_module(self.model) if is_module else assumed(self.model, self.lowering.config())
+        found = what_if(tpu, self.grouping.config(), None if self.group < 0 else self.group)
+        write_what_if(self.out, found)
+        for one in found.alternatives:
+            cost = f"{one.figures['cycles']:,} cycles" if one.figures else f"refused: {one.why}; {one.change}"
+            console.print(
+                f"{one.knob} {one.value}".strip() + f": {cost}", markup=False, highlight=False, soft_wrap=True
+            )
+        console.print(f"wrote {self.out}: group {found.group} of {found.model}", markup=False, highlight=False)
+        return True

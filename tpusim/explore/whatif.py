@@ -1,0 +1,198 @@
+"""What if one layer group were cut differently: its alternatives, each compiled and costed, or refused by a rule.
+
+The other groups stay as they were chosen. Moving the end of the group gives ops to the one behind it or takes some.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from tpusim import chips
+from tpusim.codegen import generate
+from tpusim.errors import CapacityError, ConfigError, UnsupportedError
+from tpusim.grouping import divide
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.layer_group import Counts, ForcedGroup, GroupView, LayerGroupConfig, TypeName, views
+from tpusim.lowering import reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.ops.base import TpuOp
+from tpusim.ops.logical import GroupType
+from tpusim.simulator.summary import summary
+from tpusim.simulator.timing import timeline
+
+MOVES = -8, -4, -2, -1, 1, 2, 4, 8
+"""By how many ops the end of the group is moved."""
+COUNTS = 1, 2, 3, 4, 6, 8, 12, 16
+"""Sections along an axis that are tried."""
+AXES = "h", "n"
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to cut the group. knob: what is turned, as "sections h"; value: how far; shipped: as it was chosen.
+
+    figures: of the program and of the group, {} if it is refused; why: the rule that refuses it; change: the nearest
+    value of the same knob that works, "" if none of those tried does. view: None if refused.
+    """
+
+    knob: str
+    value: str
+    shipped: bool
+    figures: dict[str, Any]
+    view: GroupView | None = None
+    why: str = ""
+    change: str = ""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A group and its alternatives, the shipped one first."""
+
+    model: str
+    chip: str
+    mode: str
+    group: int
+    ops: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+
+
+def what_if(
+    tpu: Model, config: LayerGroupConfig | None = None, group: int | None = None, progress: Progress | None = None
+) -> WhatIf:
+    """The alternatives of a group of a lowered module; group: default the one that takes longest on the clock.
+
+    Raises ConfigError for a group that is not there.
+    """
+    config = config or LayerGroupConfig()
+    model = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
+    shipped = divide(model, config)
+    found = [view for view in views(shipped) if isinstance(view, GroupView)]
+    if not found or (group is not None and not 0 <= group < len(found)):
+        raise ConfigError(f"--group {group}: the module has {len(found)} groups, from 0 on")
+    at = _longest(shipped, found) if group is None else group
+    bench = _Bench(model, config, found, at)
+    alternatives = [Alternative("as shipped", "", True, *_costed(shipped, found[at].ops[0][0]))]
+    for knob, value, pins in bench.wanted():
+        if progress is not None:
+            progress(f"{knob} {value}")
+        alternatives.append(bench.tried(knob, value, pins))
+    chip, mode = (model.attribute(f"module.{key}") for key in ("chip", "mode"))
+    ops = tuple(name for name, _ in found[at].ops)
+    return WhatIf(model.name, chip, mode, at, ops, tuple(_with_changes(alternatives)))
+
+
+Pins = tuple[ForcedGroup, ...]
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Makes alternatives of one group: the other groups are pinned as they are."""
+
+    model: Model
+    config: LayerGroupConfig
+    found: Sequence[GroupView]
+    at: int
+
+    def wanted(self) -> Iterator[tuple[str, str, Pins | None]]:
+        """(knob, value, what is pinned; None: searched in place) of every alternative."""
+        own = self.found[self.at]
+        for moved in MOVES:
+            pins = self._moved(moved)
+            if pins:
+                yield "end of the group", f"{moved:+d} op{'s' if abs(moved) > 1 else ''}", pins
+        for axis in AXES:
+            for count in COUNTS:
+                if count != own.sections[axis]:
+                    yield f"sections {axis}", str(count), self._pinned(_pin(own, {axis: count}))
+        for kind in GroupType:
+            if kind is not own.kind:
+                yield "type", str(kind), self._pinned(_pin(own, {}, kind))
+        if not self.config.in_place:
+            yield "in place", "results take bytes of operands", None
+
+    def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
+        """The alternative, costed or refused."""
+        config = replace(self.config, in_place=True) if pins is None else replace(self.config, opt="2", force=pins)
+        try:
+            return Alternative(knob, value, False, *_costed(divide(self.model, config), self.found[self.at].ops[0][0]))
+        except (CapacityError, ConfigError, UnsupportedError) as error:
+            return Alternative(knob, value, False, {}, why=str(error))
+
+    def _pinned(self, own: ForcedGroup) -> Pins:
+        return tuple(own if i == self.at else _pin(view, {}) for i, view in enumerate(self.found))
+
+    def _moved(self, moved: int) -> Pins:
+        """The groups with the end of this one moved; () if it or the next group would have no op, or is not there."""
+        names = [op_name(op) for op in self.model.ops if isinstance(op, TpuOp)]
+        own = self.found[self.at]
+        first, last = names.index(own.ops[0][0]), names.index(own.ops[-1][0]) + moved
+        if not first <= last < len(names):
+            return ()
+        pins = [ForcedGroup(own.ops[0][0], names[last])]
+        for i, view in enumerate(self.found):
+            end = names.index(view.ops[-1][0])
+            if i == self.at + 1:
+                pins += [ForcedGroup(names[last + 1], names[end])] if last < end and _touch(own, view, names) else []
+            if (
+                i != self.at
+                and (i != self.at + 1 or not _touch(own, view, names))
+                and end not in range(first, last + 1)
+            ):
+                pins.append(_pin(view, {}))
+        return tuple(pins)
+
+
+def _touch(own: GroupView, after: GroupView, names: Sequence[str]) -> bool:
+    """Whether nothing stands between two groups."""
+    return names.index(own.ops[-1][0]) + 1 == names.index(after.ops[0][0])
+
+
+def _pin(view: GroupView, counts: dict[str, int], kind: GroupType | None = None) -> ForcedGroup:
+    """The group as it is but for some sections, or of another type with searched ones."""
+    name = msgspec.convert(str(kind or view.kind), TypeName) if kind or counts else None
+    sections = None if kind is not None else Counts(**{**view.sections, **counts})
+    return ForcedGroup(view.ops[0][0], view.ops[-1][0], name or msgspec.convert(str(view.kind), TypeName), sections)
+
+
+def _longest(grouped: Model, found: Sequence[GroupView]) -> int:
+    program = generate(assign_addresses(grouped))
+    costs = timeline(program, chips.of(grouped)).groups
+    cycles = {entry.ops[0]: costs[entry.id].cycles for entry in program.groups if not entry.reason}
+    return max(range(len(found)), key=lambda i: cycles[found[i].ops[0][0]])
+
+
+def _costed(grouped: Model, first: str) -> tuple[dict[str, Any], GroupView]:
+    """(figures of the program and of the group that begins with an op, the group); as in `report.json`."""
+    chip = chips.of(grouped)
+    program = generate(assign_addresses(grouped))
+    found = timeline(program, chip)
+    entry = next(entry for entry in program.groups if first in entry.ops)
+    cost, work = found.groups[entry.id], summary(program, found, chip).groups[entry.id]
+    view = next(v for v in views(grouped) if isinstance(v, GroupView) and v.ops[0][0] == entry.ops[0])
+    figures = {
+        "cycles": found.cycles,
+        "milliseconds": found.milliseconds * chip.calibration.factor,
+        "load_bytes": found.load_bytes,
+        "store_bytes": found.store_bytes,
+        "group": {
+            "cycles": cost.cycles, "load_bytes": cost.load_bytes, "store_bytes": cost.store_bytes,
+            "lmem_peak_bytes": entry.lmem_peak_bytes, "lmem_bytes": chip.lmem_bytes, **vars(work),
+        },
+    }  # fmt: skip
+    return figures, view
+
+
+def _with_changes(found: Sequence[Alternative]) -> Iterator[Alternative]:
+    """Refused ones with the nearest value of the same knob that works."""
+    for i, one in enumerate(found):
+        able = [j for j, other in enumerate(found) if other.knob == one.knob and other.figures]
+        if not one.why:
+            yield one
+        elif able:
+            yield replace(one, change=f"{one.knob} {found[min(able, key=lambda j: abs(j - i))].value} works")
+        else:
+            yield replace(one, change="none of the values tried works; the group as shipped does")

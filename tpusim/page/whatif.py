@@ -1,0 +1,59 @@
+"""The what-if page: alternatives of one layer group, computed before, behind a slider."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tpusim.layer_group.files import GroupView
+from tpusim.page.pictures import memory_map, pipeline
+from tpusim.page.render import environment, size
+from tpusim.verify.npz import write_atomically
+
+
+class Shown(Protocol):
+    """An alternative as `tpusim.explore.whatif` has it."""
+
+    @property
+    def knob(self) -> str: ...  # noqa: D102
+    @property
+    def shipped(self) -> bool: ...  # noqa: D102
+    @property
+    def figures(self) -> Mapping[str, Any]: ...  # noqa: D102
+    @property
+    def view(self) -> GroupView | None: ...  # noqa: D102
+
+
+class Found(Protocol):
+    """A group with its alternatives, the shipped one first."""
+
+    @property
+    def alternatives(self) -> Sequence[Shown]: ...  # noqa: D102
+
+
+def what_if_page(found: Found) -> str:
+    """One page of HTML that needs no network."""
+    panels = [
+        (one, None if one.view is None else memory_map(one.view), None if one.view is None else pipeline(one.view))
+        for one in found.alternatives
+    ]
+    knobs = list(dict.fromkeys(one.knob for one in found.alternatives))
+    return environment().get_template("whatif.html").render(
+        found=found, panels=panels, knobs=knobs, cards=_cards, shipped=found.alternatives[0]
+    )  # fmt: skip
+
+
+def write_what_if(path: Path, found: Found) -> None:
+    """Write the page; it appears whole or not at all."""
+    text = what_if_page(found)
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _cards(one: Shown) -> Iterable[tuple[str, str]]:
+    figures, group = one.figures, one.figures["group"]
+    yield "cycles of the program", f"{figures['cycles']:,}"
+    yield "estimated time", f"{figures['milliseconds']:,.3f} ms"
+    yield "cycles of the group", f"{group['cycles']:,}"
+    yield "TIU cycles", f"{group['tiu_cycles']:,}"
+    yield "GDMA cycles", f"{group['gdma_cycles']:,}"
+    yield "loaded by the group", size(group["load_bytes"])
+    yield "stored by the group", size(group["store_bytes"])

@@ -1,0 +1,153 @@
+"""`fit`: whether a network has room on a chip, in global and in local memory, and what stands in the way."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tpusim import chips
+from tpusim.calibration.stage import apply_table
+from tpusim.canonicalize import canonicalize
+from tpusim.chips import ChipSpec
+from tpusim.errors import TpusimError
+from tpusim.frontend import WHOLE, Cut, import_onnx
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import stored_bytes
+from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.memory.assign import Neuron, live_ranges
+from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopWeight
+from tpusim.prospect.assumed import assumed_table
+from tpusim.schedule import tensor_name
+
+Cause = Literal["never local", "too large for it", "quicker so"]
+LARGEST = 5
+"""Tensors that are named."""
+Sizes = tuple[tuple[str, int], ...]
+"""(name, bytes), the largest first."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """An op that works from global memory: its kind is never local there, it is too large, or it is quicker so."""
+
+    op: str
+    kind: str
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a network takes on a chip, in bytes; refused: why it cannot be compiled at all, "" if it can.
+
+    room: global memory, 0 if unknown. weights, neurons: the two regions; constants: the largest weights; crowd: the
+    tensors that live together where most bytes do, at the op `crowded`. peaks: of each group, per lane.
+    """
+
+    chip: str
+    mode: str
+    refused: str
+    room: int = 0
+    weights: int = 0
+    neurons: int = 0
+    constants: Sizes = ()
+    crowded: str = ""
+    crowd: Sizes = ()
+    lmem: int = 0
+    peaks: tuple[int, ...] = ()
+    outside: tuple[Outside, ...] = ()
+
+    @property
+    def needed(self) -> int:
+        """Bytes of global memory."""
+        return self.weights + self.neurons
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it has room; None if how much there is is unknown."""
+        if self.refused:
+            return False
+        return self.needed <= self.room if self.room else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `tpusim fit --json` prints it."""
+        return {**asdict(self), "needed": self.needed, "fits": self.fits}
+
+
+def fit(
+    model: Path,
+    config: LoweringConfig,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    cut: Cut = WHOLE,
+    room: int = 0,
+) -> Fit:
+    """What a model takes on a chip in a mode, without a sample: ranges are assumed, which change no size.
+
+    room: bytes of global memory; 0: what the chip's file says. Raises ImportModelError for a file that cannot be read;
+    what of the network cannot be compiled is told.
+    """
+    chip = chips.load(config.chip)
+    mode = str(config.mode)
+    top = import_onnx(model, input_shapes=input_shapes, cut=cut)
+    try:
+        final = assign_addresses(group_layers(_lowered(top, config), LayerGroupConfig()))
+    except TpusimError as error:
+        return Fit(chip.name, mode, str(error), room or chip.gmem_bytes)
+    crowded, crowd = _crowd(final, chip)
+    peaks = tuple(view.peak for view in views(final) if isinstance(view, GroupView))
+    weights = [op.output for op in final.ops if isinstance(op, TopWeight)]
+    return Fit(
+        chip.name, mode, "", room or chip.gmem_bytes, final.number("module.coeff_size"),
+        final.number("module.neuron_size"), _largest([(value_name(v), stored_bytes(v)) for v in weights]), crowded,
+        crowd, chip.lmem_bytes, peaks, _outside(final, chip),
+    )  # fmt: skip
+
+
+def assumed(model: Path, config: LoweringConfig) -> Model:
+    """A model lowered without a sample, its weights in the chip's layout; no integer of it means anything."""
+    return _lowered(import_onnx(model), config)
+
+
+def _lowered(top: Model, config: LoweringConfig) -> Model:
+    canonical, _ = canonicalize(top)
+    if config.format.calibrated or config.qtable is not None:
+        canonical = apply_table(canonical, assumed_table(canonical), asymmetric=config.asymmetric)
+    return reorder_weights(optimize_for_chip(lower(canonical, config)[0]))
+
+
+def _largest(sizes: Sequence[tuple[str, int]]) -> Sizes:
+    return tuple(sorted(sizes, key=lambda one: -one[1])[:LARGEST])
+
+
+def _crowd(model: Model, chip: ChipSpec) -> tuple[str, Sizes]:
+    """(the tensor made where most bytes of activations live together, these tensors)."""
+    neurons, _ = live_ranges(model, chip)
+
+    def beside(made: Neuron) -> list[Neuron]:
+        return [n for n in neurons if n.start <= made.start <= n.end]
+
+    if not neurons:
+        return "", ()
+    worst = max(neurons, key=lambda made: sum(n.size for n in beside(made)))
+    return tensor_name(worst.value), _largest([(tensor_name(n.value), n.size) for n in beside(worst)])
+
+
+def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:
+    """Ops that no group has; views are free and no such ops."""
+    reasons = {view.name: view.reason for view in views(model) if not isinstance(view, GroupView)}
+    ops = [op for op in model.ops if isinstance(op, TpuOp) and op_name(op) in reasons and not op.in_place()]
+    return tuple(
+        Outside(op_name(op), op.name, _cause(op, reasons[op_name(op)], chip), reasons[op_name(op)]) for op in ops
+    )
+
+
+def _cause(op: TpuOp, reason: str, chip: ChipSpec) -> Cause:
+    if op.why_not_local(chip) is not None:
+        return "never local"
+    rather = {op.why_rather_global(chip, beside=beside) for beside in (False, True)}
+    return "quicker so" if reason in rather else "too large for it"
