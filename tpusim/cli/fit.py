@@ -46,7 +46,7 @@ class FitCommand:
 
 
 def lines_of(found: "Fit") -> Iterator[str]:
-    """For people."""
+    """The answer in words, line by line."""
     if found.refused:
         yield f"does not compile for {found.chip} in {found.mode}: {found.refused}"
         return

@@ -67,7 +67,7 @@ class Depth2Space(ShapedOp):
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """(block_h, block_w)."""
+        """The sizes (block_h, block_w)."""
         return self.block_h.value.data, self.block_w.value.data
 
     def infer(self) -> tuple[Shape, ...]:
@@ -100,7 +100,7 @@ class Depth2Space(ShapedOp):
         return shape, (0, channel, 4, row, 5, column)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The rearranged array."""
+        """The elements in their new places."""
         shape, order = self.split
         return (operands[0].reshape(shape).transpose(order).reshape(self.infer()[0]),)
 

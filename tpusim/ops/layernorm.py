@@ -238,12 +238,12 @@ class TpuLayerNorm(RowsNormalisedTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (layernorm_shape(self, self.axis.value.data),)
 
     @property
     def first_axis(self) -> int:
-        """As given."""
+        """The axis that the op gives."""
         return self.axis.value.data
 
     @property

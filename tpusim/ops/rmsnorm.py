@@ -59,7 +59,7 @@ class TopRMSNorm(TopOp):
         return builder.build(cls, operands, {"eps": float_attr(eps)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (layernorm_shape(self, len(shape_of(self.input)) - 1),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -73,7 +73,7 @@ class TopRMSNorm(TopOp):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """What exporters write."""
+        """The norm in parts, as exporters write it, becomes one op."""
         return (MergeToRMSNormPattern(weights),)
 
     @classmethod
@@ -104,16 +104,16 @@ class TpuRMSNorm(RowsNormalisedTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """The input's shape."""
+        """The result has the input's shape."""
         return (layernorm_shape(self, self.first_axis),)
 
     @property
     def first_axis(self) -> int:
-        """The last."""
+        """The last axis is normalised."""
         return len(shape_of(self.input)) - 1
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As the chip."""
+        """Rounded where the chip rounds (numerics.md 11)."""
         dtype = storage_dtype(element_of(self.output)).name
         return (kernels.rmsnorm_float(*operands, epsilon=self.eps.value.data, dtype=dtype),)
 

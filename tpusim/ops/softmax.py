@@ -121,7 +121,7 @@ class TopSoftmax(NormalisedExponential):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """Between two Permutes."""
+        """A Softmax between two Permutes moves behind both."""
         del weights
         return (TopMoveSoftmaxAfterPermute(),)
 

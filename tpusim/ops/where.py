@@ -145,7 +145,7 @@ class TopWhere(TopOp):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """A limit."""
+        """A comparison that only limits becomes MinConst."""
         del weights
         return (CompareConstWhereToMinConst(),)
 
@@ -298,7 +298,7 @@ class WhereTooLarge(RewritePattern):
     """A constant branch below -3e30 -> -1e4, as upstream in front of Softmax: changes the values, on request."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Either branch."""
+        """Each of the two branches by itself."""
         for key in ("x_const_val", "y_const_val") if isinstance(op, TopWhere) else ():
             number = op.attributes[key]
             if isinstance(number, FloatAttr) and number.value.data < TOO_LOW:

@@ -66,7 +66,7 @@ class Cosine:
     name: str = "cosine"
 
     def value(self, found: Results, wanted: Results) -> float:
-        """See `cosine`."""
+        """The cosine of both (`cosine`)."""
         return cosine(found, wanted)
 
 

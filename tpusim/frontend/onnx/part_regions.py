@@ -10,7 +10,7 @@ INT = np.int64
 
 
 def f32(value: object) -> np.ndarray:
-    """Constant numbers."""
+    """The array of numbers in f32."""
     return np.array(value, np.float32)
 
 

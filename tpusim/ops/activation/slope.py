@@ -342,7 +342,7 @@ class PReluToLeakRelu(RewritePattern):
     weights: WeightStore
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """The name stays."""
+        """The LeakyRelu takes the name."""
         slope = constant_of(op.slope, self.weights) if isinstance(op, TopPRelu) else None
         if slope is None or not slope.size or not (slope == slope.flat[0]).all():
             return

@@ -231,7 +231,7 @@ class TopSoftsign(Activation):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """The quotient."""
+        """Softsign written as a quotient becomes one op."""
         del weights
         return (DivToSoftSign(cls),)
 

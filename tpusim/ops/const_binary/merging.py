@@ -180,7 +180,7 @@ class MulMerge(BinaryMerge):
     KIND = "top.Mul"
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Their product."""
+        """The product of both constants."""
         return first * second
 
 
@@ -190,7 +190,7 @@ class AddMerge(BinaryMerge):
     KIND = "top.Add"
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Their sum."""
+        """The sum of both constants."""
         return first + second
 
 
@@ -198,7 +198,7 @@ class MulTooLarge(RewritePattern):
     """MulConst by 1e10 or more -> by 1e4, by -1e10 or less -> by -1e4, as upstream: changes the values, on request."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """Every one."""
+        """Each MulConst by such a factor."""
         if op.name == MUL and isinstance(op, ConstTop) and abs(op.number) >= TOO_LARGE:
             op.attributes["const_val"] = float_attr(float(np.copysign(LIMIT, op.number)))
             rewriter.notify_op_modified(op)
