@@ -70,6 +70,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.canonicalize",
         "tpusim.calibration",
         "tpusim.lowering",
+        "tpusim.images",
         "tpusim.inference",
         "tpusim.verify",
     },
@@ -89,6 +90,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled"},
     "tpusim.cli": {
         *BELOW_PIPELINE,
+        "tpusim.accuracy",
         "tpusim.pipeline",
         "tpusim.persistence",
         "tpusim.explore",
