@@ -407,7 +407,7 @@ def test_arrays_that_do_not_fit(tmp_path):
 def test_sources_that_cannot_be_read(tmp_path):
     with pytest.raises(CalibrationError, match="is no file and no folder"):
         load_samples(tmp_path / "none", ONE)
-    with pytest.raises(CalibrationError, match="must hold .npz or .npy files for this model, got none"):
+    with pytest.raises(CalibrationError, match="must hold .npz, .npy or image files for this model, got none"):
         load_samples(tmp_path, ONE)
     np.save(tmp_path / "a.npy", np.zeros((2, 3)))
     with pytest.raises(CalibrationError, match="must hold .npz files for this model"):

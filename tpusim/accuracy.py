@@ -13,6 +13,7 @@ import numpy as np
 from tpusim.artefacts import Artefacts, Tensors, need
 from tpusim.calibration.samples import load_samples
 from tpusim.errors import CalibrationError, ConfigError
+from tpusim.images import images_of
 from tpusim.inference import Gradual, float_upstream, input_specs
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model, load_model, save_model
@@ -121,7 +122,7 @@ def evaluate(a: Artefacts, labels: Path) -> dict[str, Any]:
     """Top-1 of the float module, the flat tpu module and the machine over all labelled samples."""
     top = need(a.canonical, "the canonical module")
     wanted = labels_of(labels, classes=prod(shape_of(top.results[0])[1:]))
-    samples = load_samples(a.config.test_data or a.config.data, input_specs(top))
+    samples = load_samples(a.config.test_data or a.config.data, input_specs(top), images=images_of(top))
     rows = _rows(samples, wanted, a.config.local_samples)
     machine, program = need(a.machine, "the machine"), need(a.program, "the program")
     levels, total = Levels(top, need(a.tpu, "the tpu module"), program, machine), Score()

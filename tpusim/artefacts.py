@@ -12,6 +12,7 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ConfigError
 from tpusim.frontend import WHOLE, Cut, Reference
+from tpusim.images import Preprocess
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
@@ -59,6 +60,8 @@ class RunConfig:
     class indices for the samples of `test_data` (default: `data`). table: use this calibration table, measure nothing.
     out: folder of the artefacts. to: last stage to run. start: first stage to run, the artefacts of the ones before are
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
+    preprocess: how the inputs are made of image files, None: as the module says, if it does; preprocess_list: of which
+    inputs, by number from 1, (): all.
     cut: between which tensors the network lies. also: patterns that are applied on request. local_samples: how many
     labelled samples the machine runs, 0: all.
     max_drop: points of top-1 that quantisation may cost on labelled data.
@@ -74,6 +77,8 @@ class RunConfig:
     test_data: str | None = None
     labels: Path | None = None
     table: Path | None = None
+    preprocess: Preprocess | None = None
+    preprocess_list: tuple[int, ...] = ()
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     cut: Cut = WHOLE
     also: tuple[str, ...] = ()

@@ -218,6 +218,7 @@ FILES: dict[str, Files] = {
             model_key(c.model),
             sorted(c.input_shapes.items()),
             *([repr(c.cut)] if c.cut else []),
+            *([repr(c.preprocess), c.preprocess_list] if c.preprocess else []),
         ],
     ),
     "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical", lambda c: sorted(c.also)),
@@ -287,6 +288,6 @@ def model_key(path: Path) -> list[str]:
 def samples_key(source: str) -> list[Any]:
     """Samples may be many gigabytes: names, sizes and times of the files stand for them."""
     path = Path(source)
-    files = sorted(path.iterdir()) if path.is_dir() else [path] * path.is_file()
-    stats = [(file.name, os.stat(file)) for file in files if file.is_file()]
+    files = sorted(path.rglob("*")) if path.is_dir() else [path] * path.is_file()
+    stats = [(str(file.relative_to(path)), os.stat(file)) for file in files if file.is_file()]
     return [source, [[name, found.st_size, found.st_mtime_ns] for name, found in stats]]

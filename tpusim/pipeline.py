@@ -28,6 +28,7 @@ from tpusim.errors import ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
 from tpusim.grouping import divide
+from tpusim.images import images_of, with_preprocess
 from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.formats import FORMATS
@@ -56,6 +57,8 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 def stage_import(a: Artefacts) -> None:
     """ONNX -> top module."""
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
+    if a.config.preprocess is not None:
+        with_preprocess(a.top, a.config.preprocess, a.config.preprocess_list)
 
 
 def stage_canonicalize(a: Artefacts) -> None:
@@ -66,7 +69,8 @@ def stage_canonicalize(a: Artefacts) -> None:
 def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
-    samples = Samples(a.config.data, input_specs(model), a.config.calibration.max_samples, shuffled=True)
+    count, images = a.config.calibration.max_samples, images_of(model)
+    samples = Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
     a.sample = dict(next(iter(samples)))
     if not is_calibrated(a.config):
         a.calibrated = model
@@ -253,10 +257,10 @@ def check_samples(a: Artefacts) -> None:
     Raises CalibrationError or ConfigError that names the file.
     """
     config, top = a.config, need(a.top, "the top module")
-    specs = input_specs(top)
+    specs, images = input_specs(top), images_of(top)
     reaches = list(STAGES).index(config.to)
     if reaches >= list(STAGES).index("calibrate"):
-        samples = load_samples(config.data, specs, config.calibration.max_samples)
+        samples = load_samples(config.data, specs, config.calibration.max_samples, images=images)
         measures = is_calibrated(config) and config.table is None
         if not measures:
             next(samples)
@@ -266,7 +270,8 @@ def check_samples(a: Artefacts) -> None:
     if config.labels is not None:
         wanted = labels_of(config.labels, classes=prod(shape_of(top.results[0])[1:]))
         if reaches >= list(STAGES).index("simulate"):
-            count = sum(batch_of(sample) for sample in load_samples(config.test_data or config.data, specs))
+            tested = load_samples(config.test_data or config.data, specs, images=images)
+            count = sum(batch_of(sample) for sample in tested)
             require_labels(config.labels, len(wanted), count)
 
 

@@ -1,8 +1,9 @@
 """Calibration samples in exactly the model's input shapes, from files or drawn at random.
 
-A source is an `.npz` keyed by input name, a folder of `.npz` (or, for a model with one input, `.npy`) files, or the
-text `random:N` or `random:N:seed`. One file may hold several samples: its leading dimension is then a multiple of the
-model's.
+A source is an `.npz` keyed by input name, a folder of `.npz` (or, for a model with one input, `.npy` or image) files, a
+`.txt` list of such files, one sample a line, for several inputs separated by commas, or the text `random:N` or
+`random:N:seed`. One array file may hold several samples: its leading dimension is then a multiple of the model's. An
+image is one sample (all of a batch), made by the preprocessing of the model's input (`tpusim.images`).
 """
 
 import re
@@ -18,9 +19,13 @@ from numpy.typing import NDArray
 from tpusim import arrays
 from tpusim.border import converts, is_integer
 from tpusim.errors import CalibrationError
+from tpusim.images import SUFFIXES, Preprocess, prepare
 
 Tensor = NDArray[Any]
 InputSpec = tuple[Sequence[int], np.dtype[Any]]
+Images = Mapping[str, Preprocess]
+"""How the inputs that are images are made of files, by name."""
+NO_IMAGES: Images = {}
 
 SHUFFLE_SEED = 1684
 """Upstream's: the same files give the same table."""
@@ -52,7 +57,12 @@ def require_finite(sample: Mapping[str, Tensor], origin: str) -> None:
 
 
 def load_samples(
-    source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0, *, shuffled: bool = False
+    source: str | Path,
+    inputs: Mapping[str, InputSpec],
+    limit: int = 0,
+    *,
+    shuffled: bool = False,
+    images: Images = NO_IMAGES,
 ) -> Iterator[Sample]:
     """The samples of a source, one at a time, at most `limit` if that is not 0.
 
@@ -64,9 +74,9 @@ def load_samples(
         samples = _random(text, inputs)
     else:
         files = _files(Path(source), inputs)
-        if shuffled:
+        if shuffled and Path(source).is_dir():
             Random(SHUFFLE_SEED).shuffle(files)
-        samples = _from_files(files, inputs)
+        samples = _from_files(files, inputs, images)
     return islice(samples, limit) if limit > 0 else samples
 
 
@@ -74,13 +84,20 @@ class Samples:
     """The samples of a source as often as they are iterated; none is kept. Arguments as of `load_samples`."""
 
     def __init__(
-        self, source: str | Path, inputs: Mapping[str, InputSpec], limit: int = 0, *, shuffled: bool = False
+        self,
+        source: str | Path,
+        inputs: Mapping[str, InputSpec],
+        limit: int = 0,
+        *,
+        shuffled: bool = False,
+        images: Images = NO_IMAGES,
     ) -> None:
         self._source, self._inputs, self._limit, self._shuffled = source, dict(inputs), limit, shuffled
+        self._images = dict(images)
         self._count: int | None = None
 
     def __iter__(self) -> Iterator[Sample]:
-        return load_samples(self._source, self._inputs, self._limit, shuffled=self._shuffled)
+        return load_samples(self._source, self._inputs, self._limit, shuffled=self._shuffled, images=self._images)
 
     def __len__(self) -> int:
         """How many there are: the source is read for it, once."""
@@ -109,23 +126,41 @@ def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sa
         yield sample
 
 
-def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[Path]:
-    """The sample files of a source, in order of their names."""
+def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]]:
+    """The files of every sample, in order of their names or of the list."""
     if path.is_file():
-        return [path]
+        return _listed(path, len(inputs)) if path.suffix == ".txt" else [(path,)]
     if not path.is_dir():
         raise CalibrationError(f"samples: {path} is no file and no folder; give an .npz, a folder, or random:N")
-    suffixes = (".npz", ".npy") if len(inputs) == 1 else (".npz",)
-    found = sorted(file for file in path.iterdir() if file.suffix in suffixes and file.is_file())
+    suffixes = (".npz", ".npy", *SUFFIXES) if len(inputs) == 1 else (".npz",)
+    found = sorted((file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file()), key=str)
     if not found:
-        raise CalibrationError(f"samples: {path} must hold {' or '.join(suffixes)} files for this model, got none")
+        kinds = ".npz, .npy or image" if len(inputs) == 1 else ".npz"
+        raise CalibrationError(f"samples: {path} must hold {kinds} files for this model, got none")
+    return [(file,) for file in found]
+
+
+def _listed(path: Path, count: int) -> list[tuple[Path, ...]]:
+    """The files in a list; one that is not there from here is looked for beside it."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
+    found = [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
+    if not found:
+        raise CalibrationError(f"samples: {path} must name files, one sample a line, got none")
+    for files in found:
+        if len(files) not in (1, count):
+            raise CalibrationError(f"samples: {path}: 1 or {count} files a line are required, got {len(files)}")
     return found
 
 
-def _from_files(files: Iterable[Path], inputs: Mapping[str, InputSpec]) -> Iterator[Sample]:
-    for file in files:
-        arrays = {name: _fit(file, name, value, inputs[name]) for name, value in _read(file, inputs).items()}
+def _from_files(
+    samples: Iterable[tuple[Path, ...]], inputs: Mapping[str, InputSpec], images: Images
+) -> Iterator[Sample]:
+    for files in samples:
+        read = _read_each(files, inputs, images)
+        arrays = {name: _fit(files[0], name, value, inputs[name]) for name, value in read.items()}
         counts = {name: _sample_count(value, inputs[name]) for name, value in arrays.items()}
+        file = ", ".join(map(str, files))
         if len(set(counts.values())) > 1:
             raise CalibrationError(
                 f"samples: {file} must hold the same number of samples for every input, got {counts}"
@@ -136,8 +171,19 @@ def _from_files(files: Iterable[Path], inputs: Mapping[str, InputSpec]) -> Itera
             yield Sample({name: _part(value, inputs[name], index) for name, value in arrays.items()}, origin)
 
 
-def _read(file: Path, inputs: Mapping[str, InputSpec]) -> dict[str, Tensor]:
+def _read_each(files: Sequence[Path], inputs: Mapping[str, InputSpec], images: Images) -> dict[str, Tensor]:
+    """The arrays of a sample that is one file, or one file per input in their order."""
+    if len(files) == 1:
+        return _read(files[0], inputs, images)
+    pairs = zip(files, inputs.items(), strict=True)
+    return {name: _read(file, {name: spec}, images)[name] for file, (name, spec) in pairs}
+
+
+def _read(file: Path, inputs: Mapping[str, InputSpec], images: Images) -> dict[str, Tensor]:
     """The arrays of the model's inputs in a file; other arrays of an `.npz` (labels, say) are not looked at."""
+    if file.suffix.lower() in SUFFIXES:
+        name = _only_input(file, inputs)
+        return {name: _image(file, name, inputs[name], images)}
     try:
         with file.open("rb") as opened:
             loaded = arrays.load(opened)
@@ -155,11 +201,21 @@ def _read(file: Path, inputs: Mapping[str, InputSpec]) -> dict[str, Tensor]:
         raise CalibrationError(f"samples: {file} must be a readable .npz or .npy of plain numbers; {reason}") from error
 
 
+def _image(file: Path, name: str, spec: InputSpec, images: Images) -> Tensor:
+    if name not in images:
+        raise CalibrationError(
+            f"samples: {file} is an image, and input '{name}' does not say how it is made of one; import the model "
+            "with --pixel-format, --mean and --scale, or give arrays"
+        )
+    return prepare([file], images[name], spec[0])
+
+
 def _only_input(file: Path, inputs: Mapping[str, InputSpec]) -> str:
     if len(inputs) != 1:
         names = ", ".join(inputs)
         raise CalibrationError(
-            f"samples: {file} is one array, the model has {len(inputs)} inputs ({names}); use an .npz"
+            f"samples: {file} is one array, the model has {len(inputs)} inputs ({names}); use an .npz, or a .txt with "
+            "a file for each a line"
         )
     return next(iter(inputs))
 

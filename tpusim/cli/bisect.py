@@ -78,9 +78,11 @@ class Bisect:
 
     def _sample(self, top: "Model") -> "dict[str, np.ndarray]":
         from tpusim.calibration.samples import Samples
+        from tpusim.images import images_of
         from tpusim.inference import input_specs
 
-        return dict(next(iter(Samples(self.data or str(self.module.parent / "inputs.npz"), input_specs(top), 1))))
+        source = self.data or str(self.module.parent / "inputs.npz")
+        return dict(next(iter(Samples(source, input_specs(top), 1, images=images_of(top)))))
 
     def _reproduce(
         self, console: Console, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"

@@ -19,6 +19,8 @@ from tpusim.cli.options import (
     Network,
     NetworkOptions,
     OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
     Timing,
     WorkerOptions,
     Working,
@@ -43,7 +45,8 @@ class Run:
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     lowering: Lowering = LoweringOptions()
     data: str = "random:8"
-    """Calibration samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
+    """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt
+    list of them, or random:N[:SEED]."""
     samples: int = 0
     """How many calibration samples to use; 0: all."""
     method: Method = "kl"
@@ -61,6 +64,7 @@ class Run:
     max_drop: float = 1.0
     """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
     network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
     """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large."""
     grouping: Grouping = GroupingOptions()
@@ -99,6 +103,8 @@ class Run:
             test_data=self.test_data,
             labels=self.labels,
             table=self.table,
+            preprocess=self.preprocessing.preprocess(),
+            preprocess_list=self.preprocessing.which(),
             input_shapes=self.network.shapes(),
             cut=self.network.cut(),
             also=self.also,
@@ -146,7 +152,7 @@ class Infer:
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
     input: Path
-    """Inputs, npz keyed by input name."""
+    """Inputs, npz keyed by input name; for a module that says how its input is made of one, an image."""
     out: OptionalPath = None
     """Tensors to write; default MODEL_outputs.npz beside the model."""
     all_tensors: bool = False
@@ -154,7 +160,8 @@ class Infer:
     network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
-        """Execute one sample on the machine."""
+        """Run one sample and save its tensors."""
+        from tpusim.images import SUFFIXES
         from tpusim.verify.npz import load_tensors, save_tensors
 
         if self.model.suffix == ".tpusim":
@@ -163,12 +170,24 @@ class Infer:
         if given and self.model.suffix not in (".onnx", ".tflite"):
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
-        inputs = load_tensors(self.input)
+        inputs = self._images() if self.input.suffix.lower() in SUFFIXES else load_tensors(self.input)
         tensors, about = self._onnx(inputs) if self.model.suffix in (".onnx", ".tflite") else self._module(inputs)
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
         save_tensors(path, tensors, about)
         console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
         return True
+
+    def _images(self) -> "Mapping[str, np.ndarray]":
+        from tpusim.calibration.samples import load_samples
+        from tpusim.images import images_of
+        from tpusim.inference import input_specs
+
+        if self.model.suffix != ".mlir":
+            raise ConfigError(
+                f"--input {self.input}: a module says how its input is made of an image, {self.model} not"
+            )
+        model = load(self.model)
+        return next(load_samples(self.input, input_specs(model), images=images_of(model)))
 
     def _onnx(self, inputs: "Mapping[str, np.ndarray]") -> "tuple[Mapping[str, np.ndarray], About]":
         from tpusim.canonicalize import canonicalize

@@ -14,6 +14,7 @@ from tpusim.ir.formats import ModeName, number_format
 
 if TYPE_CHECKING:
     from tpusim.frontend import Cut
+    from tpusim.images import Preprocess
     from tpusim.ir.module import Model
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.lowering import LoweringConfig
@@ -85,6 +86,66 @@ class NetworkOptions:
 
 
 Network = Annotated[NetworkOptions, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True)
+class PreprocessOptions:
+    """How inputs are made of image files, as TPU-MLIR does it: y = (x - mean) * scale; kept in the module."""
+
+    mean: str = "0,0,0"
+    """Per channel, in the order of --pixel-format; taken away first."""
+    scale: str = "1,1,1"
+    """Per channel; multiplied with what is left."""
+    pixel_format: Literal["bgr", "rgb", "gray", "rgba", "gbrg", "grbg", "bggr", "rggb"] = "bgr"
+    """Order of the channels that the network wants."""
+    channel_format: Literal["nchw", "nhwc"] = "nchw"
+    """Order of the axes that the network wants."""
+    resize_dims: str = ""
+    """HEIGHT,WIDTH after resizing, of which the middle is taken; default: the network's image."""
+    keep_aspect_ratio: bool = False
+    """Keep the ratio of width and height; without it images are stretched."""
+    keep_ratio_mode: Literal["letterbox", "short_side_scale"] = "letterbox"
+    """With --keep-aspect-ratio: the whole image on a ground, or its middle."""
+    pad_value: int = 0
+    """Of the ground of a letterbox, 0 to 255."""
+    pad_type: Literal["center", "normal"] = "center"
+    """Where the image is on it: in the middle, or top left."""
+    preprocess_list: str = ""
+    """Which inputs are images, numbers from 1 as in 1,3; default: all."""
+
+    def preprocess(self) -> "Preprocess | None":
+        """What the options say; None if none is given. Raises ConfigError."""
+        from tpusim.images import Preprocess
+
+        if self == PreprocessOptions():
+            return None
+        if not self.keep_aspect_ratio:
+            usual = PreprocessOptions()
+            for name in ("keep_ratio_mode", "pad_value", "pad_type"):
+                if getattr(self, name) != getattr(usual, name):
+                    raise ConfigError(f"--{name.replace('_', '-')}: needs --keep-aspect-ratio, an image is stretched")
+        mean, scale, dims = (_numbers(name, getattr(self, name)) for name in ("mean", "scale", "resize_dims"))
+        return Preprocess(
+            mean, scale, self.pixel_format, self.channel_format, tuple(int(v) for v in dims),
+            self.keep_aspect_ratio, self.keep_ratio_mode, self.pad_value, self.pad_type,
+        )  # fmt: skip
+
+    def which(self) -> tuple[int, ...]:
+        """Numbers of the inputs that are images; (): all. Raises ConfigError."""
+        return tuple(int(v) for v in _numbers("preprocess_list", self.preprocess_list))
+
+
+def _numbers(name: str, listed: str) -> tuple[float, ...]:
+    """`1,2,3` -> (1.0, 2.0, 3.0), whole ones where no others are possible. Raises ConfigError."""
+    kind = float if name in ("mean", "scale") else int
+    try:
+        return tuple(kind(part) for part in listed.split(",") if listed)
+    except ValueError as error:
+        wanted = "numbers" if kind is float else "whole numbers"
+        raise ConfigError(f"--{name.replace('_', '-')} {listed}: {wanted} with commas between are required") from error
+
+
+Preprocessing = Annotated[PreprocessOptions, tyro.conf.arg(name="")]
 
 
 def beside(path: Path, name: str, out: OptionalPath) -> Path:

@@ -6,6 +6,7 @@ from tpusim.artefacts import Artefacts, need
 from tpusim.calibration.samples import Samples
 from tpusim.canonicalize import canonicalize
 from tpusim.diagnosis import PassCheck
+from tpusim.images import images_of
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.lowering import lower
@@ -13,7 +14,7 @@ from tpusim.lowering import lower
 
 def check_of(model: Model, data: str) -> PassCheck:
     """With the first sample of the data."""
-    return PassCheck(model, dict(next(iter(Samples(data, input_specs(model), 1)))))
+    return PassCheck(model, dict(next(iter(Samples(data, input_specs(model), 1, images=images_of(model))))))
 
 
 def check_run(a: Artefacts) -> PassCheck:

@@ -16,6 +16,8 @@ from tpusim.cli.options import (
     Network,
     NetworkOptions,
     OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
     WorkerOptions,
     Working,
     beside,
@@ -37,12 +39,17 @@ class Import:
     out: OptionalPath = None
     """Module to write; default 1_top.mlir beside the model."""
     network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
 
     def execute(self, console: Console) -> bool:
         """Import one model and write its module."""
         from tpusim.frontend import import_onnx
+        from tpusim.images import with_preprocess
 
         model = import_onnx(self.model, input_shapes=self.network.shapes(), cut=self.network.cut())
+        preprocess = self.preprocessing.preprocess()
+        if preprocess is not None:
+            with_preprocess(model, preprocess, self.preprocessing.which())
         return save(console, model, beside(self.model, "1_top.mlir", self.out))
 
 
@@ -82,7 +89,8 @@ class Calibrate:
 
     module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
     data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
+    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of
+    them, or random:N[:SEED]."""
     samples: int = 0
     """How many samples to use; 0: all."""
     method: Method = "kl"
@@ -108,6 +116,7 @@ class Calibrate:
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.show import LiveProgress
+        from tpusim.images import images_of
         from tpusim.inference import input_specs
 
         require_count("--samples", self.samples, "uses all")
@@ -124,7 +133,7 @@ class Calibrate:
             table = read_table(self.table)
         else:
             config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
-            found = Samples(self.data, input_specs(model), self.samples, shuffled=True)
+            found = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
             with LiveProgress(console) as progress, progress.stage("calibrate"):
                 table, count = with_own(
                     model,

@@ -1,8 +1,9 @@
-"""`tpusim why`: which ops of a quantised network lose how much, and what single floats give back."""
+"""`tpusim why`: which ops of a quantised network lose how much, why, and what remedies give back."""
 
 import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Why:
-    """Find out why INT8 is bad: what every op loses, and what the results gain if it is float or its range fits.
+    """Find out why INT8 is bad: what every op loses, and the causes, by what their remedies give back.
 
-    Lowers 3_calibrated.mlir as `tpusim lower` does, and runs one sample. The ops that lose most alone are made float,
-    or their ranges fitted to their values, one at a time; then as many together as the asked similarity takes.
+    Lowers 3_calibrated.mlir as `tpusim lower` does, and runs one sample. Every suspected cause (ranges that do not fit,
+    masks, outliers, unlike channels or operands under one scale, sensitive ops) is put to the test: the network is
+    lowered with its remedy and run again. Then as many together as the asked similarity takes.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
@@ -31,11 +33,19 @@ class Why:
     inputs: OptionalPath = None
     """The sample, an npz by input name; default inputs.npz beside the module."""
     top: int = 8
-    """How many ops to make float, those that lose most alone; 0: none."""
+    """How many ops to suspect of each cause, and to make float, those that lose most alone; 0: none."""
     float_mode: str = ""
     """What they become: f16, bf16 or f32; default: the first of them that the chip has."""
     expected_cos: float = 0.99
-    """The cosine that the network's results are to have."""
+    """The cosine that the network's results are to have, by channels too."""
+    labels: OptionalPath = None
+    """Class indices (npz or npy) of --data: top-1 before and after, and whether another preprocessing fits better."""
+    data: str | None = None
+    """With --labels: their samples, as of `tpusim run`."""
+    cycles: int = 3
+    """Of how many causes, the first, to put the remedy on the clock; 0: none."""
+    apply: bool = False
+    """Write the remedy as new_cali_table and new_qtable beside the module, unless --out-table and --out-qtable do."""
     out_qtable: OptionalPath = None
     """Quantisation table to write: that of --qtable and the ops that become float."""
     out_table: OptionalPath = None
@@ -47,13 +57,16 @@ class Why:
 
     def execute(self, console: Console) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
-        from tpusim.diagnosis import Remedies, losses
+        from tpusim.cli.causes import causes_table
+        from tpusim.diagnosis import Remedies, causes, losses
         from tpusim.lowering import lower
         from tpusim.verify.npz import load_tensors
 
         require_count("--top", self.top, "makes no op float")
         if not 0 < self.expected_cos <= 1:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
+        if (self.labels is None) != (self.data is None):
+            raise ConfigError("--labels: needs --data, the samples that they belong to, and --data needs --labels")
         calibrated, config = load(self.module), self.lowering.config()
         sample = load_tensors(self.inputs or self.module.parent / "inputs.npz")
         remedies = Remedies(calibrated, config, sample, self.float_mode)
@@ -65,10 +78,15 @@ class Why:
         if self.csv is not None:
             self._save(found)
             console.print(f"wrote {self.csv}", highlight=False)
-        chosen = remedies.fewest(single, self.expected_cos)
+        likely = causes(remedies, found, self.top) if self.top else []
+        if likely:
+            console.print(causes_table(likely, remedies, self.cycles))
+        chosen = remedies.fewest([cause.remedy for cause in likely] or single, self.expected_cos)
         if self.report is not None:
             self._page(calibrated, _diagnosis(found, single, remedies.cosine(), chosen))
             console.print(f"wrote {self.report}", highlight=False)
+        if self.labels is not None:
+            self._classified(console, calibrated, remedies, chosen)
         return self._conclude(console, remedies, chosen)
 
     def _page(self, calibrated: "Model", diagnosis: "Diagnosis") -> None:
@@ -96,13 +114,32 @@ class Why:
                 f"{self.expected_cos} is not reached; try a larger --top, or calibrate by another --method",
                 highlight=False,
             )
-        if self.out_qtable is not None:
-            remedies.write_qtable(self.out_qtable, chosen)
-            console.print(f"wrote {self.out_qtable}", highlight=False)
-        if self.out_table is not None:
-            rewrite_thresholds(self.module.parent / "cali_table", self.out_table, chosen.thresholds)
-            console.print(f"wrote {self.out_table}", highlight=False)
+        qtable = self.out_qtable or (self.module.parent / "new_qtable" if self.apply else None)
+        table = self.out_table or (self.module.parent / "new_cali_table" if self.apply else None)
+        if qtable is not None:
+            remedies.write_qtable(qtable, chosen)
+            console.print(f"wrote {qtable}", highlight=False)
+        if table is not None:
+            rewrite_thresholds(self.module.parent / "cali_table", table, chosen.thresholds)
+            console.print(f"wrote {table}", highlight=False)
         return reached
+
+    def _classified(self, console: Console, calibrated: "Model", remedies: "Remedies", chosen: "Remedy") -> None:
+        """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
+        from tpusim.accuracy import labels_of
+        from tpusim.calibration.samples import load_samples
+        from tpusim.cli.causes import preprocessing_lines, top1_line
+        from tpusim.images import images_of
+        from tpusim.inference import input_specs
+        from tpusim.ir.types import shape_of
+
+        assert self.labels is not None and self.data is not None
+        labels = labels_of(self.labels, classes=prod(shape_of(calibrated.results[0])[1:]))
+        samples = list(load_samples(self.data, input_specs(calibrated), images=images_of(calibrated)))
+        for line in preprocessing_lines(calibrated, samples, labels):
+            console.print(line, highlight=False, soft_wrap=True)
+        lowered = {"lowered": remedies.lowered(), "with the remedy": remedies.lowered(chosen.changes)}
+        console.print(top1_line({"float": calibrated, **lowered}, samples, labels), highlight=False, soft_wrap=True)
 
     def _save(self, found: "Sequence[Loss]") -> None:
         from tpusim.diagnosis import Loss

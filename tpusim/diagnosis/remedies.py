@@ -1,6 +1,7 @@
 """What the network's results gain by single changes: an op in float, a range that fits. One lowering and run each."""
 
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +10,16 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim import chips
-from tpusim.diagnosis.losses import Tensors, least_cosine, results_of
-from tpusim.errors import ConfigError
+from tpusim.diagnosis.losses import Tensors, least_similarity, results_of
+from tpusim.errors import ConfigError, ModeWarning
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, update_function_type
-from tpusim.ir.types import CalibratedType, calibrated_range, retyped, set_type
+from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
+from tpusim.ops.base import TopOp
 
 FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
@@ -41,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Changes, and the least cosine of the network's results with them."""
+    """Changes, and the least similarity of the network's results with them."""
 
     changes: tuple[Change, ...]
     cosine: float
@@ -60,6 +62,7 @@ class Remedy:
 class Remedies:
     """Experiments with a calibrated module on one sample.
 
+    floats: tensors of the float network by name; ops: by name; limits: the largest magnitude of each range, by name.
     config: how it is lowered; its quantisation table stays in force. mode: of the ops that become float, one of the
     chip's; the cheapest by default. Raises ConfigError for a module that has no thresholds or a mode that is no float.
     """
@@ -71,25 +74,33 @@ class Remedies:
             raise ConfigError(f"float mode '{mode}': one of {', '.join(has)} is required on this chip")
         self._model, self._config, self._inputs = calibrated, config, inputs
         self.mode = mode or has[0]
-        self._floats = run(calibrated, inputs)
-        self._names = [name for name in results_of(calibrated) if name in self._floats]
+        self.floats = run(calibrated, inputs)
+        self.ops = {op_name(op): op for op in calibrated.ops if isinstance(op, TopOp)}
+        found = {name: max(map(abs, limits)) for name, (_, limits) in _ranges(calibrated).items()}
+        self.limits = {name: limit for name, limit in found.items() if name in self.floats and limit > 0}
+        self._names = [name for name in results_of(calibrated) if name in self.floats]
         self._base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         self._known: dict[frozenset[Change], float] = {}
 
     def cosine(self, changes: Sequence[Change] = ()) -> float:
-        """The least cosine of the network's results with these changes."""
+        """The least similarity of the network's results with these changes (`least_similarity`)."""
         key = frozenset(changes)
         if key not in self._known:
-            remedy = Remedy(tuple(changes), 0.0)
-            with tempfile.TemporaryDirectory() as folder:
-                config = self._config
-                if remedy.modes:
-                    config = replace(config, qtable=str(Path(folder) / "qtable"))
-                    self.write_qtable(Path(folder) / "qtable", remedy)
-                lowered, _ = lower(_with_thresholds(self._model, remedy.thresholds), config)
+            lowered = self.lowered(changes)
             found = dequantised(lowered, run(lowered, self._inputs))
-            self._known[key] = least_cosine(found, self._floats, self._names)
+            self._known[key] = least_similarity(found, self.floats, self._names)
         return self._known[key]
+
+    def lowered(self, changes: Sequence[Change] = ()) -> Model:
+        """The tpu module with these changes."""
+        remedy = Remedy(tuple(changes), 0.0)
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            config = self._config
+            if remedy.modes:
+                config = replace(config, qtable=str(Path(folder) / "qtable"))
+                self.write_qtable(Path(folder) / "qtable", remedy)
+                warnings.simplefilter("ignore", ModeWarning)  # of an op that is part of another on this chip
+            return lower(_with_thresholds(self._model, remedy.thresholds), config)[0]
 
     def single(self, names: Iterable[str]) -> list[Remedy]:
         """Each of these ops in float alone, and each of their ranges that does not fit made to fit; the best first."""
@@ -105,9 +116,10 @@ class Remedies:
         for remedy in ranked:
             if best >= wanted:
                 break
-            found = self.cosine((*changes, *remedy.changes))
+            more = tuple(dict.fromkeys((*changes, *remedy.changes)))
+            found = self.cosine(more)
             if found > best:
-                changes, best = (*changes, *remedy.changes), found
+                changes, best = more, found
         return Remedy(changes, best)
 
     def write_qtable(self, path: Path, remedy: Remedy) -> None:
@@ -116,16 +128,20 @@ class Remedies:
         with replacing(path) as target:
             target.write_text(f"# op_name quantize_mode\n{lines}", encoding="utf-8")
 
+    def reach(self, name: str) -> float:
+        """The largest magnitude of a tensor in the float network."""
+        return float(np.abs(self.floats[name]).max())
+
     def _fitted(self, name: str) -> list[Change]:
         """The largest value of the sample as the threshold, where the range is another."""
         now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self._model).items() if n == name)
-        seen = float(np.abs(self._floats[name]).max())
+        seen = self.reach(name)
         return [Change(name, threshold=seen)] if seen and not 1 / FITS < seen / now < FITS else []
 
 
 def _ranges(model: Model) -> dict[str, tuple[SSAValue, tuple[float, float]]]:
     """Op name -> its result and (low, high)."""
-    results = {op_name(op): op.results[0] for op in model.ops if op.results}
+    results = {op_name(op): op.results[0] for op in model.ops if op.results and is_tensor(op.results[0])}
     found = {name: (value, calibrated_range(value)) for name, value in results.items()}
     return {name: (value, limits) for name, (value, limits) in found.items() if limits is not None}
 

@@ -19,6 +19,7 @@ from tpusim.errors import UnsupportedError
 from tpusim.explore.cache import Cache
 from tpusim.explore.space import Space
 from tpusim.frontend import import_onnx, keeping_batch
+from tpusim.images import images_of
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
@@ -64,7 +65,9 @@ class Network:
         if path.is_file():
             return read_table(path), 0
         config = self.space.calibration
-        samples = Samples(self.space.data, input_specs(self.own), config.max_samples, shuffled=True)
+        samples = Samples(
+            self.space.data, input_specs(self.own), config.max_samples, shuffled=True, images=images_of(self.own)
+        )
         found, count = calibrate(self.own, samples, config, workers=self.workers)
         save_table(path, found, config, count, module=self.path.name)
         return found, count
@@ -73,7 +76,9 @@ class Network:
         """The first samples, as many as a batch takes, from the beginning again where there are fewer."""
         specs = input_specs(self.own)
         times = max(batch // batch_of(self.own), 1)
-        drawn = Samples(self.space.data, specs, self.space.calibration.max_samples, shuffled=True)
+        drawn = Samples(
+            self.space.data, specs, self.space.calibration.max_samples, shuffled=True, images=images_of(self.own)
+        )
         found = list(islice(cycle(islice(drawn, times)), times))
         return {name: np.concatenate([one[name] for one in found]) if times > 1 else found[0][name] for name in specs}
 

@@ -1,0 +1,83 @@
+"""What `tpusim why` shows of causes: their remedies measured on results and on the clock, and labelled samples."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tpusim.diagnosis import Cause, Remedies
+    from tpusim.ir.module import Model
+
+    Tensors = Mapping[str, np.ndarray]
+
+MOST = 12
+"""Causes that are shown."""
+
+
+def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -> Table:
+    """One line per cause, the best remedy first. clocked: how many of them are put on the clock."""
+    before = remedies.cosine()
+    base = cycles(remedies.lowered()) if clocked else None
+    table = Table(
+        title=f"Causes, by what their remedies give back ({before:.6f} as lowered)", title_justify="left", box=None
+    )
+    for name in ("cause", "tensor", "evidence", "remedy"):
+        table.add_column(name, overflow="fold")
+    for name in ("results with it", "cycles"):
+        table.add_column(name, justify="right")
+    for number, cause in enumerate(found[:MOST]):
+        taken = cycles(remedies.lowered(cause.remedy.changes)) if number < clocked else None
+        clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
+        table.add_row(cause.kind, cause.tensor, cause.evidence, _said(cause), f"{cause.remedy.cosine:.6f}", clock)
+    return table
+
+
+def _said(cause: "Cause") -> str:
+    shown = [str(change) for change in cause.remedy.changes[:4]]
+    more = len(cause.remedy.changes) - len(shown)
+    return "; ".join([*shown, f"{more} more"] if more else shown)
+
+
+def cycles(tpu: "Model") -> int | None:
+    """Of a lowered module in layer groups, on the clock; None where it does not compile."""
+    from tpusim.errors import TpusimError
+    from tpusim.grouping import cycles as clock
+    from tpusim.grouping import divide
+    from tpusim.layer_group import LayerGroupConfig
+    from tpusim.lowering import optimize_for_chip, reorder_weights
+
+    try:
+        return clock(divide(reorder_weights(optimize_for_chip(tpu)), LayerGroupConfig()))
+    except TpusimError:
+        return None
+
+
+def preprocessing_lines(model: "Model", samples: "Sequence[Tensors]", labels: "np.ndarray") -> Iterator[str]:
+    """What the float network says to samples that were prepared otherwise; nothing if none is better."""
+    from tpusim.diagnosis import other_preprocessing
+
+    before, better = other_preprocessing(model, samples, labels)
+    for number, found in enumerate(better[:3]):
+        head = "first cause: preprocessing" if number == 0 else "or"
+        yield f"{head}: {found.what}: float top-1 {found.top1:.1%}, as it is {before:.1%}" + (
+            f"; import and calibrate again with {found.options}" if found.options else "; prepare the samples so"
+        )
+
+
+def top1_line(models: "Mapping[str, Model]", samples: "Sequence[Tensors]", labels: "np.ndarray") -> str:
+    """The share of samples that every network classifies as labelled."""
+    import numpy as np
+
+    from tpusim.inference import Gradual, dequantised
+    from tpusim.ir.attrs import value_name
+
+    found = list[str]()
+    for what, model in models.items():
+        result = value_name(model.results[0])
+        scores = [dequantised(model, tensors)[result] for _, tensors in Gradual(model).each(samples)]
+        classes = np.concatenate([array.reshape(-1, array.size // len(array)) for array in scores]).argmax(axis=1)
+        found.append(f"{what} {np.mean(classes == labels):.1%}")
+    return f"top-1 of {len(labels)} samples: " + ", ".join(found)

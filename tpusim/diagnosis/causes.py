@@ -1,0 +1,243 @@
+"""Causes of what integers lose, each with the changes that remove it and what they give back, the best first.
+
+A cause is suspected where the tensors of the float network, or the table, look as it makes them look: a range that
+does not fit the values, a few values that are many times larger than all others, channels or operands of unlike range
+under one scale, an op that loses much alone. Then its remedy is measured, and the measurement alone decides the order.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tpusim.diagnosis.losses import Loss
+from tpusim.diagnosis.remedies import FITS, Change, Remedies, Remedy
+from tpusim.ir.attrs import op_name
+from tpusim.ir.types import is_tensor
+from tpusim.ops.base import TopOp
+from tpusim.ops.structure import TopInput
+
+Kind = Literal[
+    "other data in calibration", "clipped range", "wasted range", "mask constant", "outliers", "unlike operands",
+    "unlike channels", "sensitive op",
+]  # fmt: skip
+
+UNLIKE = 8.0
+"""Ranges that are so many times apart leave the smaller one 5 of 8 bits or fewer."""
+MASK = 1e4
+"""What is so large, and stands alone, only has to be large."""
+MASKED = 0.9
+"""The share of a tensor that may be masked."""
+OUTLYING = 0.02
+"""The share of a tensor that may be outliers."""
+WASTED = 2.0
+"""A range so many times what the sample needs is more than what other samples need."""
+MANY = 0.5
+"""The share of ranges that are all too wide when the table was made of other data."""
+FREE = 0.5
+"""The share of the most that thresholds alone must give back to be before any float."""
+EQUAL = 0.05
+"""Remedies that give back as much but for this share are compared by how little they change."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A suspicion with its measured remedy. tensor: where it is. evidence: what was seen, with numbers."""
+
+    kind: Kind
+    tensor: str
+    evidence: str
+    remedy: Remedy
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.tensor}: {self.evidence}"
+
+
+Suspect = tuple[Kind, str, str, tuple[Change, ...]]
+"""Kind, tensor, evidence and changes of a cause that was not measured yet."""
+
+
+def causes(remedies: Remedies, found: Sequence[Loss], top: int) -> list[Cause]:
+    """Every cause whose remedy gives something back, the best first.
+
+    found: losses of the network as it is lowered. top: how many ops to suspect of each kind at most.
+    """
+    suspects = dict.fromkeys(_suspects(remedies, found, top))
+    before = remedies.cosine()
+    measured = [Cause(*suspect[:3], Remedy(suspect[3], remedies.cosine(suspect[3]))) for suspect in suspects]
+    return ranked((cause for cause in measured if cause.remedy.cosine > before), before)
+
+
+def ranked(found: Iterable[Cause], before: float) -> list[Cause]:
+    """The most that is given back first; of those that give back as much, what changes the fewest ops to float.
+
+    Thresholds cost nothing at run time: where they give back at least half of the most, they are before all floats.
+    One cause stays per kind and tensor, and one per set of changes.
+    """
+    causes = list(found)
+    most = max((cause.remedy.cosine for cause in causes), default=before) - before
+
+    def order(cause: Cause) -> tuple[bool, float, int, int, float]:
+        share = (cause.remedy.cosine - before) / most if most else 0.0
+        steps = np.floor((1.0 - share) / EQUAL)
+        free = share >= FREE and not cause.remedy.modes
+        return not free, float(steps), len(cause.remedy.modes), len(cause.remedy.thresholds), -share
+
+    kept = dict[tuple[str, str], Cause]()
+    for cause in sorted(causes, key=order):
+        kept.setdefault((cause.kind, cause.tensor), cause)
+    alike = dict[frozenset[Change], Cause]()
+    for cause in kept.values():
+        alike.setdefault(frozenset(cause.remedy.changes), cause)
+    return list(alike.values())
+
+
+def _suspects(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
+    yield from _other_data(remedies)
+    unlike = [*_first(_unlike_operands(remedies), top), *_first(_unlike_channels(remedies), top)]
+    yield from unlike
+    named = {tensor for _, tensor, _, _ in unlike}
+    yield from _first(_masks(remedies, named), top)
+    yield from _first(_ranges(remedies), top)
+    yield from _sensitive(remedies, found, top)
+
+
+def _first(found: Iterable[tuple[float, Sequence[Suspect]]], top: int) -> Iterator[Suspect]:
+    """Those of the largest weights."""
+    for _, suspects in sorted(found, key=lambda pair: -pair[0])[:top]:
+        yield from suspects
+
+
+# ------------------------------------------------------------------------------------------------------------- ranges
+
+
+def _other_data(remedies: Remedies) -> Iterator[Suspect]:
+    """Most ranges too wide, or too narrow, at once."""
+    limits = remedies.limits
+    reach = {name: remedies.reach(name) for name in limits}
+    factors = {name: limit / reach[name] for name, limit in limits.items() if reach[name] > 0}
+    for wide in (True, False):
+        off = {name: f for name, f in factors.items() if (f > WASTED if wide else f < 1 / WASTED)}
+        if len(off) >= max(2, MANY * len(factors)):
+            changes = tuple(Change(name, threshold=reach[name]) for name in off)
+            middle = float(np.median([factor if wide else 1 / factor for factor in off.values()]))
+            more = f"{len(off)} of {len(factors)} ranges are about {middle:.3g} x "
+            tail = "what the sample needs" if wide else "too small for the sample"
+            hint = "; 255 is a forgotten 1/255" if 200 < middle < 320 else ""
+            first = next(iter(off))
+            yield "other data in calibration", first, f"{more}{tail}{hint}", changes
+
+
+def _ranges(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
+    """A range that the values leave, and one of which they use little."""
+    for name, limit in remedies.limits.items():
+        reach = remedies.reach(name)
+        if not reach or 1 / WASTED < reach / limit < FITS:
+            continue
+        change = (Change(name, threshold=reach),)
+        if reach > limit:
+            share = float(np.mean(np.abs(remedies.floats[name]) > limit))
+            seen = f"threshold {limit:.4g}, values reach {reach:.4g}: {share:.1%} are cut off"
+            yield reach / limit, [("clipped range", name, seen, change)]
+        else:
+            seen = f"threshold {limit:.4g}, values end at {reach:.4g}: {reach / limit:.1%} of the steps are used"
+            yield limit / reach, [("wasted range", name, seen, change)]
+
+
+def _masks(remedies: Remedies, named: set[str]) -> Iterator[tuple[float, Sequence[Suspect]]]:
+    """Values far above all others: as a mask, to be saturated; as outliers, to be cut off. named: known otherwise."""
+    for name in remedies.limits.keys() - named:
+        bulk, largest = _bulk(remedies.floats[name])
+        if not bulk or largest / bulk < UNLIKE:
+            continue
+        kind: Kind = "mask constant" if largest >= MASK else "outliers"
+        seen = f"the largest value is {largest:.3g}, {largest / bulk:.3g} x what ends the others at {bulk:.3g}"
+        changes = [(Change(name, threshold=bulk * times),) for times in (1.0, 2.0, 4.0)]
+        changes += _in_float(remedies, name)
+        yield largest / bulk, [(kind, name, seen, change) for change in changes]
+
+
+def _bulk(values: np.ndarray) -> tuple[float, float]:
+    """(the magnitude below the widest gap, the largest); (0, 0) of fewer than two values."""
+    sizes = np.sort(np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64))
+    begin = int(sizes.size * (1.0 - (MASKED if sizes.size and sizes[-1] >= MASK else OUTLYING)))
+    if sizes.size - begin < 2:
+        begin = sizes.size - 2
+    if begin < 0:
+        return 0.0, 0.0
+    at = begin + int(np.argmax(sizes[begin + 1 :] / sizes[begin:-1]))
+    return float(sizes[at]), float(sizes[-1])
+
+
+# ----------------------------------------------------------------------------------------------------------- one scale
+
+
+def _unlike_channels(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
+    """One channel that takes the steps from all others; a join of unlike operands has its own name."""
+    joins = {name for name, op in remedies.ops.items() if len(_operands(op)) > 1}
+    for name in remedies.limits:
+        values = remedies.floats[name]
+        if name in joins or values.ndim < 2 or values.shape[1] < 3 or not _computed(remedies, name):
+            continue
+        sizes = np.abs(np.moveaxis(values, 1, 0).reshape(values.shape[1], -1)).max(axis=1)
+        middle = float(np.median(sizes[sizes > 0])) if np.any(sizes) else 0.0
+        if middle and float(sizes.max()) / middle >= UNLIKE and float(sizes.max()) < MASK:
+            spread = float(sizes.max()) / middle
+            seen = f"channel {int(sizes.argmax())} reaches {sizes.max():.4g}, {spread:.3g} x the channel in the middle"
+            yield spread, [("unlike channels", name, seen, change) for change in _in_float(remedies, name)]
+
+
+def _unlike_operands(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
+    """Operands that meet in one op under one scale, and differ in range."""
+    for name, op in remedies.ops.items():
+        sizes = {o: remedies.reach(o) for o in _operands(op) if o in remedies.limits}
+        if name not in remedies.limits or len(sizes) < 2 or min(sizes.values()) <= 0:
+            continue
+        spread = max(sizes.values()) / min(sizes.values())
+        if spread >= UNLIKE and max(sizes.values()) < MASK:
+            small, large = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
+            seen = f"{small} reaches {sizes[small]:.4g} and {large} {sizes[large]:.4g}, in one scale"
+            makers = [o for o in sizes if not isinstance(remedies.ops[o], TopInput)]
+            less = [o for o in makers if sizes[o] * UNLIKE <= sizes[large]]
+            own = [_changes(remedies, [name, *more]) for more in (less, makers)]
+            yield spread, [("unlike operands", name, seen, change) for change in (*own, *_in_float(remedies, name))]
+
+
+# ----------------------------------------------------------------------------------------------------------------- ops
+
+
+def _sensitive(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
+    worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[:top]
+    for loss in worst:
+        if loss.name in remedies.ops and _computed(remedies, loss.name):
+            seen = f"{loss.sqnr_alone:.1f} dB alone"
+            for change in _in_float(remedies, loss.name):
+                yield "sensitive op", loss.name, seen, change
+
+
+def _in_float(remedies: Remedies, name: str) -> list[tuple[Change, ...]]:
+    """The op in float; with those that read it, whose operand is rounded otherwise; and with their readers."""
+    near = [name, *_readers(remedies, [name])]
+    return [_changes(remedies, names) for names in ([name], near, [*near, *_readers(remedies, near)])]
+
+
+def _changes(remedies: Remedies, names: Iterable[str]) -> tuple[Change, ...]:
+    return tuple(Change(name, remedies.mode) for name in dict.fromkeys(names) if _computed(remedies, name))
+
+
+def _readers(remedies: Remedies, names: Iterable[str]) -> list[str]:
+    """Ops that read the results of these."""
+    users = (use.operation for name in names for value in remedies.ops[name].results for use in value.uses)
+    return [op_name(op) for op in users if isinstance(op, TopOp)]
+
+
+def _operands(op: Operation) -> list[str]:
+    """Names of what an op reads that was computed or given, each once."""
+    owners = (value.owner for value in op.operands if is_tensor(value))
+    return list(dict.fromkeys(op_name(owner) for owner in owners if isinstance(owner, TopOp)))
+
+
+def _computed(remedies: Remedies, name: str) -> bool:
+    return name in remedies.ops and not isinstance(remedies.ops[name], TopInput)

@@ -1,0 +1,112 @@
+"""Whether labelled samples fit a network better that were prepared otherwise: the usual mistakes, tried one by one.
+
+A float network that was given bytes where it was trained on numbers from 0 to 1, or red for blue, is wrong before
+anything is quantised. No tensor shows it; labels do.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpusim.diagnosis.losses import Tensors, results_of
+from tpusim.images import Preprocess, images_of
+from tpusim.inference import Gradual
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import shape_of
+from tpusim.ops.structure import TopInput
+
+BETTER = 0.05
+"""Points of top-1, as a share, that another preparation must gain to be a cause."""
+IMAGENET = (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225]))
+"""Mean and deviation of red, green and blue from 0 to 1 that most classifiers were trained with."""
+
+Undo = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A preparation and what the float network makes of it.
+
+    what: as a person says it. options: of `tpusim run`, for images; "" where arrays have to be made anew. top1: the
+    share that is classified as labelled.
+    """
+
+    what: str
+    options: str
+    top1: float
+
+
+def other_preprocessing(model: Model, samples: Sequence[Tensors], labels: np.ndarray) -> tuple[float, list[Prepared]]:
+    """(top-1 of the float network as it is, preparations that have more, the best first).
+
+    model: a top module with an image as its first input, whose attributes say how samples were made of it, if they do.
+    """
+    name, op = next((op_name(op), op) for op in model.ops if isinstance(op, TopInput))
+    run, results = Gradual(model), results_of(model)[:1]
+
+    def top1(change: Undo) -> float:
+        changed = [{**sample, name: change(sample[name]).astype(sample[name].dtype)} for sample in samples]
+        scores = [found[results[0]].reshape(len(sample[name]), -1) for sample, found in run.each(changed)]
+        right = np.concatenate(scores).argmax(axis=1) == labels
+        return int(np.count_nonzero(right)) / len(labels)
+
+    before = top1(lambda x: x)
+    tried = _tried(images_of(model).get(name), shape_of(op.output))
+    measured = [Prepared(what, options, top1(change)) for what, options, change in tried]
+    better = [found for found in measured if found.top1 >= before + BETTER]
+    return before, sorted(better, key=lambda found: -found.top1)
+
+
+def _tried(known: Preprocess | None, shape: Sequence[int]) -> Iterator[tuple[str, str, Undo]]:
+    """(what, options, from the array that was given to the one that it should have been)."""
+    axis = 3 if known is not None and known.channel_format == "nhwc" else 1
+    channels = shape[axis] if len(shape) == 4 else 0
+    mean, scale = _factors(known, axis, channels)
+
+    def anew(new_mean: np.ndarray, new_scale: np.ndarray, *, swapped: bool = False) -> Undo:
+        def change(x: np.ndarray) -> np.ndarray:
+            raw = x / scale + mean
+            return ((np.flip(raw, axis) if swapped else raw) - new_mean) * new_scale
+
+        return change
+
+    yield "values divided by 255", _options(known, mean, scale / 255), anew(mean, scale / 255)
+    yield "values multiplied by 255", _options(known, mean, scale * 255), anew(mean, scale * 255)
+    if channels != 3:
+        return
+    other = {"rgb": "bgr", "bgr": "rgb"}.get(known.pixel_format, "") if known else ""
+    yield "channels in reverse order", other and f"--pixel-format {other}", anew(mean, scale, swapped=True)
+    backwards = np.flip(mean)
+    yield "mean in reverse order", _options(known, backwards, scale), anew(backwards, scale)
+    if np.any(mean):
+        yield (
+            "mean times 255, for it was of values from 0 to 1",
+            _options(known, mean * 255, scale),
+            anew(mean * 255, scale),
+        )
+        yield "no mean", _options(known, mean * 0, scale), anew(mean * 0, scale)
+    for what, largest in (("ImageNet's mean and deviation", 255.0), ("ImageNet's mean and deviation, of 0 to 1", 1.0)):
+        for order, flipped in (("red first", False), ("blue first", True)):
+            new = [_shaped(part[::-1] if flipped else part, axis) * largest for part in IMAGENET]
+            yield f"{what}, {order}", _options(known, new[0], 1 / new[1]), anew(new[0], 1 / new[1])
+
+
+def _factors(known: Preprocess | None, axis: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and scale that the samples have, to be multiplied with an input."""
+    if known is None:
+        return _shaped(np.zeros(channels or 1), axis), _shaped(np.ones(channels or 1), axis)
+    return _shaped(np.array(known.mean[:channels]), axis), _shaped(np.array(known.scale[:channels]), axis)
+
+
+def _shaped(values: np.ndarray, axis: int) -> np.ndarray:
+    """One value for each channel along an axis; a single one for any shape."""
+    return values if axis == 3 or values.size == 1 else values[:, None, None]
+
+
+def _options(known: Preprocess | None, mean: np.ndarray, scale: np.ndarray) -> str:
+    if known is None:
+        return ""
+    listed = (",".join(f"{value:.6g}" for value in values.ravel()) for values in (mean, scale))
+    return "--mean {} --scale {}".format(*listed)

@@ -1,0 +1,196 @@
+"""How a network wants its images: options, attributes of `top.Input`, the array made of files (interface.md 3.3)."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import IntegerAttr, StringAttr
+from xdsl.ir import Attribute
+
+from tpusim.errors import CalibrationError, ConfigError
+from tpusim.images.decode import Channels, Pixels, decode
+from tpusim.images.resize import center_crop, letterbox, resize, short_side
+from tpusim.ir.attrs import flag, floats, floats_attr, int_attr, ints, ints_attr, op_name, text
+from tpusim.ir.module import Model
+from tpusim.ir.types import shape_of
+from tpusim.ops.structure import TopInput
+
+PixelFormat = Literal["bgr", "rgb", "gray", "rgba", "gbrg", "grbg", "bggr", "rggb"]
+ChannelFormat = Literal["nchw", "nhwc"]
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What is done with an image file before the network has it; defaults, names and order are TPU-MLIR's.
+
+    resize_dims: (height, width) after resizing, of which the middle is taken if the network's image is smaller; (): as
+    the network's image. keep_aspect_ratio: by keep_ratio_mode, letterbox (on pad_value) or short_side_scale (cropped);
+    else the image is stretched. pixel_format: order of channels; gbrg, grbg, bggr and rggb say what a camera gives and
+    leave files as bgr. mean, scale: (x - mean) * scale by channel, in f32.
+    """
+
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    scale: tuple[float, ...] = (1.0, 1.0, 1.0)
+    pixel_format: PixelFormat = "bgr"
+    channel_format: ChannelFormat = "nchw"
+    resize_dims: tuple[int, ...] = ()
+    keep_aspect_ratio: bool = False
+    keep_ratio_mode: Literal["letterbox", "short_side_scale"] = "letterbox"
+    pad_value: int = 0
+    pad_type: Literal["center", "normal"] = "center"
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for what no image can have."""
+        for name, values in (("mean", self.mean), ("scale", self.scale)):
+            if len(values) < self.channels or not np.isfinite(values).all():
+                raise ConfigError(
+                    f"--{name} {_listed(values)}: {self.channels} finite numbers are required for {self.pixel_format}"
+                )
+        if self.resize_dims and (len(self.resize_dims) != 2 or min(self.resize_dims) < 1):
+            raise ConfigError(f"--resize-dims {_listed(self.resize_dims)}: HEIGHT,WIDTH of at least 1 is required")
+        if not 0 <= self.pad_value <= 255:
+            raise ConfigError(f"--pad-value {self.pad_value}: 0 to 255 is required")
+
+    @property
+    def channels(self) -> int:
+        """Channels of the network's image."""
+        return {"gray": 1, "rgba": 4}.get(self.pixel_format, 3)
+
+    def fitted(self, name: str, shape: Sequence[int]) -> "Preprocess":
+        """With resize_dims of an input of this shape. Raises ConfigError if no image of these options fits it."""
+        dims = "batch, height, width, channels" if self.channel_format == "nhwc" else "batch, channels, height, width"
+        has = shape[-1 if self.channel_format == "nhwc" else 1] if len(shape) == 4 else 0
+        if has != self.channels:
+            raise ConfigError(
+                f"input '{name}': images in {self.pixel_format} need a shape of {dims} with {self.channels} channels, "
+                f"got {tuple(shape)}; choose another --pixel-format or --channel-format, or the inputs that are images "
+                "with --preprocess-list"
+            )
+        image = self.image_dims(shape)
+        dims = self.resize_dims or image
+        if dims[0] < image[0] or dims[1] < image[1]:
+            raise ConfigError(
+                f"--resize-dims {_listed(dims)}: at least the image of input '{name}', {_listed(image)}, is required; "
+                "the middle of that is taken"
+            )
+        return replace(self, resize_dims=dims)
+
+    def image_dims(self, shape: Sequence[int]) -> tuple[int, int]:
+        """(height, width) of the image in an input's shape."""
+        return (shape[1], shape[2]) if self.channel_format == "nhwc" else (shape[2], shape[3])
+
+    def attributes(self) -> dict[str, Attribute]:
+        """As TPU-MLIR writes them on `top.Input`; numbers are those of f32."""
+        return {
+            "channel_format": text(self.channel_format),
+            "do_preprocess": flag(True),
+            "keep_aspect_ratio": flag(self.keep_aspect_ratio),
+            "keep_ratio_mode": text(self.keep_ratio_mode),
+            "mean": floats_attr(map(float, np.float32(self.mean))),
+            "pad_type": text(self.pad_type),
+            "pad_value": int_attr(self.pad_value),
+            "pixel_format": text(self.pixel_format),
+            "resize_dims": ints_attr(self.resize_dims),
+            "scale": floats_attr(map(float, np.float32(self.scale))),
+            "yuv_type": text(""),
+        }
+
+    @classmethod
+    def of(cls, op: TopInput) -> "Preprocess | None":
+        """What the attributes of an input say; None if it is no image."""
+        found = op.attributes
+        wanted, image = found.get("do_preprocess"), found.get("pixel_format")
+        if image is None or (wanted is not None and not _integer(wanted)):
+            return None
+        if found.get("channel_format") == text("none"):
+            return None
+        known = {f.name: READERS[f.name](found[f.name]) for f in fields(cls) if f.name in found}
+        return cls(**cast("dict[str, Any]", known))
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ",".join(f"{value:g}" for value in values)
+
+
+def _string(attribute: Attribute) -> str:
+    return cast("StringAttr", attribute).data
+
+
+def _integer(attribute: Attribute) -> int:
+    return cast("IntegerAttr", attribute).value.data
+
+
+READERS: dict[str, Callable[[Attribute], object]] = {
+    "mean": floats,
+    "scale": floats,
+    "pixel_format": _string,
+    "channel_format": _string,
+    "resize_dims": ints,
+    "keep_aspect_ratio": lambda attribute: bool(_integer(attribute)),
+    "keep_ratio_mode": _string,
+    "pad_value": _integer,
+    "pad_type": _string,
+}
+"""How an attribute is read."""
+
+
+def images_of(model: Model) -> dict[str, Preprocess]:
+    """The inputs of a module that are images, by name."""
+    found = ((op_name(op), Preprocess.of(op)) for op in model.ops if isinstance(op, TopInput))
+    return {name: preprocess for name, preprocess in found if preprocess is not None}
+
+
+def with_preprocess(model: Model, preprocess: Preprocess, which: Sequence[int] = ()) -> Model:
+    """The module itself, with the options on its inputs. which: their numbers from 1; (): all of them.
+
+    Raises ConfigError for an input that is no such image.
+    """
+    inputs = [op for op in model.ops if isinstance(op, TopInput)]
+    for number in which:
+        if not 1 <= number <= len(inputs):
+            raise ConfigError(f"--preprocess-list {number}: 1 to {len(inputs)}, a number of an input, is required")
+    for op in [inputs[number - 1] for number in which] or inputs:
+        fitted = preprocess.fitted(op_name(op), shape_of(op.output))
+        op.attributes.update(fitted.attributes())
+    return model
+
+
+def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int]) -> Array:
+    """The input of these images: one per image of the batch, or one that all of them are.
+
+    shape: of the input. Raises CalibrationError for a file that is no image, and for a number that is not the batch's.
+    """
+    batch = shape[0]
+    if len(files) not in (1, batch):
+        raise CalibrationError(f"samples: {files[0]} ...: 1 or {batch} images are required, got {len(files)}")
+    height, width = preprocess.image_dims(shape)
+    images = np.stack([_sized(decode(file, _read_as(preprocess)), preprocess, height, width) for file in files])
+    planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    if preprocess.pixel_format == "rgb":
+        planes = planes[:, ::-1]
+    factors = (preprocess.mean[: preprocess.channels], preprocess.scale[: preprocess.channels])
+    mean, scale = (np.asarray(values, np.float32)[:, None, None] for values in factors)
+    found = (planes.astype(np.float32) - mean) * scale
+    found = found.transpose(0, 2, 3, 1) if preprocess.channel_format == "nhwc" else found
+    return np.ascontiguousarray(np.repeat(found, batch // len(files), axis=0))
+
+
+def _read_as(preprocess: Preprocess) -> Channels:
+    return "gray" if preprocess.channels == 1 else "rgba" if preprocess.channels == 4 else "color"
+
+
+def _sized(image: Pixels, preprocess: Preprocess, height: int, width: int) -> Pixels:
+    """In the network's size: resized, then its middle."""
+    to = preprocess.resize_dims or (height, width)
+    if not preprocess.keep_aspect_ratio:
+        found = resize(image, *to)
+    elif preprocess.keep_ratio_mode == "letterbox":
+        centered = preprocess.pad_type == "center"
+        found = letterbox(image, *to, pad_value=preprocess.pad_value, centered=centered)
+    else:
+        found = short_side(image, *to)
+    return center_crop(found, height, width)
