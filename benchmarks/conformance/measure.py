@@ -20,7 +20,7 @@ from benchmarks.conformance.compare import (
 )
 from benchmarks.conformance.ours import NETWORKS, Compiled, Network
 from benchmarks.conformance.pairing import computing, pair
-from benchmarks.conformance.results import Cell, Part
+from benchmarks.conformance.results import Cell, Part, simulated
 from benchmarks.conformance.text import read
 from benchmarks.conformance.timing import compare_groups, our_clock, their_clock
 from benchmarks.conformance.upstream import Files, Upstream
@@ -28,8 +28,6 @@ from tpusim import chips
 from tpusim.errors import TpusimError
 from tpusim.fidelity.support import MODES
 
-SIMULATED_AS_INTEGERS = ("resnet50", "inception_v2", "densenet121", "zfnet512", "vgg19")
-"""Networks that the closed simulator runs in INT8 only: one sample in floats takes it ten minutes and more."""
 CHIPS = ("bm1684x", "bm1688", "bm1684", "cv183x", "cv181x")
 
 
@@ -56,11 +54,6 @@ def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
     except TpusimError as error:
         return Cell(key, upstream.version, parts, refused={**refused, "here": last_line(str(error))})
     return _compared(key, upstream.version, parts, refused, compiled, files)
-
-
-def simulated(key: Key) -> bool:
-    """Whether the closed simulator runs the cell; else it is compared with the interpreter alone."""
-    return key.mode.startswith("int8") or key.network not in SIMULATED_AS_INTEGERS
 
 
 def _compared(
