@@ -40,6 +40,9 @@ TABLE: tuple[Explained, ...] = (
     # floats whose bits nobody defines
     Explained("f32 sums over 1,000 classes in another order, and another library's exponential: up to 23 units of f32",
               ("*/bm1684/*",), ("prob*_Softmax", "*_Softmax"), ("Softmax in f32*",)),
+    Explained("an f32 sum of 1,024 products in another order: the result is 35,000 times smaller than its terms "
+              "together, so that a unit of f16 is less than the sum's own rounding",
+              ("densenet121/*/f16",), ("fc6_1_Conv",), ("Conv2D in f16",)),
     # forms of ops that tpusim does not have
     Explained("the float product reads its matrix transposed there; here a Permute does it, and a Cast behind it",
               ("segformer/*/int8-asym",), ("*matmul18_MatMul_f32",), ("tpu.Cast only*",), ("lowering",)),

@@ -20,7 +20,7 @@ from benchmarks.conformance.compare import (
 )
 from benchmarks.conformance.ours import NETWORKS, Compiled, Network
 from benchmarks.conformance.pairing import computing, pair
-from benchmarks.conformance.results import Cell, Part
+from benchmarks.conformance.results import Cell, Part, simulated
 from benchmarks.conformance.text import read
 from benchmarks.conformance.timing import compare_groups, our_clock, their_clock
 from benchmarks.conformance.upstream import Files, Upstream
@@ -46,7 +46,7 @@ def measure(network: Network, key: Key, upstream: Upstream) -> Cell:
     top = upstream.transform(network.proto, network.sample)
     if top.failure:
         return Cell(key, upstream.version, refused={"there": last_line(top.failure)})
-    files = upstream.deploy(top, network.share_table(top), network.sample, key.chip, key.mode)
+    files = upstream.deploy(top, network.share_table(top), network.sample, key.chip, key.mode, simulated=simulated(key))
     parts = {"top": compare_top(network.top(), read(top.text("m.mlir")))}
     refused = {"there": last_line(files.failure)} if files.failure else {}
     try:

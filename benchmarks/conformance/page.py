@@ -24,7 +24,8 @@ from one ONNX file with one calibration table, runs both on one input, and write
   results of LayerNorm and Interp in f32, and the next op reads them so; tpusim stores F16); where the
   interpreter disagrees with the closed simulator of its own compiler, equal to one of the two. **tensors**:
   the same from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which
-  it disagrees with the interpreter of its own compiler (**itself**: how many).
+  it disagrees with the interpreter of its own compiler (**itself**: how many). "-": not run, as the largest networks
+  are in float modes, where it takes ten minutes and more for one sample.
 * **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**:
   ours / theirs ("-": its compiler writes no profile for the chip).
 * Ops that only move elements (Reshape, Permute) need no partner: one side may have more of them.

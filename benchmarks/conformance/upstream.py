@@ -95,9 +95,20 @@ class Upstream:
         return self._cached(("transform", data, _bytes(sample)), work, kept)
 
     def deploy(
-        self, top: Files, table: str, sample: Mapping[str, Array], chip: str, mode: str, more: Sequence[str] = ()
+        self,
+        top: Files,
+        table: str,
+        sample: Mapping[str, Array],
+        chip: str,
+        mode: str,
+        more: Sequence[str] = (),
+        *,
+        simulated: bool = True,
     ) -> Files:
-        """The lowered module and its weights, every tensor, the closed simulator's outputs, groups and profile."""
+        """The lowered module and its weights, every tensor, the closed simulator's outputs, groups and profile.
+
+        simulated: run the compiled file in the closed simulator; without, there is no chip.npz.
+        """
         number, _, asymmetric = mode.partition("-")
         suffix = "cvimodel" if chip.startswith("cv18") and chip != "cv186x" else "bmodel"
 
@@ -117,12 +128,15 @@ class Upstream:
                       "--output", "tensors.npz")  # fmt: skip
             if failed is not None:
                 raise failed
-            self._run(folder, "model_runner.py", "--input", "in.npz", "--model", f"m.{suffix}", "--output", "chip.npz")
+            if simulated:
+                self._run(folder, "model_runner.py", "--input", "in.npz", "--model", f"m.{suffix}", "--output",
+                          "chip.npz")  # fmt: skip
 
         kept = {n: n for n in ("tensors.npz", "chip.npz", "groups.json", "deploy.log")}
         kept |= {"m_tpu.mlir": "tpu.mlir", "m_weights.npz": "weights.npz", "m_final.mlir": "final.mlir"}
         kept |= {"compiler_profile_0.txt": "profile.txt"}
         what = ("deploy", top.text("m.mlir"), top.folder.name, table, _bytes(sample), chip, mode, " ".join(more))
+        what += () if simulated else ("not simulated",)
         return self._cached(what, work, kept)
 
     def _compile(self, folder: Path, options: Sequence[str], file: str) -> UpstreamError | None:
