@@ -90,12 +90,12 @@ class Preprocess:
             "do_preprocess": flag(True),
             "keep_aspect_ratio": flag(self.keep_aspect_ratio),
             "keep_ratio_mode": text(self.keep_ratio_mode),
-            "mean": floats_attr(map(float, np.float32(self.mean))),
+            "mean": floats_attr(np.asarray(self.mean, np.float32).tolist()),
             "pad_type": text(self.pad_type),
             "pad_value": int_attr(self.pad_value),
             "pixel_format": text(self.pixel_format),
             "resize_dims": ints_attr(self.resize_dims),
-            "scale": floats_attr(map(float, np.float32(self.scale))),
+            "scale": floats_attr(np.asarray(self.scale, np.float32).tolist()),
             "yuv_type": text(""),
         }
 
