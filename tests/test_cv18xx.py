@@ -188,6 +188,16 @@ def test_add_has_one_shift() -> None:
     assert fallbacks == []
 
 
+@pytest.mark.parametrize("kind", ["Add", "Max", "Min"])
+def test_a_multiplier_above_127_wraps(kind: str) -> None:
+    """D26: the real compiler gives [-56, 100] and shift 0 for ratios of 200 and 100 on cv183x."""
+    ranges = [x(name, (1, 5, 4, 4), -limit, limit) for name, limit in (("a", 200.0), ("b", 100.0))]
+    tpu, fallbacks = lower(module(*ranges, Row("y", kind, "a b", (1, 5, 4, 4), (-1.0, 1.0))), LoweringConfig("cv183x"))
+    (op,) = ops_of(tpu, f"tpu.{kind}")
+    assert (ints(op.attributes["multipliers"]), ints(op.attributes["rshifts"])) == ((-56, 100), (0,))
+    assert fallbacks == []
+
+
 def test_mul_is_qdm() -> None:
     """S = 2/127*3/127/(6/127) = 1/127: 2^31/127*2^6 rounded, shift 6."""
     model = module(

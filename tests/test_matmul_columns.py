@@ -81,12 +81,12 @@ def test_multipliers_share_the_largest_shift(scales: list[float]) -> None:
         pairs = [best_fit(s, bits) for s in scales]
         shift = max(0, *(r for _, r in pairs))
         wanted = [m * 2 ** (shift - r) for m, r in pairs]
-        if max(wanted) < 2**31:
+        if max(wanted) <= 2**31:
             break
     else:
         assert fit is None
         return
-    assert fit is not None and fit[1] == shift and fit[0].tolist() == wanted
+    assert fit is not None and fit[1] == shift and fit[0].tolist() == [w if w < 2**31 else -(2**31) for w in wanted]
     worst = max(abs(Fraction(m, 2**shift) / Fraction(s) - 1) for m, s in zip(wanted, scales, strict=True))
     assert worst < Fraction(1, 60)  # a multiplier of 8 bits is 64 or more
 
@@ -95,6 +95,12 @@ def test_fits_that_no_shift_holds() -> None:
     assert common_shift([1e-9, 1e5]) is None
     found = common_shift([0.5, 100.0])
     assert found is not None and found[0].max() < 2**31
+
+
+def test_a_product_of_exactly_two_to_31_is_stored_as_its_negative() -> None:
+    """As upstream (D29): 2 beside 2^-30 gives 2 * 2^30, which int32 holds as -2^31."""
+    found = common_shift([2.0, 2.0**-30])
+    assert found is not None and (found[0].tolist(), found[1]) == ([-(2**31), 1], 30)
 
 
 # ------------------------------------------------------------------------------------------------------------- lowering

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from tpusim_kernels.base import Array, f32, kernel
-from tpusim_kernels.prim.smallfloat import sticky_f32
 
 
 @kernel()
@@ -89,19 +88,19 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-@kernel(static=("mode", "coeffs", "sticky"))
-def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = (), sticky: bool = False) -> Array:
+@kernel(static=("mode", "coeffs"))
+def activation_float(x: Array, *, mode: str, coeffs: tuple[float, ...] = ()) -> Array:
     """Compute y = f(x), computed in double from f32 `x` and rounded once to f32; any shape (numerics 9.8).
 
     `mode` is the upstream name (FUNCTIONS); upstream lacks ROUND_EVEN, ARCSIN, ARCTAN and TRUNC.
     coeffs: SWISH (beta,), ELU (alpha,), HSIGMOID (beta, alpha), RECIPROCAL (numerator,), POW (exponent,), others none.
-    MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding to F16 or BF16 is the caller's (`prim.smallfloat`);
-    with `sticky` the f32 is one that then rounds as the double would.
+    MISH is computed in f32; SIGN(0) = 0 (DN-18). Rounding the f32 to F16 or BF16 is the caller's
+    (`prim.smallfloat`): two roundings, as upstream (D16).
     """
     if mode not in FUNCTIONS:
         raise ValueError(f"activation mode must be one of {', '.join(FUNCTIONS)}, got {mode!r}")
     y = FUNCTIONS[mode](f32(x).astype(jnp.float64), *coeffs)
-    return sticky_f32(y.astype(jnp.float64)) if sticky else y.astype(jnp.float32)
+    return y.astype(jnp.float32)
 
 
 __all__ = ["FUNCTIONS", "activation_float", "lut"]

@@ -20,7 +20,6 @@ from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
-    Builder,
     EmitContext,
     LoweringContext,
     RangeRule,
@@ -29,7 +28,6 @@ from tpusim.ops.base import (
     TopOp,
     TpuOp,
 )
-from tpusim.ops.building import names_op
 from tpusim.ops.concat import TopConcat
 from tpusim.ops.families import shorter_axes
 from tpusim.ops.permute import TopPermute
@@ -119,15 +117,6 @@ class TopDepth2Space(Depth2Space, TopOp):
     SPEC: ClassVar[tuple[str, ...]] = ("9.0",)
     RANGE: ClassVar[RangeRule] = RangeRule(forward=True, backward=True)  # forward: where the input has other users
     MOVES: ClassVar[bool] = True
-
-    @classmethod
-    @names_op
-    def make(
-        cls, builder: Builder, x: SSAValue, *, blocks: tuple[int, int], crd: bool = False, inverse: bool = False,
-        swapped: bool = False, name: str,
-    ) -> SSAValue:  # fmt: skip
-        """blocks: (rows, columns). crd: the channel comes before the block. inverse: pixels become channels."""
-        return builder.build(cls, [x], attributes_of(blocks, crd, inverse, swapped), name)
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:

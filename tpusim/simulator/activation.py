@@ -1,4 +1,4 @@
-"""Activation functions of the machine (FN active) in NumPy: float64 from f32, one rounding (numerics.md 9.8)."""
+"""Activation functions of the machine (FN active) in NumPy: float64 from f32, rounded to f32 (numerics.md 9.8, D16)."""
 
 import math
 from collections.abc import Callable
@@ -107,14 +107,4 @@ def active(function: fn.Active, operands: tuple[np.ndarray, ...], output: View) 
             raise SimulationError(f"active: {function.mode} of integers is not defined; use a Lut command")
         return np.abs(x.astype(np.int64)).astype(x.dtype)
     with np.errstate(all="ignore"):  # exp overflows, log of negative numbers: infinities and NaN are the results
-        found = ACTIVATIONS[function.mode](x.astype(np.float64), *function.coefficients)
-        return found.astype(np.float32) if output.dtype == "f32" else sticky(found)
-
-
-def sticky(wide: np.ndarray) -> np.ndarray:
-    """f64 as an f32 that rounds to 16 bits as the f64 would: towards zero, the last bit set if it is not exact."""
-    with np.errstate(over="ignore"):
-        near = wide.astype(np.float32)
-    near = np.where(np.abs(near.astype(np.float64)) > np.abs(wide), np.nextafter(near, np.float32(0)), near)
-    bits = near.view(np.uint32)
-    return np.where(near.astype(np.float64) == wide, bits, bits | np.uint32(1)).view(np.float32)
+        return ACTIVATIONS[function.mode](x.astype(np.float64), *function.coefficients).astype(np.float32)

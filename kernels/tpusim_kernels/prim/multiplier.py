@@ -54,6 +54,7 @@ def common_shift(scales: ArrayLike) -> tuple[I64, int] | None:
     """(m, R) of the columns of a matrix product: best fits brought to one shift R >= 0 (numerics 5.1).
 
     m_n = fit*2^(R-r_n) with the 32-bit fits, or with 8-bit ones if a product leaves int32; None if one still does.
+    Exactly 2^31 is taken, and stored as -2^31, as upstream (numerics 5.6).
     """
     for bits in (32, 8):  # upstream goes down bit by bit; below 32 every limit is 127
         m, r, found = _best_fit(scales, _limit(bits), -32, 30)
@@ -61,8 +62,8 @@ def common_shift(scales: ArrayLike) -> tuple[I64, int] | None:
             continue
         shift = max(int(r.max()), 0)
         fits = [int(a) << (shift - int(b)) for a, b in zip(m, r, strict=True)]
-        if max(abs(f) for f in fits) < 1 << 31:
-            return np.array(fits, np.int64), shift
+        if max(abs(f) for f in fits) <= 1 << 31:
+            return np.array(fits, np.int64).astype(np.int32).astype(np.int64), shift
     return None
 
 
@@ -105,14 +106,17 @@ def small_multiplier(q: float) -> tuple[int, int]:
     return (0, 0) if r is None else (int(math.ldexp(q, r)), r)
 
 
-def shared_small_multiplier(qs: Sequence[float] | NDArray[np.floating]) -> tuple[NDArray[np.int8], int]:
+def shared_small_multiplier(
+    qs: Sequence[float] | NDArray[np.floating], *, wraps: bool = False
+) -> tuple[NDArray[np.int8], int]:
     """Several multipliers with one shift r, taken from max|q_i| (numerics 5.3): (int8 array trunc(q_i*2^r), r).
 
-    Truncation is towards zero; the result is stored as two's complement int8.
+    Truncation is towards zero. wraps: what leaves int8 keeps its low eight bits (numerics 9.5), else it saturates.
     """
     q = np.asarray(qs, np.float64)
     r = small_multiplier(float(np.max(np.abs(q))))[1]
-    return saturate_np(np.trunc(np.ldexp(q, r)), "int8").astype(np.int8), r
+    m = np.trunc(np.ldexp(q, r))
+    return (m.astype(np.int64) if wraps else saturate_np(m, "int8")).astype(np.int8), r
 
 
 def bm1684_conv_shift(max_w: float, s_in: float, s_out: float) -> int:

@@ -123,19 +123,6 @@ def to_bf16(x: ArrayLike) -> Array:
     return _value(jnp.where(magnitude > _u32(INFINITY), _u32(0x7FFF0000), out))
 
 
-@kernel(inline=True)
-def sticky_f32(x: Array) -> Array:
-    """Round f64 `x` to f32 so that a later rounding to F16 or BF16 is that of `x` itself: one rounding, not two.
-
-    Round to odd: towards zero, then the last bit is set if anything was lost. A value beside a tie of the narrow type
-    stays beside it, which the nearest f32 may not.
-    """
-    near = x.astype(jnp.float32)
-    bits, back = lax.bitcast_convert_type(near, jnp.uint32), near.astype(jnp.float64)
-    bits = jnp.where(jnp.abs(back) > jnp.abs(x), bits - _u32(1), bits)
-    return _value(jnp.where(back == x, bits, bits | _u32(1)))
-
-
 def widened(x: Array) -> Array:
     """A float16 or bfloat16 array as f32 (exact); any other array unchanged.
 

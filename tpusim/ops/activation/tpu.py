@@ -36,12 +36,11 @@ class FloatFunction(UnaryTpu):
         raise NotImplementedError
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double from f32, rounded once to the result's type; of integers only |q| (9.8, DN-14)."""
+        """In double from f32, rounded to f32 and then to the result's type (9.8, D16); of integers only |q| (DN-14)."""
         mode, coeffs = self.function
         if uniform_of(self.output) is not None:
             return (abs_int(operands[0], out_dtype=value_dtype(self.output)),)
-        narrow = storage_dtype(element_of(self.output)).itemsize == 2
-        return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs, sticky=narrow),)
+        return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
 
     def accepts_margins(self) -> bool:
         """Element-wise: reads any window."""
