@@ -252,6 +252,7 @@ def test_a_saved_program_runs(folder: Path, tmp_path: Path) -> None:
     assert simulate(folder, tmp_path, tmp_path / "copy.tpusim", "--check", folder / "tpu_outputs.npz") == 0
 
 
+@pytest.mark.slow
 def test_f16_is_held_to_units_of_f16() -> None:
     """A right program passes, f32 results of f16 sums included; a result 8 units off in one element does not."""
     network = cached_network(1)

@@ -203,6 +203,7 @@ class CapsRelu(RewritePattern):
             rewriter.notify_op_modified(op)
 
 
+@pytest.mark.slow
 def test_a_pattern_that_changes_numbers_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

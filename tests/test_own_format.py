@@ -139,6 +139,7 @@ def test_a_table_may_name_the_format() -> None:
         tpusim.compile(compiled().top, [feeds()], qtable="p:W4A8")
 
 
+@pytest.mark.slow
 def test_a_run_is_not_resumed_with_other_methods() -> None:
     """The key of lowering tells methods apart; that of calibration does not ask for them."""
     formats = (W4A8, replace(W4A8, methods={"top.MatMul": lambda op, ctx: lower_w4(op, ctx)}), W4A8)

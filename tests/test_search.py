@@ -72,6 +72,7 @@ def test_a_set_has_the_similarity_of_the_module_that_it_gives(tmp_path: Path) ->
         assert trials().score(floats).cosine == cosine(found, [{name: r["logits_Gemm"]} for r in trials().wanted])
 
 
+@pytest.mark.slow
 def test_the_search_needs_fewer_cycles_than_upstreams() -> None:
     """Asked for the same as theirs, which took the float that splits the groups; so does who goes by loss alone."""
     asked = Trials(calibrated(), INT8, samples(4), Cosine(0.9999))
