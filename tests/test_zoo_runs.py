@@ -88,7 +88,7 @@ def together(names: Iterable[str]) -> list[object]:
 
 
 LONG = ("densenet121", "inception_v2")
-"""A minute each on BM1684X: CI has them on BM1684 alone."""
+"""A minute or two each: CI has the second, on BM1684 alone."""
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ LONG = ("densenet121", "inception_v2")
     [
         pytest.param(
             name, chip, id=f"{chip}-{name}",
-            marks=[pytest.mark.xdist_group(f"zoo-{name}"), *marks(chip == "bm1684" or name not in LONG)],
+            marks=[pytest.mark.xdist_group(f"zoo-{name}"), *marks(name not in LONG or (name, chip) == ("inception_v2", "bm1684"))],
         )
         for chip in ("bm1684x", "bm1684")
         for name in BOTH_CHIPS
@@ -141,7 +141,9 @@ def test_f32(folder: Path, name: str):
     assert all(t.cosine > 0.9999 for t in found.comparisons["top_vs_onnx"].tensors)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name != "vgg19")) for name in OTHERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=marks(name not in ("vgg19", "zfnet512"))) for name in OTHERS]
+)
 def test_other_networks(folder: Path, name: str):
     for chip in ("bm1684x", "bm1684"):
         assert_sound(verified(config(folder, name, chip)))
