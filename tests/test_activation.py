@@ -624,7 +624,9 @@ def test_other_tanhs_are_no_gelu(nodes: list[onnx.NodeProto]) -> None:
 
 
 def test_an_unknown_pattern_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"no pattern on request is called 'gelu'; there is gelu_tanh, mul_too_large"):
+    with pytest.raises(
+        ConfigError, match=r"no optional pattern is called 'gelu'; the optional ones are gelu_tanh, mul_too_large"
+    ):
         canonicalize(import_onnx(model([node("Relu", "x")], (1, 4), {}, 13)), ["gelu"])
 
 

@@ -122,7 +122,7 @@ def test_values_that_do_not_fit_are_refused() -> None:
         compiled().flat(given)
     with pytest.raises(SimulationError, match="input 'count': the program takes f32 .* convert it first"):
         compiled().machine(SimulatorOptions(sanitize=False)).run(given)
-    with pytest.raises(ConfigError, match="input 'mask': bool values .* are required, got float64 with others"):
+    with pytest.raises(ConfigError, match="input 'mask': bool values .* are required, got float64 with other values"):
         compiled().flat(sample() | {"mask": np.full((1, 1, 6, 6), 0.5)})
 
 

@@ -176,7 +176,7 @@ def test_inputs_are_named_and_typed() -> None:
     (op,) = [op for op in model.ops if op.name == "top.Input"]
     assert op_name(op) == "image" and shape_of(op.results[0]) == (1, 3, 2, 2)
     assert tpusim.infer(model, {"image": np.full((1, 3, 2, 2), 200, np.uint8)})["y"].tolist() == [[200.0] * 12]
-    with pytest.raises(ConfigError, match="input 'image': uint8 values that float32 .* got int64 with others"):
+    with pytest.raises(ConfigError, match="input 'image': uint8 values that float32 .* got int64 with other values"):
         tpusim.infer(model, {"image": np.full((1, 3, 2, 2), 300)})
 
 

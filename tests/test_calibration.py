@@ -405,7 +405,7 @@ def test_arrays_that_do_not_fit(tmp_path):
 
 
 def test_sources_that_cannot_be_read(tmp_path):
-    with pytest.raises(CalibrationError, match="is no file and no folder"):
+    with pytest.raises(CalibrationError, match="is neither a file nor a folder"):
         load_samples(tmp_path / "none", ONE)
     with pytest.raises(CalibrationError, match="must hold .npz, .npy or image files for this model, got none"):
         load_samples(tmp_path, ONE)
@@ -440,7 +440,7 @@ def typed(table: str, **options: bool) -> Model:
     [
         ("#weight_scale\nconv_weight 2 0.1 0.2\n", "#weight_scale .*conv_weight"),
         ("#asym_op\ny\n", "asym_op .*: y"),
-        ("#int4_op\na\nb\nc\nd\ne\n", r"int4_op .*: a, b, c, d \.\.\.: tpusim does not offer it"),
+        ("#int4_op\na\nb\nc\nd\ne\n", r"int4_op .*: a, b, c, d \.\.\.: tpusim does not support them"),
     ],
 )
 def test_blocks_that_would_change_int8_are_refused(block: str, named: str):

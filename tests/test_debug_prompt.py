@@ -92,7 +92,7 @@ def test_errors_name_what_is_wanted() -> None:
         ("disable", "the number of a breakpoint (info break lists them) is required"),
         ("delete -1", "the number of a breakpoint (info break lists them) is required, got '-1'"),
         ("goto -1", f"a position from 0 to {end} is required, got '-1'"),
-        (f"goto {end + 1}", f"position {end + 1}: 0 to {end} is required, so many commands there are"),
+        (f"goto {end + 1}", f"position {end + 1}: 0 to {end}, the number of commands, is required"),
     ):
         assert message in session(one, line).splitlines()
 

@@ -477,7 +477,7 @@ X4 = (2, 3, 6, 5)
         ([node("Split", "x", axis=9)], {}, 17, "an axis of"),
         ([node("Gather", "x i", axis=1)], {"i": np.array([3])}, 17, r"indices in \[-3, 3\)"),
         ([node("Gather", "x i", axis=5)], {"i": np.array([0])}, 17, "an axis of"),
-        ([node("Tile", "x t")], {"t": np.array([1, 0, 1, 1])}, 17, "counts of 1 or more"),
+        ([node("Tile", "x t")], {"t": np.array([1, 0, 1, 1])}, 17, "repeats of 1 or more"),
         ([node("Expand", "x s")], {"s": np.array([7, 1])}, 17, "do not broadcast"),
         ([node("Resize", "x - s", antialias=1)], {"s": np.array([1, 1, 2, 2], np.float32)}, 18, "antialias = 0"),
         ([node("Resize", "x - s")], {"s": np.array([1, 1, 0, 2], np.float32)}, 18, "scales above 0"),

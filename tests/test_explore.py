@@ -101,7 +101,7 @@ def test_an_impossible_chip_is_a_row_with_its_error(tmp_path: Path, capsys: pyte
     shown = " ".join(capsys.readouterr().out.split())
     assert "not possible: " in shown and "best under ms=5,bytes=1e+06: " in shown
     assert main([*words.split(), "--best-under", "ms=1e-9"]) == 1
-    assert "0 of 8 points computed" in (shown := capsys.readouterr().out) and "nothing under ms=1e-09" in shown
+    assert "0 of 8 points computed" in (shown := capsys.readouterr().out) and "no point under ms=1e-09" in shown
 
 
 def test_a_defect_is_a_row_that_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_fronts_and_bounds_are_of_one_model_and_batch() -> None:
         ("--set lmem_bytes=many", "a value like 262144 is required, got 'many'"),
         ("--set name=x", "no such field"),
         ("--set lmem_bytes", "FIELD=VALUE,VALUE is required"),
-        ("--set cores=1 --set cores=2", "stands there twice"),
+        ("--set cores=1 --set cores=2", "a field is given twice"),
         ("--chips bm1", "unknown chip 'bm1'"),
         ("--modes int9", "int9"),
         ("--strategies 3", "--strategies 3: expected one of 1, 2, off, best"),
@@ -229,4 +229,4 @@ def test_chips_show_and_diff(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chips", "diff", "cv182x", "cv182x"]) == 0 and not capsys.readouterr().out
     assert main(["chips", "show", "cv182x"]) == 0 and "bandwidth.s2l = " in capsys.readouterr().out
     assert main(["chips", "diff", "cv182x"]) == 1
-    assert "show CHIP, or diff CHIP CHIP is required" in capsys.readouterr().err
+    assert "show CHIP, diff CHIP CHIP, or no word at all is required" in capsys.readouterr().err

@@ -105,9 +105,7 @@ class Job:
 @lru_cache(maxsize=1)
 def _loaded(job: Job) -> Levels:
     if not job.folder.is_dir():
-        raise ConfigError(
-            f"evaluation: a worker does not see {job.folder}; give --share a folder that all workers have"
-        )
+        raise ConfigError(f"evaluation: a worker cannot see {job.folder}; give --share a folder that all workers have")
     top, tpu = (load_model(job.folder / f"{name}.mlir", context()) for name in ("canonical", "tpu"))
     program = load(job.folder / "model.tpusim")
     return Levels(top, tpu, program, Simulator(program, options=job.options))

@@ -58,7 +58,7 @@ def read_npy(stream: IO[bytes], length: int) -> np.ndarray:
         raise ValueError(f"an array's axes must not be negative, got {shape}")
     declared, there = prod(shape) * dtype.itemsize, length - (stream.tell() - start)
     if declared != there:
-        raise ValueError(f"the array's header declares {declared:,} bytes, {there:,} are there")
+        raise ValueError(f"the array's header declares {declared:,} bytes, the file has {there:,}")
     if declared > MAX_BYTES:
         raise ValueError(f"an array of at most {MAX_BYTES:,} bytes is read, got {declared:,}")
     content = bytearray(declared)
@@ -102,7 +102,7 @@ class ArrayArchive(Mapping[str, np.ndarray]):
         check_sizes(entries, file_bytes(file))
         self._members = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         if len(self._members) != len(entries):
-            raise ValueError("two arrays of one name")
+            raise ValueError("each array must have its own name, got two of the same name")
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self._members[name]
@@ -121,7 +121,8 @@ def check_sizes(entries: list[zipfile.ZipInfo], available: int) -> None:
     for entry in entries:
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(
-                f"member '{entry.filename[:80]}' is packed with method {entry.compress_type}, 0 and 8 are read"
+                f"member '{entry.filename[:80]}': compression method 0 (stored) or 8 (deflate) is required, "
+                f"got {entry.compress_type}"
             )
         stored = entry.compress_type == zipfile.ZIP_STORED
         most = entry.compress_size if stored else entry.compress_size * MAX_RATIO

@@ -73,5 +73,5 @@ def stored(array: NDArray[Any], given: np.dtype[Any], storage: np.dtype[Any]) ->
     """What the network holds of an input of type `given`. Raises ValueError for values that a type does not hold."""
     if not (converts(array, given) and converts(array, storage)):
         exact = f" that {storage} holds exactly (to {EXACT_F32:,})" if is_integer(given) else ""
-        raise ValueError(f"{given} values{exact} are required, got {array.dtype} with others")
+        raise ValueError(f"{given} values{exact} are required, got {array.dtype} with other values")
     return array.astype(storage, copy=False)

@@ -32,7 +32,7 @@ def loaded(name: str) -> Any:
         found = entry.load()
     except Exception as error:  # any code may run when somebody's module is imported
         raise ConfigError(
-            f"strategy '{name}': {entry.value} could not be imported, {type(error).__name__}: {error}; mend or "
+            f"strategy '{name}': {entry.value} could not be imported, {type(error).__name__}: {error}; repair or "
             "uninstall its package"
         ) from error
     if not callable(found):

@@ -146,7 +146,7 @@ def workers_of(jobs: int, executor: str, folder: Path | None) -> Workers | None:
     if not executor:
         if folder is not None:
             raise ConfigError(
-                f"--share {folder}: needs --executor, processes of this machine share its temporary files"
+                f"--share {folder}: needs --executor; the processes of --jobs already share temporary files"
             )
         return processes(jobs) if jobs > 1 else None
     if jobs > 1:

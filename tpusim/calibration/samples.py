@@ -52,7 +52,7 @@ def require_finite(sample: Mapping[str, Tensor], origin: str) -> None:
             nans = int(np.count_nonzero(np.isnan(values)))
             raise CalibrationError(
                 f"samples: {origin}: input '{name}' must be finite, got {nans} NaN and {wrong - nans} infinite values "
-                f"of {values.size}; mend the sample or leave it out"
+                f"of {values.size}; correct the sample or leave it out"
             )
 
 
@@ -131,7 +131,7 @@ def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]
     if path.is_file():
         return _listed(path, len(inputs)) if path.suffix == ".txt" else [(path,)]
     if not path.is_dir():
-        raise CalibrationError(f"samples: {path} is no file and no folder; give an .npz, a folder, or random:N")
+        raise CalibrationError(f"samples: {path} is neither a file nor a folder; give an .npz, a folder, or random:N")
     suffixes = (".npz", ".npy", *SUFFIXES) if len(inputs) == 1 else (".npz",)
     found = sorted((file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file()), key=str)
     if not found:
@@ -204,7 +204,7 @@ def _read(file: Path, inputs: Mapping[str, InputSpec], images: Images) -> dict[s
 def _image(file: Path, name: str, spec: InputSpec, images: Images) -> Tensor:
     if name not in images:
         raise CalibrationError(
-            f"samples: {file} is an image, and input '{name}' does not say how it is made of one; import the model "
+            f"samples: {file} is an image, but input '{name}' has no preprocessing for images; import the model "
             "with --pixel-format, --mean and --scale, or give arrays"
         )
     return prepare([file], images[name], spec[0])

@@ -82,7 +82,9 @@ def calibrate(
     model.require_state("TOP_F32", stage="calibrate")
     _require_method(config.method)
     if state is not None and workers is not None:
-        raise ConfigError(f"calibration state {state}: works in one process only; leave out --state, or the workers")
+        raise ConfigError(
+            f"calibration state {state}: works in one process only; leave out --state, or --jobs and --executor"
+        )
     if not isinstance(samples, Sized) and (workers is not None or config.method in estimates.METHODS):
         samples = list(samples)  # to be read more than once
     number = len(samples) if isinstance(samples, Sized) and config.method in estimates.METHODS else 0
@@ -277,7 +279,7 @@ def _refuse_blocks(table: CalibrationTable) -> None:
     found = [f"{what}: {_some(list(names))}" for what, names in blocks.items() if names]
     if found:
         raise CalibrationError(
-            f"calibration table: {'; '.join(found)}: tpusim does not offer it; take these lines out, or calibrate "
+            f"calibration table: {'; '.join(found)}: tpusim does not support them; remove these lines, or calibrate "
             "without the option that wrote them"
         )
 

@@ -92,7 +92,9 @@ class State:
             measured.restore(found)
         except (*arrays.UNREADABLE, IndexError, msgspec.MsgspecError) as error:
             reason = str(error).split("\n", 1)[0]
-            raise CalibrationError(f"calibration state {self.path}: cannot be read, {reason}; remove it") from error
+            raise CalibrationError(
+                f"calibration state {self.path}: cannot be read, {reason}; remove it to start again"
+            ) from error
         return about
 
     def _require_same(self, about: About) -> None:

@@ -43,7 +43,7 @@ class Job:
 def _loaded(job: Job) -> tuple[Model, Gradual]:
     if not job.path.is_file():
         raise CalibrationError(
-            f"calibration: a worker does not see {job.path}; give --share a folder that all workers have"
+            f"calibration: a worker cannot see {job.path}; give --share a folder that all workers have"
         )
     model = load_model(job.path, context())
     return model, Gradual(model, "all")

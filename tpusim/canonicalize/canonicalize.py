@@ -73,7 +73,7 @@ def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[Rewr
     unknown = [name for name in also if name not in beside and name not in behind]
     if unknown:
         known = ", ".join([*beside, *behind])
-        raise ConfigError(f"canonicalize: no pattern on request is called {unknown[0]!r}; there is {known}")
+        raise ConfigError(f"canonicalize: no optional pattern is called {unknown[0]!r}; the optional ones are {known}")
     return [beside[name] for name in also if name in beside], [behind[name] for name in also if name in behind]
 
 

@@ -106,7 +106,7 @@ def _from_file(path: Path) -> ChipSpec:
 def _fields(path: Path, where: str, seen: tuple[Path, ...]) -> _Fields:
     """All fields of a chip file, those of the file it extends included."""
     if path.resolve() in seen:
-        raise ConfigError(f"{where}: extends itself")
+        raise ConfigError(f"{where}: extends itself; let it extend another chip")
     try:
         own = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -93,7 +93,7 @@ class Bisect:
         source = self.model or model_of(self.module.parent)
         if source is None:
             if self.out is not None:
-                raise ConfigError(f"--out {self.out}: --model MODEL.onnx is required, it is cut out of that")
+                raise ConfigError(f"--out {self.out}: needs --model MODEL.onnx, out of which the network is cut")
             self._say(console, "with --model MODEL.onnx a network of this op alone is written")
             return
         found, shows = self._smallest(source, top, name, sample, tolerance)

@@ -72,7 +72,7 @@ class Check:
             console.print(found.refused, markup=False, highlight=False, soft_wrap=True)
         if found.cut:
             where = " ".join(found.cut)
-            console.print(f"in front of what is refused ends --outputs {where}", markup=False, soft_wrap=True)
+            console.print(f"to stop before what is refused, give --outputs {where}", markup=False, soft_wrap=True)
         if not found.refused:
             console.print(_summary(found.ops), markup=False, highlight=False, soft_wrap=True)
 

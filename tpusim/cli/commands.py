@@ -70,7 +70,7 @@ class Chips:
                 found = differences(load(one), load(other))
                 lines = [f"{name}: {_toml(a)} | {_toml(b)}" for name, (a, b) in found.items()]
             case words:
-                raise ConfigError(f"chips {' '.join(words)}: nothing, show CHIP, or diff CHIP CHIP is required")
+                raise ConfigError(f"chips {' '.join(words)}: show CHIP, diff CHIP CHIP, or no word at all is required")
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=len(self.words) > 0)
         return True

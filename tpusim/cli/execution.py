@@ -134,7 +134,9 @@ class Run:
         if self.labels is None and self.local_samples:
             raise ConfigError(f"--local-samples {self.local_samples}: needs --labels, it counts labelled samples")
         if self.labels is None and self.max_drop != 1.0:
-            raise ConfigError(f"--max-drop {self.max_drop}: needs --labels, it is about their top-1")
+            raise ConfigError(
+                f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
+            )
 
     def _name(self) -> str:
         """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
@@ -184,7 +186,8 @@ class Infer:
 
         if self.model.suffix != ".mlir":
             raise ConfigError(
-                f"--input {self.input}: a module says how its input is made of an image, {self.model} not"
+                f"--input {self.input}: needs a .mlir, which says how images are preprocessed, got {self.model}; "
+                "give an .npz instead"
             )
         model = load(self.model)
         return next(load_samples(self.input, input_specs(model), images=images_of(model)))

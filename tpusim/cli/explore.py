@@ -101,7 +101,7 @@ class Explore:
             require_count(flag, value, zero)
         settings = [parse_setting(text) for text in self.set]
         if len(dict(settings)) < len(settings):
-            raise ConfigError(f"--set {' '.join(self.set)}: a field stands there twice; give all its values at once")
+            raise ConfigError(f"--set {' '.join(self.set)}: a field is given twice; give all its values in one --set")
         return Space(
             self.models,
             _split(self.chips),
@@ -223,7 +223,7 @@ def _show_best(console: Console, rows: Sequence["Row"], bounds: "Sequence[Bound]
     found = best_under(rows, bounds)
     for (model, batch), row in found.items():
         if row is None:
-            console.print(f"nothing under {wanted}: {model}{f', batch {batch}' if batch else ''}", highlight=False)
+            console.print(f"no point under {wanted}: {model}{f', batch {batch}' if batch else ''}", highlight=False)
             continue
         names = dict.fromkeys(("ms", "bytes", "lmem", *(bound.measure for bound in bounds)))
         figures = ", ".join(f"{name} {_figure(getattr(row, MEASURES[name]))}" for name in names)

@@ -123,7 +123,7 @@ class PreprocessOptions:
             usual = PreprocessOptions()
             for name in ("keep_ratio_mode", "pad_value", "pad_type"):
                 if getattr(self, name) != getattr(usual, name):
-                    raise ConfigError(f"--{name.replace('_', '-')}: needs --keep-aspect-ratio, an image is stretched")
+                    raise ConfigError(f"--{name.replace('_', '-')}: needs --keep-aspect-ratio")
         mean, scale, dims = (_numbers(name, getattr(self, name)) for name in ("mean", "scale", "resize_dims"))
         return Preprocess(
             mean, scale, self.pixel_format, self.channel_format, tuple(int(v) for v in dims),

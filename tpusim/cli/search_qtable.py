@@ -82,11 +82,11 @@ class SearchQtable:
             raise ConfigError("--labels and --metric: one of them is the goal, leave the other out")
         given = self.labels is not None or self.metric is not None
         if given != (self.expected is not None):
-            raise ConfigError("--expected VALUE: goes with --labels or --metric, and they with it")
+            raise ConfigError("--expected VALUE: needs --labels or --metric, and each of these needs --expected")
         if self.module.suffix == ".mlir" and self.table is not None:
-            raise ConfigError(f"--table {self.table}: {self.module} has its thresholds; leave it out")
+            raise ConfigError(f"--table {self.table}: {self.module} already holds its thresholds; leave --table out")
         if self.module.suffix != ".mlir" and self.table is None:
-            raise ConfigError(f"{self.module}: --table TABLE is required, the thresholds of the model")
+            raise ConfigError(f"{self.module}: --table TABLE is required, with the thresholds of the model")
 
     def _model(self) -> "Model":
         if self.table is None:

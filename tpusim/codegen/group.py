@@ -77,8 +77,8 @@ def emit_group(group: GroupSchedule, emitter: Emitter) -> None:
     """All commands of one group: consecutive steps on each core, between two barriers; idle cores have these only."""
     if emitter.cores > 1 and group.overlap != Overlap():
         raise ImportModelError(
-            f"tpu.Group {', '.join(map(op_name, group.graph.ops[:3]))}: overlaps its neighbours, between which "
-            f"{emitter.cores} cores meet; group the module for {emitter.cores} cores"
+            f"tpu.Group {', '.join(map(op_name, group.graph.ops[:3]))}: overlaps its neighbours, which needs one core, "
+            f"got {emitter.cores} cores; group the module for {emitter.cores} cores"
         )
     emitter.barrier()
     for core, steps in enumerate(group.shares(emitter.cores)):

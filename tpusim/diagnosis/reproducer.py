@@ -68,7 +68,10 @@ class Reproducer:
         own = {op: known[framework_name(op)] for op in _computed(top) if framework_name(op) in known}
         unknown = [op_name(op) for op in _computed(top) if op not in own]
         if unknown:
-            raise ConfigError(f"{source}: cut out around '{name}' it has tensors that the module has not: {unknown}")
+            raise ConfigError(
+                f"{source}: the part around '{name}' has tensors that the module lacks: {unknown}; "
+                "give the model that the module was made of"
+            )
         table = None
         if model.state == "TOP_CALIBRATED":
             table = _table(own, top)
@@ -128,9 +131,7 @@ def _cut(source: Path, model: Model, name: str, before: int) -> Source:
         inside += [begin for begin in begins if not isinstance(begin, TopInput)]
         begins = _nearest_before(inside, has)
     if not ends or not begins:
-        raise ConfigError(
-            f"{source}: has no tensors around '{name}'; the model that the module was made of is required"
-        )
+        raise ConfigError(f"{source}: has no tensors around '{name}'; give the model that the module was made of")
     cut = Cut(tuple(map(framework_name, begins)), tuple(map(framework_name, ends)))
     inputs = [op for op in model.ops if isinstance(op, TopInput)]
     return extract(source, cut, {framework_name(op): shape_of(op.results[0]) for op in (*inputs, *begins)})

@@ -150,6 +150,6 @@ def rows_of(
 ) -> list[Row]:
     """A unit of work: the rows of points of one network and batch, whose canonical module is a file."""
     if not Path(module).is_file():
-        raise ConfigError(f"explore: a worker does not see {module}; give --share a folder that all workers have")
+        raise ConfigError(f"explore: a worker cannot see {module}; give --share a folder that all workers have")
     bench = Bench(Material(load_module(Path(module)), table, sample, asymmetric))
     return [bench.row(point) for point in points]

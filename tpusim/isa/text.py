@@ -129,7 +129,7 @@ def parse_command(line: str) -> AnyCommand:
     if opcode == "global":
         given["body"] = {"cmd": inner, **_inherited(None, own.get("op", ""), own.get("group", -1)), **body}
     elif inner:
-        raise ValueError("only a global kernel computes something else")
+        raise ValueError("only a global kernel may have 'computes'")
     command = _convert(given, AnyCommand)
     if command.engine != engine:
         raise ValueError(f"{opcode} is a command of the {command.engine} engine, not of {engine}")
@@ -140,7 +140,7 @@ def parse_record(text: str, kind: type[R], **given: object) -> R:
     """A tensor, group, slice or header from the fields of its line. Raises ValueError."""
     own, inner, _ = _split(text, 0)
     if inner:
-        raise ValueError("only a global kernel computes something else")
+        raise ValueError("only a global kernel may have 'computes'")
     return _convert({**own, **given}, kind)
 
 
@@ -159,7 +159,7 @@ def _split(line: str, at: int) -> tuple[dict[str, Any], str, dict[str, Any]]:
     for key, value in _tokens(line.rstrip(), at):
         if not key:
             if inner:
-                raise ValueError("'computes' stands twice")
+                raise ValueError("'computes' is given twice")
             inner = str(value)
             continue
         target = body if inner else own

@@ -37,7 +37,7 @@ from tpusim.ops.view import TopReshape
 def tiled_shape(shape: Shape, times: tuple[int, ...]) -> Shape:
     """The extents. Raises ValueError unless there is a count of 1 or more per axis."""
     if len(times) != len(shape) or min(times, default=1) < 1:
-        raise ValueError(f"{len(shape)} counts of 1 or more are required for {shape}, got {list(times)}")
+        raise ValueError(f"{len(shape)} repeats of 1 or more are required for {shape}, got {list(times)}")
     return tuple(size * count for size, count in zip(shape, times, strict=True))
 
 

@@ -110,7 +110,9 @@ class Looks(Stops):
         lane, core, words = self.place(words, memory)
         count = self.number(words.pop()) if len(words) == 1 else 64
         if words or not 0 < count <= 4096:
-            raise ConfigError("x [lmem|gmem] ADDRESS [COUNT] [lane L] [core K], 1 to 4096 bytes")
+            raise ConfigError(
+                "the form is x [lmem|gmem] ADDRESS [COUNT] [lane L] [core K] with a count of 1 to 4096 bytes"
+            )
         title, _, body = repr(self.debugger.bytes(memory, start, count, lane or 0, core)).partition("\n")
         self.say(title, "bold")
         self.say(body)

@@ -63,7 +63,9 @@ class Stops(Base):
         lane, core, words = self.place(words, memory)
         stop = address(words.pop()) if len(words) == 1 else start + 1
         if words or stop <= start:
-            raise ConfigError("an address range is A [B] [lane L] [core K], A below B; help break shows the forms")
+            raise ConfigError(
+                "the form of an address range is A [B] [lane L] [core K], A below B; help break shows the forms"
+            )
         return ByteRange(memory, start, stop, lane, core)
 
     def address(self, words: list[str]) -> tuple[Literal["lmem", "gmem"], int, list[str]]:

@@ -100,7 +100,7 @@ def cast(node: Node) -> SSAValue:
 def _to_small_float(node: Node, x: SSAValue, target: np.dtype, *, saturates: bool) -> SSAValue:
     """Saturated here, rounded at the border: only a result of the network may be of 8 bits or fewer."""
     if not node.tensors.is_last(node.output):
-        raise ValueError(f"a result of the network is required to be cast to {target}, '{node.output}' is read on")
+        raise ValueError(f"only a result of the network may be cast to {target}, but other nodes read '{node.output}'")
     if not saturates:
         return x
     most = largest(target)

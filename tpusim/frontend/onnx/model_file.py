@@ -75,7 +75,9 @@ def read_onnx(source: Source) -> onnx.ModelProto:
     label = model_label(source)
     _require_opset(model, label)
     if not model.graph.output:
-        raise ImportModelError(f"model '{label}': it has no outputs, so it computes nothing; export it with some")
+        raise ImportModelError(
+            f"model '{label}': it has no outputs, so it computes nothing; export it with at least one"
+        )
     if not _names_unknown_op(model):
         _check(model, label)
     return onnx.inliner.inline_local_functions(model) if model.functions else model
@@ -90,7 +92,9 @@ def _require_opset(model: onnx.ModelProto, label: str) -> None:
             "export the model with another, or install a newer onnx"
         )
     if not version and any(node.domain in DEFAULT_DOMAINS for node in model.graph.node):
-        raise ImportModelError(f"model '{label}': an opset is required, opset_import has none for ONNX's own ops")
+        raise ImportModelError(
+            f"model '{label}': opset_import must name an opset of ONNX's own ops, got none; export it again"
+        )
 
 
 def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:

@@ -28,7 +28,7 @@ def loop(p: Parts) -> None:
     body: onnx.GraphProto = p.node.take("body")
     count = int(p.node.need(0, "trip counts").reshape(-1)[0]) if p.input(0) else None
     if count is None or count * len(body.node) > MOST_NODES:
-        raise ValueError(f"a trip count with less than {MOST_NODES:,} nodes in all is required, got {count}")
+        raise ValueError(f"a trip count that gives at most {MOST_NODES:,} nodes in all is required, got {count}")
     going = bool(p.node.need(1, "conditions").reshape(-1)[0]) if p.input(1) else True
     _require_endless(body)
     carried = list(p.node.inputs[2:])
@@ -69,7 +69,7 @@ def scan(p: Parts) -> None:
     out_axes, out_directions = (list(p.node.take(f"scan_output_{k}", (0,) * outputs)) for k in ("axes", "directions"))
     length: int = p.node.shape(states)[int(axes[0])]
     if length * len(body.node) > MOST_NODES:
-        raise ValueError(f"a Scan of less than {MOST_NODES:,} nodes in all is required, its length is {length}")
+        raise ValueError(f"a Scan of at most {MOST_NODES:,} nodes in all is required, got length {length}")
     stacked: list[list[str]] = [[] for _ in range(outputs)]
     for step in range(length):
         places = [length - 1 - step if backwards else step for backwards in directions]
@@ -96,7 +96,7 @@ def _return(p: Parts, carried: Sequence[str], stacked: Sequence[tuple[list[str],
         p.result("Identity", name, index=i)
     for i, (rows, axis) in enumerate(stacked, len(carried)):
         if not rows:
-            raise ValueError("a loop that runs at least once is required for what it stacks")
+            raise ValueError("a loop with stacked results must run at least once")
         p.result("Concat", *rows, axis=axis, index=i)
 
 

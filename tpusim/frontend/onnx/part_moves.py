@@ -120,7 +120,7 @@ def pad(p: Parts) -> None:
     pads = [int(v) for v in p.node.need(1, "pads").reshape(-1)]
     axes = [int(a) % len(shape) for a in p.node.numbers(3, "axes") or range(len(shape))]
     if mode != "wrap" and min(pads) >= 0:
-        raise ValueError("pads that the op has are none to decompose")
+        raise ValueError("it is decomposed only for mode wrap or negative pads")
     x = p.x
     for i, axis in enumerate(axes):
         before, after, size = pads[i], pads[len(axes) + i], shape[axis]
@@ -243,7 +243,7 @@ def matmul(p: Parts) -> None:
     """Vectors are matrices of one row or column."""
     ranks = len(p.node.shape(0)), len(p.node.shape(1))
     if 1 not in ranks:
-        raise ValueError("matrices are none to decompose")
+        raise ValueError("it is decomposed only for operands of one axis")
     left = p.op("Unsqueeze", p.x, whole([0])) if ranks[0] == 1 else p.x
     right = p.op("Unsqueeze", p.input(1), whole([1])) if ranks[1] == 1 else p.input(1)
     gone = [axis for axis, rank in zip((-2, -1), ranks, strict=True) if rank == 1]
@@ -256,7 +256,7 @@ def split(p: Parts) -> None:
     axis = int(p.node.take("axis", 0))
     sizes = [int(v) for v in p.node.numbers(1, "sizes") or p.node.take("split", ())]
     if 0 not in sizes:
-        raise ValueError("parts with elements are none to decompose")
+        raise ValueError("it is decomposed only for results without elements")
     shape = list(p.node.shape(0))
     for i, size in enumerate(sizes):
         start = sum(sizes[:i])
@@ -279,7 +279,7 @@ def slice_(p: Parts) -> None:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
     if 0 not in shape:
-        raise ValueError("parts with elements are none to decompose")
+        raise ValueError("it is decomposed only for results without elements")
     p.result("Identity", np.zeros(shape, p.node.dtype(0)))
 
 

@@ -191,7 +191,7 @@ class Reader(Known):
     def _read_inner(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto], opset: int) -> None:
         """Read the nodes that make up another, as far as its results need them. Raises for the first that cannot be."""
         if self._depth > DEEPEST:
-            raise UnsupportedError("its parts are made of parts without end")
+            raise UnsupportedError("its decomposition never ends: its parts decompose into further parts")
         outer = self.opset, self._opsets
         self.opset, self._opsets = opset, [helper.make_opsetid("", opset)]
         self._depth += 1

@@ -107,14 +107,14 @@ class _Reader:
         used = [n for op in found.operators for n in (*op.inputs, *op.outputs) if n != -1]
         wrong = [n for n in (*used, *found.inputs, *found.outputs) if not 0 <= n < len(found.tensors)]
         if wrong:
-            raise ValueError(f"{len(found.tensors)} tensors, but number {wrong[0]} is used")
+            raise ValueError(f"tensor number {wrong[0]} is used, but there are only {len(found.tensors)} tensors")
         names = [t.name for t in found.tensors]
         if len(set(names)) != len(names) or "" in names:
-            raise ValueError("names of tensors of their own are required")
+            raise ValueError("each tensor must have a name, and no two the same")
 
     def _counted(self, number: int) -> int:
         if number > self._size:
-            raise ValueError(f"{number} entries in {self._size} bytes")
+            raise ValueError(f"a list declares {number} entries, the file has only {self._size} bytes")
         return number
 
     def _numbers(self, found: Any) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ class Writer:
         images = images and len(tensor.shape) == 4
         if (number, images) not in self._names:
             if (number, not images) not in self._names:
-                raise UnsupportedError(f"'{tensor.name}' is made by no op before it")
+                raise UnsupportedError(f"'{tensor.name}' is read before any op computes it")
             name = f"{tensor.name}_{'nchw' if images else 'nhwc'}"
             source = self._names[number, not images]
             self._names[number, images] = self.node("Transpose", [source], name, perm=TO_NCHW if images else TO_NHWC)

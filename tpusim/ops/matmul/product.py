@@ -84,7 +84,7 @@ class Product(ShapedOp):
         """The result's shape as it is stored. Raises ValueError if the operands do not fit."""
         left, right = shape_of(self.input), shape_of(self.right)
         if is_set(self.output_transpose) and not is_set(self.hdim_is_batch):
-            raise ValueError("output_transpose requires hdim_is_batch, got none; put a Permute behind")
+            raise ValueError("output_transpose requires hdim_is_batch, which is not set; put a Permute behind")
         if self.has_heads:
             left, right = self._heads(left, right)
         shape = product_shape(left, right, self.transposes, bias)
@@ -93,11 +93,13 @@ class Product(ShapedOp):
     def _heads(self, left: Shape, right: Shape) -> tuple[Shape, Shape]:
         """Both operands as (B, H, rows, columns). Raises ValueError unless they have four axes and one batch."""
         if (len(left), len(right)) != (4, 4):
-            raise ValueError(f"heads beside rows require operands of four axes, got {left} and {right}")
+            raise ValueError(f"hdim_is_batch requires operands of four axes, got {left} and {right}")
         left = permuted(left, HEADS) if self.exchanged.left else left
         right = permuted(right, HEADS) if self.exchanged.right else right
         if left[:2] != right[:2]:
-            raise ValueError(f"heads beside rows: the same matrices on both sides, got {left[:2]} and {right[:2]}")
+            raise ValueError(
+                f"hdim_is_batch requires equal batches and heads of both operands, got {left[:2]} and {right[:2]}"
+            )
         return left, right
 
     def factors(self, operands: Sequence[Array]) -> tuple[Array, Array]:

@@ -34,7 +34,9 @@ def pool_shape(x: Shape, kernel: tuple[int, ...], strides: tuple[int, ...], pads
     """(n, c, oh, ow) or (n, c, od, oh, ow). Raises ValueError if a window does not fit, or lies in padding alone."""
     axes = len(kernel)
     if len(x) != 2 + axes or axes not in (2, 3):
-        raise ValueError(f"an input (n, c, h, w) or (n, c, d, h, w) and a kernel to it are required, got {x}, {kernel}")
+        raise ValueError(
+            f"an input (n, c, h, w) or (n, c, d, h, w) with a kernel of its axes is required, got {x}, {kernel}"
+        )
     found: list[int] = []
     for i in range(axes):
         out = conv_extent(x[2 + i], kernel[i], strides[i], pads[i], pads[axes + i])

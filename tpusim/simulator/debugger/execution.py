@@ -143,7 +143,7 @@ class Execution:
     def goto(self, position: int) -> Stop:
         """Go to where `position` commands have run, forwards or backwards; nothing stops the machine on the way."""
         if not 0 <= position <= len(self.order):
-            raise ConfigError(f"position {position}: 0 to {len(self.order)} is required, so many commands there are")
+            raise ConfigError(f"position {position}: 0 to {len(self.order)}, the number of commands, is required")
         if position == 0 and self.position:
             self._start_again()
         while self.position > position:
