@@ -96,7 +96,10 @@ LONG = ("densenet121", "inception_v2")
     [
         pytest.param(
             name, chip, id=f"{chip}-{name}",
-            marks=[pytest.mark.xdist_group(f"zoo-{name}"), *marks(name not in LONG or (name, chip) == ("inception_v2", "bm1684"))],
+            marks=[
+                pytest.mark.xdist_group(f"zoo-{name}"),
+                *marks(name not in LONG or (name, chip) == ("inception_v2", "bm1684")),
+            ],
         )
         for chip in ("bm1684x", "bm1684")
         for name in BOTH_CHIPS
