@@ -259,6 +259,6 @@ def _show_accuracy(console: Console, report: Report) -> None:
         )
     if found.local_exact_tensors:
         console.print(
-            f"local machine bit-exact with flat on every stored tensor before which no float op stands "
+            f"local machine bit-exact with flat inference on every stored tensor that no float op precedes "
             f"({found.local_exact_tensors}): {found.local_bit_exact_samples} of {found.local_samples} samples"
         )

@@ -75,7 +75,7 @@ class Preprocess:
         if dims[0] < image[0] or dims[1] < image[1]:
             raise ConfigError(
                 f"--resize-dims {_listed(dims)}: at least the image of input '{name}', {_listed(image)}, is required; "
-                "the middle of that is taken"
+                "the image is cropped from its middle"
             )
         return replace(self, resize_dims=dims)
 
@@ -152,7 +152,7 @@ def with_preprocess(model: Model, preprocess: Preprocess, which: Sequence[int] =
     inputs = [op for op in model.ops if isinstance(op, TopInput)]
     for number in which:
         if not 1 <= number <= len(inputs):
-            raise ConfigError(f"--preprocess-list {number}: 1 to {len(inputs)}, a number of an input, is required")
+            raise ConfigError(f"--preprocess-list {number}: the number of an input, 1 to {len(inputs)}, is required")
     for op in [inputs[number - 1] for number in which] or inputs:
         fitted = preprocess.fitted(op_name(op), shape_of(op.output))
         op.attributes.update(fitted.attributes())

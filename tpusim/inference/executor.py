@@ -136,7 +136,7 @@ class Steps:
         except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError) as error:
             raise ImportModelError(
                 f"{op.name} '{op_name(op)}': cannot be computed as the module says ({first_line(error)}); attributes "
-                "and constants that go with its operands are required, correct them or make the module anew"
+                "and constants that go with its operands are required, correct them or make the module again"
             ) from error
 
 

@@ -137,7 +137,9 @@ def byte_view(view: View) -> View:
         axis = pair_axis(view)
         why = _half_bytes(view, strides, axis)
         if why:
-            raise CommandError(f"{view.dtype} view at {view.address:#x}: {why}; begin rows of 4-bit elements at bytes")
+            raise CommandError(
+                f"{view.dtype} view at {view.address:#x}: {why}; begin rows of 4-bit elements at a whole byte"
+            )
         strides = tuple(
             1 if at == axis else stride // PER_BYTE if size > 1 else stride
             for at, (size, stride) in enumerate(zip(view.shape, strides, strict=True))

@@ -165,7 +165,7 @@ class Lowering:
             if lowered:
                 self.fallback(op, lowered)
         asked = f"{op.name} '{op_name(op)}': format {format} requires one of the lowerings {', '.join(format.families)}"
-        raise UnsupportedError(f"{asked}, none took it; add a family to the format's fallback")
+        raise UnsupportedError(f"{asked}, but none of them accepts this op; add a family to the format's fallback")
 
     def _families(self, op: Operation, format: NumberFormat) -> tuple[str, ...]:
         """The format's; a mark leaves only floats, and so does a chip that has the op in float only."""

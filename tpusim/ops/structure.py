@@ -218,7 +218,7 @@ class TpuGroup(IRDLOperation):
     def result_of(self, store: TpuStore) -> SSAValue:
         """The result of the group that a store makes."""
         if store.output not in self._yielded:
-            raise ImportModelError(f"tpu.Store '{op_name(store)}': tpu.Yield does not hand it on")
+            raise ImportModelError(f"tpu.Store '{op_name(store)}': tpu.Yield must return its result, but does not")
         return self.results[self._yielded.index(store.output)]
 
     @property

@@ -54,7 +54,7 @@ class SimulatorOptions:
 
     def __post_init__(self) -> None:
         if self.dma not in TIMINGS:
-            raise ConfigError(f"simulator option dma is one of {', '.join(TIMINGS)}, got {self.dma!r}")
+            raise ConfigError(f"simulator option dma must be one of {', '.join(TIMINGS)}, got {self.dma!r}")
         if self.seed and self.dma != "random":
             raise ConfigError(f"simulator option seed {self.seed}: dma random is required, got {self.dma}")
 

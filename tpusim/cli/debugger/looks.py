@@ -148,7 +148,7 @@ class Looks(Stops):
             "inputs": self._info_inputs,
         }
         if text not in found:
-            raise ConfigError(f"info {text}: {', '.join(filter(None, found))} are what there is")
+            raise ConfigError(f"info {text}: one of {', '.join(filter(None, found))} is required")
         found[text]()
 
     def _info(self) -> None:

@@ -72,7 +72,7 @@ class Stops(Base):
         """(memory, address, the words behind) of `[lmem|gmem] ADDRESS ...`. Raises ConfigError."""
         if words[0] in ("lmem", "gmem"):
             if len(words) < 2:
-                raise ConfigError(f"{words[0]}: an address is required, 0x500 or 1280")
+                raise ConfigError(f"{words[0]}: an address such as 0x500 or 1280 is required")
             return ("lmem" if words[0] == "lmem" else "gmem"), address(words[1]), words[2:]
         start = address(words[0])
         return ("lmem" if start < self.debugger.chip.lmem_bytes else "gmem"), start, words[1:]

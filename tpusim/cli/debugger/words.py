@@ -71,7 +71,7 @@ def is_address(word: str) -> bool:
 def address(word: str) -> int:
     """The number of a word. Raises ConfigError."""
     if not is_address(word) or len(word) > 20:
-        raise ConfigError(f"an address is 0x500 or 1280, got '{word[:40]}'")
+        raise ConfigError(f"an address such as 0x500 or 1280 is required, got '{word[:40]}'")
     return int(word, 16 if word[:2].lower() == "0x" else 10)
 
 
@@ -84,7 +84,7 @@ def indexed(text: str) -> tuple[str, tuple[Any, ...] | None]:
     for part in found[2].split(","):
         numbers = [int(n) if n.strip() else None for n in part.split(":")] if _is_index(part) else []
         if not numbers or len(numbers) > 3 or (len(numbers) == 1 and numbers[0] is None) or numbers[2:] == [0]:
-            raise ConfigError(f"an index is numbers and ranges, [0, 3:5], got '[{found[2]}]'")
+            raise ConfigError(f"an index of numbers and ranges, such as [0, 3:5], is required, got '[{found[2]}]'")
         parts.append(numbers[0] if len(numbers) == 1 else slice(*numbers))
     return found[1].strip(), tuple(parts)
 
