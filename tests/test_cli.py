@@ -347,7 +347,7 @@ def test_samples_of_the_wrong_shape(refusal: Refusals, convnet: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("missing.npz", "no file"),
+        ("missing.npz", "neither a file"),
         ("random:0", "N >= 1"),
         ("random:many", "random:N"),
         ("empty", "must hold"),

@@ -109,7 +109,7 @@ def test_a_folder_has_images_of_folders_below(tmp_path):
 
 def test_what_is_no_image_of_the_input_is_named(tmp_path):
     plain = small("a")
-    with pytest.raises(CalibrationError, match=r"china.png is an image, and input 'a' .* --pixel-format"):
+    with pytest.raises(CalibrationError, match=r"china.png is an image, but input 'a' .* --pixel-format"):
         next(iter(Samples(IMAGES / "china.png", input_specs(plain))))
     (tmp_path / "no.png").write_text("no")
     with pytest.raises(CalibrationError, match=r"no\.png must be a readable image"):
