@@ -120,7 +120,7 @@ def test_what_is_no_image_of_the_input_is_named(tmp_path):
     ]:
         with pytest.raises(ConfigError, match=what):
             with_preprocess(plain, Preprocess(**options))
-    with pytest.raises(ConfigError, match="--preprocess-list 2: 1 to 1"):
+    with pytest.raises(ConfigError, match="--preprocess-list 2: the number of an input, 1 to 1,"):
         with_preprocess(plain, Preprocess(), (2,))
     with pytest.raises(ConfigError, match="--mean 1,2: 3 finite numbers"):
         Preprocess(mean=(1, 2))

@@ -103,7 +103,7 @@ def test_a_random_order_keeps_every_edge(seed: int) -> None:
 
 
 def test_options_say_what_they_need() -> None:
-    with pytest.raises(ConfigError, match="dma is one of early, late, random, got 'soon'"):
+    with pytest.raises(ConfigError, match="dma must be one of early, late, random, got 'soon'"):
         SimulatorOptions(dma="soon")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="seed 3: dma random is required, got late"):
         SimulatorOptions("late", 3)

@@ -22,6 +22,8 @@ from tpusim.verify.channels import LEAST_VALUES, channels_of
 from tpusim.verify.similarity import cosine_similarity, sqnr_db
 
 Tensors = Mapping[str, np.ndarray]
+MOST_SLICES = 4096
+"""More along one axis are no channels."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,7 @@ def results_of(model: Model) -> list[str]:
 
 def least_similarity(found: Tensors, wanted: Tensors, names: Sequence[str]) -> float:
     """The smallest similarity of these tensors of two networks (`similarity`); 0 if one is no number."""
-    found_each = [similarity(found[name], wanted[name]) for name in names]
-    return float(np.nan_to_num(np.min(found_each), nan=0.0))
+    return float(np.nan_to_num(np.min([similarity(found[name], wanted[name]) for name in names]), nan=0.0))
 
 
 def similarity(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -175,10 +176,6 @@ def similarity(found: np.ndarray, wanted: np.ndarray) -> float:
             parts = (np.moveaxis(array, axis, 0).reshape(count, -1).astype(np.float64) for array in (found, wanted))
             least = min(least, _mean_kept(*parts))
     return least
-
-
-MOST_SLICES = 4096
-"""More along one axis are no channels."""
 
 
 def _mean_kept(found: np.ndarray, wanted: np.ndarray) -> float:

@@ -52,7 +52,10 @@ def _parts(one: list[Json], other: list[Json], common: set[str]) -> Iterator[Par
     right: list[Json] = []
     while one or other:
         mine, theirs = _ops(left) & common, _ops(right) & common
-        (left.append(one.pop(0)) if one and (mine <= theirs or not other) else right.append(other.pop(0)))
+        if one and (mine <= theirs or not other):
+            left.append(one.pop(0))
+        else:
+            right.append(other.pop(0))
         if _ops(left) & common == _ops(right) & common and (left and right or not one or not other):
             yield Part(tuple(left), tuple(right))
             left, right = [], []

@@ -135,13 +135,9 @@ class _Bench:
         pins = [ForcedGroup(own.ops[0][0], names[last])]
         for i, view in enumerate(self.found):
             end = names.index(view.ops[-1][0])
-            if i == self.at + 1:
-                pins += [ForcedGroup(names[last + 1], names[end])] if last < end and _touch(own, view, names) else []
-            if (
-                i != self.at
-                and (i != self.at + 1 or not _touch(own, view, names))
-                and end not in range(first, last + 1)
-            ):
+            if i == self.at + 1 and _touch(own, view, names):
+                pins += [ForcedGroup(names[last + 1], names[end])] if last < end else []
+            elif i != self.at and not first <= end <= last:
                 pins.append(_pin(view, {}))
         return tuple(pins)
 
@@ -153,9 +149,8 @@ def _touch(own: GroupView, after: GroupView, names: Sequence[str]) -> bool:
 
 def _pin(view: GroupView, counts: dict[str, int], kind: GroupType | None = None) -> ForcedGroup:
     """The group as it is but for some sections, or of another type with searched ones."""
-    name = msgspec.convert(str(kind or view.kind), TypeName) if kind or counts else None
-    sections = None if kind is not None else Counts(**{**view.sections, **counts})
-    return ForcedGroup(view.ops[0][0], view.ops[-1][0], name or msgspec.convert(str(view.kind), TypeName), sections)
+    sections = Counts(**{**view.sections, **counts}) if kind is None else None
+    return ForcedGroup(view.ops[0][0], view.ops[-1][0], msgspec.convert(str(kind or view.kind), TypeName), sections)
 
 
 def _longest(grouped: Model, found: Sequence[GroupView]) -> int:

@@ -139,7 +139,7 @@ def _leaves(op: TpuOp, inside: Set[int], memo: Memo) -> bool:
 
 
 def _spread(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
-    """The operands that the op does not read compact; a constant is compact if no op of its group reads it so."""
+    """The operands that the op does not read compact; a constant that no op of its group reads so is compact."""
     compact = op.compact_operands(chip)
     return tuple(v for i, v in enumerate(op.operands) if i not in compact)
 
