@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
 
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import copy_name, op_name
-from tpusim.ir.module import Model, ModelContext
+from tpusim.ir.module import Model, ModelContext, is_returned
 from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import Top
@@ -126,7 +126,7 @@ def _identity(op: Operation) -> Hashable:
 
 
 def _is_returned(op: Operation) -> bool:
-    return any(isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses)
+    return any(is_returned(result) for result in op.results)
 
 
 def remove_unused(module: ModuleOp, weights: WeightStore) -> WeightStore:

@@ -135,6 +135,11 @@ class Model:
             )
 
 
+def is_returned(value: SSAValue) -> bool:
+    """Whether the network returns a value."""
+    return any(isinstance(use.operation, ReturnOp) for use in value.uses)
+
+
 def update_function_type(model: Model) -> None:
     """Make @main's type follow its block arguments and returned values."""
     model.function.update_function_type()

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, TensorType
-from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, copy_name, ints, ints_attr
+from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
@@ -80,7 +80,7 @@ class PermuteOfPermute(RewritePattern):
             return
         before = ints(first.order)
         order = tuple(before[axis] for axis in ints(op.order))
-        if order == tuple(range(len(order))) and not any(isinstance(use.operation, ReturnOp) for use in op.output.uses):
+        if order == tuple(range(len(order))) and not is_returned(op.output):
             rewriter.replace(op, [], [first.input])
             return
         op.operands[0] = first.input

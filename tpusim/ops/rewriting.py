@@ -3,19 +3,14 @@
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
 from tpusim.ir.attrs import copy_name, ints
+from tpusim.ir.module import is_returned
 from tpusim.ops.base import TopOp
 from tpusim.ops.families import only_user
 from tpusim.ops.structure import TopInput, TopWeight
-
-
-def is_returned(value: SSAValue) -> bool:
-    """Whether the network returns a value."""
-    return any(isinstance(use.operation, ReturnOp) for use in value.uses)
 
 
 def users(value: SSAValue) -> list[Operation]:

@@ -25,6 +25,7 @@ from tpusim.ops.base import (
     LoweringContext,
     OpT,
     Shape,
+    ShapedOp,
     TopOp,
     is_none,
 )
@@ -37,17 +38,30 @@ from tpusim.ops.reduce import TopReduce
 from tpusim.ops.rewriting import made_by
 
 
-@irdl_op_definition
-class TopRMSNorm(TopOp):
-    """`top.RMSNorm`: x/sqrt(mean(x^2) + eps)*gamma over the last axis."""
-
-    name = "top.RMSNorm"
-    SPEC: ClassVar[tuple[str, ...]] = ("11.2", "12.1")
+class RMSNorm(ShapedOp):
+    """What the op of either dialect is: x/sqrt(mean(x^2) + eps)*gamma over the last axis."""
 
     input = operand_def(TensorType)
     gamma = operand_def(TensorType | NoneType)
     output = result_def(TensorType)
     eps = attr_def(FloatAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The result has the input's shape."""
+        return (layernorm_shape(self, self.first_axis),)
+
+    @property
+    def first_axis(self) -> int:
+        """The last axis is normalised."""
+        return len(shape_of(self.input)) - 1
+
+
+@irdl_op_definition
+class TopRMSNorm(RMSNorm, TopOp):
+    """`top.RMSNorm`, in float in every mode."""
+
+    name = "top.RMSNorm"
+    SPEC: ClassVar[tuple[str, ...]] = ("11.2", "12.1")
 
     @classmethod
     @names_op
@@ -57,10 +71,6 @@ class TopRMSNorm(TopOp):
         """gamma: of the last axis, None for none."""
         operands = [x, builder.none() if gamma is None else gamma]
         return builder.build(cls, operands, {"eps": float_attr(eps)}, name)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
-        return (layernorm_shape(self, len(shape_of(self.input)) - 1),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
@@ -91,26 +101,13 @@ class TopRMSNorm(TopOp):
 
 
 @irdl_op_definition
-class TpuRMSNorm(RowsNormalisedTpu):
+class TpuRMSNorm(RMSNorm, RowsNormalisedTpu):
     """`tpu.RMSNorm`: f32, the quotient rounded to the output's type in front of the product with gamma (11.2)."""
 
     name = "tpu.RMSNorm"
     COMPACT_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
-    input = operand_def(TensorType)
-    gamma = operand_def(TensorType | NoneType)
-    output = result_def(TensorType)
-    eps = attr_def(FloatAttr)
     group_info = opt_attr_def(LayerGroupAttr)
-
-    def infer(self) -> tuple[Shape, ...]:
-        """The result has the input's shape."""
-        return (layernorm_shape(self, self.first_axis),)
-
-    @property
-    def first_axis(self) -> int:
-        """The last axis is normalised."""
-        return len(shape_of(self.input)) - 1
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Rounded where the chip rounds (numerics.md 11)."""
