@@ -1,6 +1,7 @@
 """Calibration: the table's text format, streaming statistics, thresholds, samples (numerics.md 3.1 and 15)."""
 
 import math
+from contextlib import nullcontext
 from datetime import datetime
 
 import numpy as np
@@ -9,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_row import network, node
 from plain_names import import_onnx
+from tpusim_kernels.prim.forms import estimating
 
+from tpusim.calibration import tuning
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
-from tpusim.calibration.tuning import tuned_thresholds
+from tpusim.calibration.tuning import Tuner, tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, TpusimError
 from tpusim.inference import Gradual
 from tpusim.ir.module import Model
@@ -538,3 +541,19 @@ def test_a_threshold_near_the_maximum_stays_and_a_second_reader_only_raises():
     assert near == {name: top - 0.009 for name, top in absmax.items()}
     far = tuned_thresholds(Gradual(model, "all"), [{"x": x}], {"x": 1.0, "a": 54.0, "b": 0.6, "y": 54.6}, absmax)
     assert far["x"] == pytest.approx(max(tuned_by_hand(x, w, 1.0) for w in np.float32([9.0, 0.1])), rel=1e-12)
+
+
+def test_estimates_choose_no_other_threshold(monkeypatch: pytest.MonkeyPatch):
+    """What the library's order of sums decides is what all sums in order decide, and few thresholds are tried twice."""
+    rng = np.random.default_rng(5)
+    w = rng.normal(size=(8, 64, 3, 3)).astype(np.float32)
+    model = import_onnx(network([node("Conv", "x w")], {"w": w})({"x": (1, 64, 9, 9)}))
+    samples = [{"x": rng.standard_t(3, size=(1, 64, 9, 9)).astype(np.float32)} for _ in range(2)]
+    tuner, absmax = Tuner(Gradual(model, "all"), samples), max(float(abs(s["x"]).max()) for s in samples)
+    runs: list[bool] = []
+    run = Tuner._run
+    monkeypatch.setattr(Tuner, "_run", lambda *args: runs.append(estimating()) or run(*args))
+    found = [tuner.best("y", share * absmax, absmax) for share in (0.1, 0.3, 0.6)]
+    assert runs.count(True) == 3 * 22 * 2 and runs.count(False) < 3 * 3 * 2
+    monkeypatch.setattr(tuning, "estimates", nullcontext)
+    assert found == [tuner.best("y", share * absmax, absmax) for share in (0.1, 0.3, 0.6)]

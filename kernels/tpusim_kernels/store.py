@@ -30,7 +30,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.experimental import serialize_executable
 
-from tpusim_kernels.prim.forms import form
+from tpusim_kernels.prim.forms import choice
 
 Key = tuple[object, ...]
 
@@ -233,7 +233,7 @@ def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:
 
 
 def _own(body: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function under another identity: what JAX has traced of it in one form is not taken for another's."""
+    """The same function under another identity: what JAX traced under one choice is not taken for another's."""
 
     @functools.wraps(body)
     def own(*args: Any, **kwargs: Any) -> Any:
@@ -260,15 +260,15 @@ class Stored:
         self._body, self._static, self._inline = body, frozenset(static), inline
         self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
-        self._by_form: dict[str, Any] = {}
+        self._by_choice: dict[tuple[str, bool], Any] = {}
         self._known: dict[Key, jax.stages.Compiled] = {}
 
     def _traced(self) -> Any:
-        """The function as JAX traces it in the form in use."""
-        chosen = form()
-        if chosen not in self._by_form:
-            self._by_form[chosen] = self._jitted(_own(self._body))
-        return self._by_form[chosen]
+        """The function as JAX traces it under the choice in use (`prim.forms`)."""
+        chosen = choice()
+        if chosen not in self._by_choice:
+            self._by_choice[chosen] = self._jitted(_own(self._body))
+        return self._by_choice[chosen]
 
     def _jitted(self, body: Callable[..., Any]) -> Any:
         return jax.jit(body, static_argnames=tuple(self._static), inline=self._inline)
@@ -309,5 +309,5 @@ class Stored:
         attributes = tuple((i, _described(args[i])) for i in self._at if i < len(args))
         more = tuple((k, _described(kwargs[k])) for k in sorted(self._static & kwargs.keys()))
         config: Any = jax.config
-        how = config.jax_default_matmul_precision, config.read("jax_disable_most_optimizations"), form()
+        how = config.jax_default_matmul_precision, config.read("jax_disable_most_optimizations"), choice()
         return attributes, more, str(tree), tuple(_aval(leaf) for leaf in leaves), how

@@ -6,6 +6,8 @@ Every form gives the same int32 sums; they differ in what a backend has a fast p
 * int8: int8 dots; convolutions are dots of patches, since XLA has no int8 convolution to int32 on a GPU.
 * bfloat16, float32: operands of that type, which holds every int8, and sums in f32 over at most `CHUNK` terms, so that
   no partial sum is beyond 2^24, in whatever order it is added up; the chunks are added in int32.
+
+And in which order f32 products are added up: in TPU-MLIR's (`prim.inorder`), or in that of XLA's library.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import jax
 
@@ -23,6 +26,7 @@ CHUNK = 1024
 """128 * 128 * 1024 = 2^24: up to there f32 holds every integer."""
 VARIABLE = "TPUSIM_PRODUCTS"
 _asked: list[str] = []
+_estimates = ContextVar("estimates", default=False)
 
 
 def form() -> str:
@@ -43,3 +47,27 @@ def using(name: str) -> Generator[None]:
         yield
     finally:
         _asked.pop()
+
+
+def estimating() -> bool:
+    """Whether f32 products are those of XLA's library just now (`estimates`)."""
+    return _estimates.get()
+
+
+@contextmanager
+def estimates() -> Generator[None]:
+    """Compute f32 products by XLA's library inside the context (of this thread).
+
+    It adds them up in an order that nobody states: several times as fast, and other bits. For searches that compute
+    what they choose once more in order.
+    """
+    before = _estimates.set(True)
+    try:
+        yield
+    finally:
+        _estimates.reset(before)
+
+
+def choice() -> tuple[str, bool]:
+    """All that is chosen here: what is traced and kept of a kernel under one choice holds under no other."""
+    return form(), estimating()
