@@ -80,10 +80,10 @@ def load_weights(path: Path) -> WeightStore:
         with path.open("rb") as file:
             archive = arrays.load(file)
             if isinstance(archive, np.ndarray):
-                raise ValueError("a single array")
+                raise ValueError("it holds a single array without a name")
             return WeightStore({name: _named_type(array) for name, array in archive.items()})
     except arrays.UNREADABLE as error:
         raise ImportModelError(
-            f"weight file '{path}': a readable npz without pickled objects is required, got {error}; "
-            "write it again with the stage that made it"
+            f"weight file '{path}': a readable npz without pickled objects is required, which this is not "
+            f"({error}); write it again with the stage that made it"
         ) from error

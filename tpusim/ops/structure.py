@@ -196,7 +196,10 @@ class TpuGroup(IRDLOperation):
             if code < 0:
                 row = -code - 1
             elif row is None:
-                raise ImportModelError(f"tpu.Group: other_{way}_overlap_op names item {code} before any row")
+                raise ImportModelError(
+                    f"tpu.Group: other_{way}_overlap_op names item {code} before any row; a row r is written as -r - 1 "
+                    "and must stand before its items. Group the module again, or correct the list"
+                )
             else:
                 rows.setdefault(row, []).append(code)
         return rows

@@ -60,7 +60,10 @@ def _activated(w: Writer, op: Operator, number: int) -> str:
     """The name that the op itself writes to, with its fused activation function behind it."""
     target = w.target(op.outputs[0])
     if not 0 <= number < len(ACTIVATIONS):
-        raise UnsupportedError(f"fused activation function {number}")
+        known = ", ".join(f"{i} ({name})" for i, name in enumerate(ACTIVATIONS))
+        raise UnsupportedError(
+            f"fused activation function {number} is not one of {known}; convert the model with the activation as an op"
+        )
     return target if number == 0 else f"{target}_linear"
 
 
