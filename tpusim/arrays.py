@@ -86,7 +86,7 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _fill(stream: IO[bytes], target: memoryview) -> None:
-    """Read until `target` is full."""
+    """Read from the stream until `target` is full; ValueError if the stream ends before."""
     at = 0
     while at < len(target):
         part = stream.read(min(_CHUNK, len(target) - at))

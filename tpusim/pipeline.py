@@ -55,14 +55,14 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 
 
 def stage_import(a: Artefacts) -> None:
-    """ONNX -> top module."""
+    """Stage `import`: the ONNX file becomes a top module, with its preprocessing recorded."""
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if a.config.preprocess is not None:
         with_preprocess(a.top, a.config.preprocess, a.config.preprocess_list)
 
 
 def stage_canonicalize(a: Artefacts) -> None:
-    """Top patterns and fusions."""
+    """Stage `canonicalize`: patterns and fusions of the top dialect; which ones fired is kept."""
     a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), a.config.also)
 
 
@@ -172,7 +172,7 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
     "simulate": stage_simulate,
     "verify": stage_verify,
 }
-"""The stages in processing order."""
+"""The stages by name, in processing order."""
 
 
 def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:

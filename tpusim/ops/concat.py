@@ -188,7 +188,7 @@ class TpuConcat(TpuOp):
         return "the batch is joined" if self.along == 0 else None
 
     def can_slice(self, axis: Axis) -> bool:
-        """Any axis but its own."""
+        """Every axis may be cut but the one that is joined."""
         return axis != LOGICAL[min(self.along, 3)]
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

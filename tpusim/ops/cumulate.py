@@ -49,7 +49,7 @@ class TpuCumSum(MacroTpu):
         return (cumulate(operands[0], **_options(self)),)
 
     def function(self) -> functions.Function:
-        """A running sum or product."""
+        """Cumulate: a running sum or product along the axis."""
         return functions.Cumulate(**_options(self))
 
 

@@ -69,7 +69,7 @@ class TpuGatherElements(MacroTpu):
         return (kernels.gather_elements(operands[0], operands[1], axis=_axis(self)),)
 
     def function(self) -> functions.Function:
-        """Gathering of single elements."""
+        """GatherElements: one element of the operand for each index."""
         return functions.GatherElements(_axis(self))
 
 
@@ -135,7 +135,7 @@ class TpuScatterElements(MacroTpu):
         return (kernels.scatter_elements(*operands, axis=_axis(self), reduction=self.reduction.data),)
 
     def function(self) -> functions.Function:
-        """Scattering of single elements."""
+        """ScatterElements: one update for each index, with its reduction."""
         return functions.ScatterElements(_axis(self), self.reduction.data)  # type: ignore[arg-type]
 
 

@@ -38,7 +38,7 @@ class HardActivation(Activation):
         raise NotImplementedError
 
     def by_convolution(self, ctx: LoweringContext, x: SSAValue) -> SSAValue:
-        """A depthwise convolution and tpu.Clip."""
+        """The op as a depthwise convolution followed by tpu.Clip."""
         raise NotImplementedError
 
     def part(self, ctx: LoweringContext, cls: OpT, x: SSAValue, number: float, suffix: str) -> SSAValue:

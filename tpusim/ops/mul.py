@@ -159,7 +159,7 @@ class TpuMul(NaryTpu):
 
     @property
     def qdm(self) -> bool:
-        """Whether the requant is CV18xx's."""
+        """Whether the requant is CV18xx's (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
     def why_global(self, chip: ChipSpec) -> str | None:

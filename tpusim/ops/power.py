@@ -45,7 +45,7 @@ class PairTop(MacroTop):
 
 
 class PairTpu(MacroTpu):
-    """Two tensors, their broadcast."""
+    """A macro function of two tensors that broadcast."""
 
     input = operand_def(TensorType)
     other = operand_def(TensorType)

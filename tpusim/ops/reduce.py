@@ -76,7 +76,7 @@ def _shape(op: Operation) -> Shape:
 
 
 def _count(op: Operation) -> int:
-    """Elements of one sum."""
+    """Elements that one result is made of: the product of the reduced extents."""
     x = shape_of(op.operands[0])
     return prod(x[axis] for axis in ints(op.attributes["axes"]))
 
@@ -269,7 +269,7 @@ class TpuReduce(TpuOp):
 
     @property
     def _scale(self) -> float:
-        """1/n in the output's type."""
+        """The factor of a mean: 1/n, rounded to the output's type."""
         kind = storage_dtype(element_of(self.output))
         return float(np.float32(1 / _count(self)).astype(kind))
 

@@ -109,7 +109,7 @@ class TpuRMSNorm(RowsNormalisedTpu):
 
     @property
     def first_axis(self) -> int:
-        """The last axis is normalised."""
+        """The first normalised axis, which is the last of the input."""
         return len(shape_of(self.input)) - 1
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -118,7 +118,7 @@ class TpuRMSNorm(RowsNormalisedTpu):
         return (kernels.rmsnorm_float(*operands, epsilon=self.eps.value.data, dtype=dtype),)
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of the norm."""
+        """Emit Fn `rmsnorm`; its axis is that of the view the group gives the slice."""
         axis = self.view_axis(ctx.group_type) if ctx.local else self.first_axis
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]

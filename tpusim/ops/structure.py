@@ -112,7 +112,7 @@ def make_weight(weights: WeightStore, name: str, array: Array, element: Attribut
 
 
 def make_none() -> TopNone:
-    """A new top.None op."""
+    """A new top.None op, outside every block."""
     return TopNone.create(result_types=[NoneType()])
 
 

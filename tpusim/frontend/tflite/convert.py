@@ -12,7 +12,7 @@ from tpusim.frontend.tflite.file import DAMAGE, Graph, Operator, read_tflite
 from tpusim.frontend.tflite.writer import NCHW_AXIS, Writer
 
 SAME = 0
-"""`Padding.SAME` of the schema."""
+"""`Padding.SAME` of the schema: pads so that the result has ceil(input / stride) rows."""
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")
 """`ActivationFunctionType` of the schema, by number."""
 

@@ -69,12 +69,12 @@ class _Move(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, int]:
-        """The best is the smallest."""
+        """The key by which moves are compared; the smallest is the best."""
         return -round(self.profit, 3), self.weight
 
 
 class _Table:
-    """The rows while transfers move."""
+    """The rows of a schedule while its transfers move between them."""
 
     def __init__(self, plan: GroupSchedule, ns: Ns, chip: ChipSpec, most: int | None) -> None:
         self._rows = list(plan.rows)

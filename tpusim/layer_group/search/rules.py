@@ -22,7 +22,7 @@ def refused(item: ForcedGroup, rule: str, why: str) -> ConfigError:
 
 
 def named(op: TpuOp) -> str:
-    """An op in messages."""
+    """An op as messages name it."""
     return f"{op.name} '{op_name(op)}'"
 
 

@@ -141,7 +141,7 @@ class TpuLeakyRelu(UnaryTpu):
         return True
 
     def emit(self, ctx: EmitContext) -> None:
-        """AR select with one slope."""
+        """Emit an AR select: x where it is positive, else x times the slope."""
         slope, shift, positive = self.alpha.value.data, 0, None
         if self.multiplier is not None and self.rshift is not None:
             slope, shift = float(self.multiplier.value.data), self.rshift.value.data

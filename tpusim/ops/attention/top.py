@@ -86,7 +86,7 @@ class TopAttention(TopOp):
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
+        """The number of attention heads, which share the columns equally."""
         return self.head.value.data
 
     def infer(self) -> tuple[Shape, ...]:
@@ -280,7 +280,7 @@ def _constant(ctx: LoweringContext, value: SSAValue) -> np.ndarray:
 
 
 def _weight_scale(matrix: np.ndarray) -> float:
-    """max|W|/127 of one matrix."""
+    """The symmetric 8-bit scale of one weight matrix: max|W|/127."""
     return float(np.abs(matrix).max(initial=0.0).astype(np.float32)) / 127 or SMALLEST_SCALE
 
 
@@ -302,5 +302,5 @@ def _word(dtype: np.dtype[Any]) -> str:
 
 
 def _row(ctx: LoweringContext, row: np.ndarray | None, name: str) -> SSAValue:
-    """A bias of three axes."""
+    """A bias as a weight of shape (1, 1, N); `none` if absent."""
     return ctx.none() if row is None else ctx.weight(name, row.reshape(1, 1, -1))

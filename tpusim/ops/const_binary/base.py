@@ -57,11 +57,11 @@ class ConstTop(UnaryTop):
 
     @property
     def number(self) -> float:
-        """The constant of the op."""
+        """The constant of the op as a Python float."""
         return self.const_val.value.data
 
     def held(self) -> Holds:
-        """An integer of an integer."""
+        """Integers stay integers: the result holds what its operand does."""
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 
     def scalar_operand(self) -> float | None:

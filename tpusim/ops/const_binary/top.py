@@ -379,7 +379,7 @@ class DivToMulConst(ToConst):
     TO: ClassVar[type[ConstTop]] = TopMulConst
 
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
-        """The reciprocal of the divisor."""
+        """MulConst by 1/c for x / c; c / x, and a c without a reciprocal, stay."""
         return None if reverse or not is_invertible(np.array(number, np.float32)) else (TopMulConst, 1.0 / number)
 
 
@@ -422,7 +422,7 @@ class SubToSubConst(ToConst):
     TO: ClassVar[type[ConstTop]] = TopSubConst
 
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
-        """AddConst for x - c."""
+        """AddConst of -c for x - c, SubConst for c - x."""
         return (TopSubConst, number) if reverse else (TopAddConst, -number)
 
 

@@ -140,7 +140,7 @@ class TopConv(ConvTop):
         return {"weight_equalization": EqualiseConvs(weights)}
 
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
-        """A row for each filter."""
+        """The filter as one row of coefficients per output channel."""
         return weight.reshape(len(weight), -1)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

@@ -72,7 +72,7 @@ class TpuConv2D(PackedConvTpu):
     use_3ic_optimize = opt_attr_def(IntegerAttr)
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """It requantises its accumulators itself."""
+        """The integer forms of the op itself, which requantises its own accumulators."""
         return self.INTEGER_FORMS
 
     @property

@@ -238,7 +238,7 @@ def _rescaling(output: Output, m: int, r: int) -> tuple[Attribute, dict[str, Att
 
 
 def _bias(op: TopMatMul, ctx: LoweringContext, columns: int) -> np.ndarray | None:
-    """The bias as (N,) doubles."""
+    """The bias as doubles of shape (columns,); None if there is none."""
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     return None if bias is None else np.broadcast_to(bias.astype(np.float64).reshape(-1), (columns,))
 

@@ -105,7 +105,7 @@ class PoolTop(TopOp):
 
     @property
     def elements(self) -> int:
-        """Elements of one window."""
+        """Elements of one window, those in the pads included."""
         return prod(ints(self.kernel_shape))
 
     @property

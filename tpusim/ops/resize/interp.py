@@ -168,12 +168,12 @@ class TpuInterp(Interpolation, TpuOp):
         return (compute(operands[0], size=size, scales=scales, align_corners=align),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Runs in global memory."""
+        """Always: interpolation has no local form here."""
         del chip
         return "interpolation runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of an interpolation."""
+        """Emit Fn `interp` with the steps in f32 that the op was given (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry
         function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())

@@ -131,7 +131,7 @@ class Debugger(Execution):
         return tuple(Operand(name, view, memory.read(view), self.chip) for name, view in _unique(named))
 
     def results(self) -> tuple[Operand, ...]:
-        """What the last command wrote."""
+        """The operands that the last command wrote; none at the start."""
         last = self.last
         if last is None:
             return ()
