@@ -200,6 +200,7 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
+        # `on_host`: interpolation and instance norm of CV18xx, which its host computes.
         if counts(op) or op.name in self.chip.forms.on_host:
             return "f32"
         format, rule = self._formats[op], op.float_rule(self)

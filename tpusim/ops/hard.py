@@ -28,6 +28,7 @@ class HardActivation(Activation):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The op, or the chip's other form of it."""
         form = ctx.chip.forms.hard_activations
+        # BM1684 has `constants`, CV18xx `depthwise`, the others `op`.
         if form == "op":
             return super().lower_float(ctx)
         x = ctx.operand(self.input, ctx.float_mode(self), self)

@@ -103,6 +103,7 @@ class TopLayerNorm(TopOp):
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LayerNorm in float in every mode, or taken apart."""
+        # BM1684: a GroupNorm of one group, then the weight and the bias.
         if not ctx.chip.forms.layer_norm and 1 <= self.axis.value.data <= 3:
             return self._lower_apart(ctx)
         mode = ctx.float_mode(self)

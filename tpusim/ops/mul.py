@@ -64,6 +64,7 @@ class TopMul(ArithmeticTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
+        # CV18xx.
         if not ctx.chip.integers.constant_factors and any(ctx.array(v) is not None for v in self.inputs[1:]):
             return "the second operand is not calibrated (numerics.md 12.1)"
         scale, ranges = 1.0, list[Interval]()

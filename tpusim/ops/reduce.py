@@ -141,6 +141,7 @@ class TopReduce(TopOp):
         x = ctx.operand(self.input, ctx.float_mode(self), self)
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)
+        # BM1684 takes the root of the sum apart, as TPU-MLIR 1.30.2 does.
         if self.mode.data != "ReduceL2" or ctx.chip.forms.reduce_l2:
             return ctx.build(TpuReduce, [x], attributes, element, shape, name)
         squares = ctx.build(TpuActive, [x], {"mode": text("SQUARE")}, element, shape_of(self.input), f"{name}_Square")
@@ -150,6 +151,7 @@ class TopReduce(TopOp):
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         mode, count = self.mode.data, _count(self)
+        # CV18xx alone has an integer form (numerics.md 11.3).
         if not ctx.chip.integers.reductions or mode not in REDUCTIONS:
             return "a reduction has no integer form (numerics.md 12.1)"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:

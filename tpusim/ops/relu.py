@@ -76,6 +76,7 @@ class TopRelu(UnaryTop):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Relu in float; with an upper limit tpu.Clip on a chip whose Relu has none."""
         operand, limit = ctx.operand(self.input, ctx.float_mode(self), self), float_attr(relu_limit_of(self))
+        # CV18xx.
         clipped = relu_limit_of(self) >= 0 and not ctx.chip.forms.limited_relu
         cls: OpT = TpuClip if clipped else TpuRelu
         attributes = {"min": float_attr(0.0), "max": limit} if clipped else {"relu_limit": limit}

@@ -80,6 +80,7 @@ class TopRMSNorm(TopOp):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Apart again on a chip without the op."""
         del weights
+        # BM1684 and CV18xx.
         return () if chip.forms.rms_norm else (RMSNormApart(),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:

@@ -258,6 +258,7 @@ class TopWhere(TopOp):
             return f"branch '{value_name(branch)}' is not calibrated"
         if quant == out:
             return None
+        # The quirk: upstream selects bytes whatever the branch's scale and zero point.
         if not ctx.reproduces("where_raw_bytes"):
             return f"branch '{value_name(branch)}' has another scale or zero point than the output (numerics.md 9.0)"
         if quant.dtype != out.dtype and positive_fit(ctx, self, quant.scale / out.scale) is None:

@@ -73,6 +73,7 @@ class TopLeakyRelu(UnaryTop):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
+        # CV18xx has a multiplier and a shift for each side of 0, which `lower_integer` finds (numerics.md 5.3).
         if ctx.chip.integers.scaling == "small_multiplier":
             return super().lower(ctx)
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
@@ -240,6 +241,7 @@ class TopPRelu(TopOp):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return NO_ZERO_POINTS
+        # CV18xx: each side of 0 has a multiplier and a shift of its own (numerics.md 5.3).
         if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_both_sides(ctx)
         operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output)

@@ -382,6 +382,7 @@ class TopAbs(Activation):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active on bytes or in float; or bytes are looked up."""
+        # BM1684 looks absolute values up, as TPU-MLIR 1.30.2 does.
         if ctx.chip.integers.abs_table:
             return super().lower(ctx)
         cls, attributes = self._float_form(ctx)

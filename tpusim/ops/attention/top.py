@@ -82,6 +82,7 @@ class TopAttention(TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where a block is one op."""
+        # BM1684X.
         return (ProductsAsAttention(weights, cls),) if chip.forms.attention else ()
 
     @property
@@ -243,6 +244,7 @@ class TopAttention(TopOp):
         if stored is None or uniform_of(stored) is None:
             return ctx.operand(self.mask, "f16", self, name)
         told, shape = f"{value_name(self.mask)}{name}_si32", shape_of(stored)
+        # The quirk: upstream leaves out what has another byte than 0, whatever the zero point.
         if zero_point(stored) and not ctx.reproduces(MASK_BYTES):
             one: dict[str, Attribute] = {"multiplier": int_attr(1), "rshift": int_attr(0)}
             return ctx.build(TpuRequantInt, [stored], one, i32, shape, told)

@@ -101,6 +101,7 @@ class ConstTop(UnaryTop):
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
+        # CV18xx (numerics.md 10).
         if ctx.chip.integers.constants_as_tables:
             return self.build_table(ctx, x, y)
         found = self.integer_form(ctx, x, y)

@@ -155,6 +155,7 @@ class TpuMatMul(Product, TpuOp):
     @classmethod
     def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where products have the heads inside: Permutes in front and behind."""
+        # BM1684X, BM1688, CV186x and BM1690.
         return (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
 
     # ----------------------------------------------------------------------------------------------------- local memory

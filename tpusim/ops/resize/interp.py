@@ -127,6 +127,7 @@ class TopInterp(Interpolation, TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Convolutions and copies where the chip has no op of its own, as far as they can be."""
+        # CV18xx.
         return () if chip.forms.resize else (InterpToConv(weights, chip),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -140,6 +141,7 @@ class TopInterp(Interpolation, TopOp):
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
+        # CV18xx has no interpolation: the host computes it in f32 (DN-22).
         if self.name in ctx.chip.forms.on_host:
             attributes["on_host"] = flag(True)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
