@@ -43,7 +43,7 @@ def reach(rows: Sequence[Row], transfer: Transferred, at: int) -> Iterator[int]:
     """The rows that a transfer of row `at` may move to, the nearest first.
 
     A load: earlier ones, back to the one behind the last whose op reads the tensor. A store: later ones, up to the one
-    before the row that makes it. Never a row whose op touches it.
+    before the row that makes it; it passes rows whose op reads it and stays in none.
     """
     if transfer.kind == "load":
         for row in range(at - 1, -1, -1):
