@@ -131,7 +131,7 @@ class TpuScatterElements(MacroTpu):
         return _scattered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As the top op."""
+        """Compute the function of the top op, with its kernel."""
         return (kernels.scatter_elements(*operands, axis=_axis(self), reduction=self.reduction.data),)
 
     def function(self) -> functions.Function:
@@ -200,7 +200,7 @@ class TpuTopK(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """K along the axis."""
+        """The extents of the operand, with K along the axis."""
         return _chosen(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -238,7 +238,7 @@ class TopTopK(MacroTop):
         return builder.build(cls, [x], {"axis": int_attr(axis), "K": int_attr(k), "largest": flag(largest)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """K along the axis."""
+        """The extents of the operand, with K along the axis."""
         return _chosen(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

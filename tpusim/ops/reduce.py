@@ -194,7 +194,7 @@ class ReduceFusePattern(RewritePattern):
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = made_by(op.input, "top.Reduce") if isinstance(op, TopReduce) else None
         if not isinstance(op, TopReduce) or not isinstance(first, TopReduce) or first.mode != op.mode:
             return

@@ -120,7 +120,7 @@ class TpuRelu(UnaryTpu):
         return (kernels.relu_int(x, out_dtype=dtype),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:
@@ -185,7 +185,7 @@ class TpuClip(UnaryTpu):
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:

@@ -45,7 +45,7 @@ class MergeSlicePattern(RewritePattern):
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = op.operands[0].owner if op.name == SLICE else None
         if not isinstance(first, Operation) or first.name != SLICE:
             return

@@ -138,7 +138,7 @@ class TpuLeakyRelu(UnaryTpu):
         return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:
@@ -321,7 +321,7 @@ class TpuPRelu(TpuOp):
         return window if operand == 0 or axis == "c" else (0, 1)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:

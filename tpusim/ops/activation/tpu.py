@@ -43,7 +43,7 @@ class FloatFunction(UnaryTpu):
         return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def why_global(self, chip: ChipSpec) -> str | None:

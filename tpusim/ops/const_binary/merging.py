@@ -27,7 +27,7 @@ class MergeContinuousMulConst(RewritePattern):
     """MulConst -> MulConst, the first used once and without relu: one, by the product in double."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = made_by(op.operands[0], MUL) if op.name == MUL else None
         if not isinstance(first, ConstTop) or not isinstance(op, ConstTop) or relu_of(first):
             return
