@@ -62,7 +62,7 @@ def stage_import(a: Artefacts) -> None:
 
 
 def stage_canonicalize(a: Artefacts) -> None:
-    """Stage `canonicalize`: patterns and fusions of the top dialect; which ones fired is kept."""
+    """Top patterns and fusions."""
     a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), a.config.also)
 
 

@@ -110,7 +110,7 @@ class TpuRMSNorm(RowsNormalisedTpu):
 
     @property
     def first_axis(self) -> int:
-        """The first normalised axis, which is the last of the input."""
+        """The last axis is normalised."""
         return len(shape_of(self.input)) - 1
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
