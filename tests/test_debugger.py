@@ -377,7 +377,7 @@ def test_two_cores() -> None:
     assert np.array_equal(one.tensor("y").values, feeds["x"] + 1)
     assert one.bytes("lmem", 64, 4, 0, core=0).values.tolist() == [0, 1, 2, 3]
     assert one.bytes("lmem", 64, 4, 0, core=1).values.tolist() == [1, 2, 3, 4]
-    with pytest.raises(ConfigError, match="core 2: the program uses 0, 1"):
+    with pytest.raises(ConfigError, match="core 2 is not used by the program; name one of its cores: 0, 1"):
         one.bytes("lmem", 64, 4, core=2)
     before = one.bytes("lmem", 64, 4, 0, core=1)
     one.restart()

@@ -234,7 +234,7 @@ def test_halo() -> None:
 def test_more_sections_than_rows() -> None:
     message = str(refusal(chain(), sections=Counts(h=11)))
     assert "rule h-sections: at most 10 sections along h" in message and "has 10 rows), got h = 11" in message
-    assert "rule h-sections: at least 1 is required, got 0" in str(refusal(chain(), sections=Counts(h=0)))
+    assert "rule h-sections: at least 1 section is required, got h = 0" in str(refusal(chain(), sections=Counts(h=0)))
     assert "rule n-sections" in str(refusal(chain(), sections=Counts(n=2)))
     assert "rule w-sections" in str(refusal(chain(), chips.load("bm1684"), sections=Counts(w=2)))
 

@@ -186,7 +186,7 @@ def labels_of(path: Path, classes: int) -> np.ndarray:
 
 
 def batch_of(sample: Mapping[str, np.ndarray]) -> int:
-    """Images in a sample."""
+    """Images in a sample: the extent of its first array's first axis."""
     return len(next(iter(sample.values())))
 
 

@@ -79,16 +79,19 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
             return np.lib.format.read_array_header_1_0(stream)
         if version == (2, 0):
             return np.lib.format.read_array_header_2_0(stream)
-    raise ValueError(f"npy format 1.0 or 2.0 is read, got {version[0]}.{version[1]}")
+    raise ValueError(
+        f"an array of npy format 1.0 or 2.0 is required, got {version[0]}.{version[1]}; save it again with numpy.save, "
+        "the fields of a structured array one by one"
+    )
 
 
 def _fill(stream: IO[bytes], target: memoryview) -> None:
-    """Read until `target` is full."""
+    """Read from the stream until `target` is full; ValueError if the stream ends before."""
     at = 0
     while at < len(target):
         part = stream.read(min(_CHUNK, len(target) - at))
         if not part:
-            raise ValueError(f"the file ends after {at:,} of {len(target):,} bytes")
+            raise ValueError(f"the array's bytes end after {at:,} of {len(target):,}")
         target[at : at + len(part)] = part
         at += len(part)
 

@@ -40,7 +40,7 @@ class Observer(Protocol):
 
 
 class Silent:
-    """An observer that shows nothing."""
+    """An observer that shows nothing, for runs without a terminal."""
 
     @contextmanager
     def stage(self, name: str) -> Generator[None]:

@@ -31,7 +31,7 @@ from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
 
 BACK_END = ("lower", "group", "assign", "codegen")
-"""The stages behind calibration."""
+"""The stages behind calibration, in processing order."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Compiled:
 
     @property
     def top(self) -> Model:
-        """The canonical top module."""
+        """The canonical top module; an error before that stage has run."""
         return need(self._artefacts.canonical, "the canonical module")
 
     @property
@@ -96,12 +96,12 @@ class Compiled:
 
     @property
     def table(self) -> CalibrationTable | None:
-        """Thresholds by tensor name."""
+        """Thresholds by tensor name; None if nothing was calibrated."""
         return self._artefacts.table
 
     @property
     def program(self) -> Program:
-        """The commands that were generated."""
+        """The generated program; an error before code generation has run."""
         return need(self._artefacts.program, "the program")
 
     @property

@@ -66,7 +66,7 @@ def module_files(
 
 
 def load_module(path: Path) -> Model:
-    """A module with its weights."""
+    """A module of any state with its weights; see `load_model`."""
     return load_model(path, context())
 
 
@@ -148,7 +148,7 @@ def read_simulation(a: Artefacts, folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Whole or not at all."""
+    """Write a JSON file; the name appears only when the content is complete."""
     write_atomically(path, lambda file: file.write(json.dumps(content).encode()))
 
 

@@ -55,7 +55,7 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 
 
 def stage_import(a: Artefacts) -> None:
-    """ONNX -> top module."""
+    """Stage `import`: the ONNX file becomes a top module, with its preprocessing recorded."""
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if a.config.preprocess is not None:
         with_preprocess(a.top, a.config.preprocess, a.config.preprocess_list)
@@ -172,7 +172,7 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
     "simulate": stage_simulate,
     "verify": stage_verify,
 }
-"""The stages in processing order."""
+"""The stages by name, in processing order."""
 
 
 def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:

@@ -65,13 +65,13 @@ class Manifest(msgspec.Struct):
             return None
 
     def write(self, folder: Path) -> None:
-        """Whole or not at all."""
+        """Write the manifest; its name appears only when the content is complete."""
         with replacing(folder / MANIFEST) as temporary:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -81,7 +81,7 @@ class Crew:
             yield self._next()
 
     def _add(self, unit: _Unit) -> None:
-        """Begin one more unit."""
+        """Begin one more unit and count it as under way."""
         self._begin(unit)
         self._under_way.append(unit)
 
@@ -188,7 +188,7 @@ class DaskExecutor(Executor):
         return self._executor.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End it and the connection."""
+        """End the executor, then the connection to it."""
         del cancel_futures
         self._executor.shutdown(wait=wait)
         self._client.close()

@@ -357,7 +357,7 @@ def _by_channel(values: Sequence[Array]) -> FloatArray:
 
 
 def _rounded(measured: Any) -> FloatArray:
-    """Round to `MEASURED_BITS` significant bits."""
+    """Round to `MEASURED_BITS` significant bits, so that the last digits of a machine do not matter."""
     mantissa, exponent = np.frexp(np.asarray(measured, np.float32))
     steps = np.float32(2**MEASURED_BITS)
     return np.ldexp(np.round(mantissa * steps) / steps, exponent).astype(np.float32)

@@ -10,7 +10,7 @@ from tpusim.version import __version__
 
 
 def about() -> dict[str, str | int]:
-    """Processor, threads and versions."""
+    """What a timing depends on: processor, threads and the versions of the packages that compute."""
     packages = {name: version(name) for name in ("jaxlib", "numpy", "onnxruntime")}
     return {"processor": _processor(), "threads": threads(), "tpusim": __version__, **packages}
 

@@ -41,17 +41,17 @@ class Measured:
 
     @property
     def counts(self) -> bool:
-        """Whether the method reads histograms."""
+        """Whether the method reads histograms; `max` needs only the extremes."""
         return self._method != "max"
 
     def update(self, tensors: Tensors, origin: str) -> None:
-        """Take in one sample."""
+        """Take in one sample's tensors; `origin` names the sample in messages."""
         self.statistics.update(tensors, origin)
         if self._estimates is not None:
             self._estimates.update(tensors)
 
     def entries(self) -> dict[str, Entry]:
-        """As printed in a table."""
+        """Thresholds by tensor name as the method finds them, in the order in which a table lists them."""
         seen = self.statistics.tensors
         found = {name: thresholds(seen[name], self._method, name=name) for name in seen}
         if self._estimates is not None:

@@ -198,7 +198,9 @@ def _read(file: Path, inputs: Mapping[str, InputSpec], images: Images) -> dict[s
             return {name: loaded[name] for name in inputs}
     except arrays.UNREADABLE as error:
         reason = str(error).split("\n", 1)[0]
-        raise CalibrationError(f"samples: {file} must be a readable .npz or .npy of plain numbers; {reason}") from error
+        raise CalibrationError(
+            f"samples: {file} must be a readable .npz or .npy of plain numbers; {reason}; write it again"
+        ) from error
 
 
 def _image(file: Path, name: str, spec: InputSpec, images: Images) -> Tensor:

@@ -44,7 +44,7 @@ class Taken:
         self._digest = hashlib.sha256()
 
     def add(self, sample: Tensors) -> None:
-        """Take in one more sample."""
+        """Take in one more sample: the count, and its arrays' bytes for the digest."""
         self.count += 1
         for name in sorted(sample):
             _add_array(self._digest, name, np.asarray(sample[name]))

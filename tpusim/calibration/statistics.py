@@ -83,7 +83,7 @@ class TensorStatistics:
 
     @property
     def seen(self) -> bool:
-        """Whether there was any value."""
+        """Whether there was any value; an empty tensor has no extremes."""
         return self.minimum <= self.maximum
 
     @property
@@ -180,7 +180,7 @@ class ActivationStatistics:
         }
 
     def restore(self, state: Arrays) -> None:
-        """Become what `state` was of."""
+        """Take over the statistics of which `state` was made, so that a run can be resumed."""
         counts = unpack(state)
         for (name, histogram), numbers, first in zip(counts.items(), state["numbers"], state["firsts"], strict=True):
             self.tensors[name] = TensorStatistics(self.bins)
@@ -223,6 +223,6 @@ def pack(arrays: Mapping[str, NDArray[Any]], dtype: Any) -> Arrays:
 
 
 def unpack(packed: Arrays) -> dict[str, NDArray[Any]]:
-    """What `pack` was given."""
+    """The arrays by name that `pack` was given."""
     parts = np.split(packed["values"], np.cumsum(packed["lengths"])[:-1]) if len(packed["names"]) else []
     return {str(name): part for name, part in zip(packed["names"], parts, strict=True)}

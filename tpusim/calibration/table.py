@@ -68,7 +68,7 @@ class CalibrationTable:
     own: Mapping[str, OwnRange] = field(default_factory=dict[str, OwnRange])
 
     def __repr__(self) -> str:
-        """Show how much it is."""
+        """Show how many entries each block of the table has."""
         filled = (f"{len(block)} {f.name}" for f in fields(self) if (block := getattr(self, f.name)))
         return f"<CalibrationTable: {', '.join(filled) or 'empty'}>"
 

@@ -23,7 +23,7 @@ from tpusim.ops import context
 from tpusim.workers import Crew
 
 UNIT = 8
-"""Samples of a unit."""
+"""Samples that one worker measures at a time."""
 SEARCHES = 4
 """Searches of tuning in a unit."""
 Sample = Mapping[str, np.ndarray]

@@ -13,7 +13,7 @@ class FloatOnly(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An op that has integer forms elsewhere, or decisions behind it that hold on one chip."""
 
     op: str
-    """The op, as in "top.Compare"."""
+    """The op's name in the IR, as in "top.Compare"."""
     why: str
     """The reason that users read."""
     decisions: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     div: bool = True
     """Quotients of tensors; else products with a reciprocal."""
     clip: bool = True
-    """tpu.Clip; else tpu.MaxConst and tpu.MinConst."""
+    """Whether the chip has tpu.Clip; without it tpu.MaxConst and tpu.MinConst take its place."""
     limited_relu: bool = True
     """tpu.Relu with an upper limit in float; else tpu.Clip."""
     layer_norm: bool = True
@@ -133,6 +133,6 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     equal_shapes: bool = False
     """Ops of several tensors take two, of one shape."""
     joins_channels_only: bool = False
-    """Concat is along the channels."""
+    """A Concat has a local form along the channels only."""
     one_row_groups: bool = False
     """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""

@@ -44,7 +44,7 @@ class FloatException(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a chip differs from an op's own rule of float types (numerics.md 12); what is not given stays the op's."""
 
     op: str
-    """The op, as in "top.GELU"."""
+    """The op's name in the IR, as in "top.GELU"."""
     int8: FloatType | None = None
     """Its type where it has no integer form in INT8 mode."""
     f16: FloatType | None = None
@@ -61,7 +61,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     eu_bytes: int
     """Bytes that one vector step of one lane processes; aligned rows are padded to this."""
     lmem_bytes: int
-    """Local memory of ONE lane."""
+    """Local memory of ONE lane, in bytes."""
     lmem_banks: int
     ic_parallel_bytes: int
     """Bytes of input channels one conv step consumes: the packing width of conv filters; 0: all channels in a row."""
@@ -169,7 +169,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     has_group_types: bool = True
     """Whether SMALL_C and MM groups exist beside NORMAL and 3D ones (layer_group.md 3)."""
     integers: IntegerRules = IntegerRules()
-    """The forms of integer ops."""
+    """The forms in which this chip computes integer ops."""
     forms: OpForms = OpForms()
     """The ops it has a form of."""
     local: LocalRules = LocalRules()

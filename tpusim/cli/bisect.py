@@ -140,5 +140,5 @@ class Bisect:
 
 
 def _measures(broken: "TensorResult") -> str:
-    """How far it is off."""
+    """How far the result is off, by each measure."""
     return f"cosine {broken.cosine:.4f}, euclidean {broken.euclidean:.4f}, SQNR {broken.sqnr_db:.1f} dB"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Tensors = Mapping[str, np.ndarray]
 
 MOST = 12
-"""Causes that are shown."""
+"""Causes that are shown at most."""
 
 
 def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -> Table:

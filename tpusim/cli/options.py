@@ -81,7 +81,7 @@ class NetworkOptions:
         return Cut(self.inputs, self.outputs)
 
     def given(self) -> list[str]:
-        """The options that are used."""
+        """The options that were given, spelled as on the command line."""
         return [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name)]
 
 

@@ -21,7 +21,7 @@ VISITOR, VISITOR_COLOUR = -1, "white"
 MEMORY_ROWS, PIPELINE_ROWS = 32, 16
 """Rows of the loop on one page; a group with more has several."""
 MEMORY_ROW, PIPELINE_ROW = 0.5, 1.25
-"""Inches of a row."""
+"""Height of one row of the picture, in inches."""
 ENTRY, COLUMN = 0.135, 2.6
 """Inches of a line of the legend beside the map, and of one of its columns."""
 LABEL = 34

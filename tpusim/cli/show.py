@@ -132,7 +132,7 @@ def engines_line(engines: Mapping[str, Any]) -> str:
 
 
 def ops_table(engines: Mapping[str, Any], count: int = 8) -> Table:
-    """The ops that take longest."""
+    """A table of the ops that take longest."""
     table = Table(title="Ops that take longest (cycles)", title_justify="left")
     table.add_column("op", overflow="fold")
     for name in ("group", "TIU", "GDMA", "dependency", "sync"):

@@ -263,7 +263,7 @@ def _against_bounds(model: "Model") -> str:
 
 @dataclass
 class Assign:
-    """5_grouped.mlir -> 6_final.mlir: global-memory addresses."""
+    """5_grouped.mlir -> 6_final.mlir: every tensor gets its address in global memory."""
 
     module: Annotated[In, tyro.conf.arg(metavar="5_grouped.mlir")]
     out: OptionalPath = None

@@ -41,7 +41,7 @@ class Emitter:
         self._row = dict(self._last)
 
     def end_rows(self) -> None:
-        """Back to serial order."""
+        """End a row of a group: the commands that follow are serial again."""
         self._row = None
 
     def barrier(self) -> None:
@@ -111,5 +111,5 @@ class Emitter:
         self.commands[first:] = [replace(command, work=(work,)) for command in self.commands[first:]]
 
     def global_kernel(self, **fields: Any) -> None:
-        """Append a global kernel."""
+        """Append an op that runs from global memory as one kernel (codegen.md)."""
         self.add(GlobalKernel, **fields)

@@ -51,11 +51,11 @@ class LocalContext(SliceContext):
         return Placed(have, group.allocation.address[value], value in graph.constants, value not in graph.compact)
 
     def output_address(self) -> int:
-        """Where the result is."""
+        """Where the result's slice is in local memory, in bytes from the start of a lane."""
         return self._group.allocation.address[self.op.results[0]]
 
     def where(self) -> str:
-        """The step, for messages."""
+        """The step of the group's loop, as messages name it."""
         return self._step.text()
 
     def buffer(self) -> int:
@@ -69,7 +69,7 @@ class LocalContext(SliceContext):
         return None if self._has_views or address is None or not size else work_area(address, size, self.chip)
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """Append a TIU command."""
+        """Append a TIU command with the op's name and the step of the group's loop."""
         self._emitter.add(cls, name_of=self._name_of, op=op_name(self.op), step=self._step.text(), **fields)
 
 

@@ -125,7 +125,7 @@ def _coefficients(model: Model) -> np.ndarray:
 
 
 def _stored(op: TopWeight, model: Model) -> np.ndarray:
-    """The bytes of a constant."""
+    """The bytes of a constant as the coefficient file stores them; integers of 4 bits are packed in pairs."""
     array = model.weights[op_name(op)]
     packed = pack(array) if is_packed(element_of(op.output)) else np.ascontiguousarray(array)
     return packed.reshape(-1).view(np.uint8)

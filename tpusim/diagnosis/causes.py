@@ -105,7 +105,7 @@ def _suspects(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[S
 
 
 def _first(found: Iterable[tuple[float, Sequence[Suspect]]], top: int) -> Iterator[Suspect]:
-    """Those of the largest weights."""
+    """The suspects of the `top` largest weights, the largest first."""
     for _, suspects in sorted(found, key=lambda pair: -pair[0])[:top]:
         yield from suspects
 

@@ -114,7 +114,7 @@ class Reproducer:
 
 
 def _computed(model: Model) -> list[TopOp]:
-    """All ops but constants."""
+    """The ops that compute something: all but constants and absent operands."""
     return [op for op in model.ops if isinstance(op, TopOp) and not isinstance(op, TopWeight | TopNone)]
 
 

@@ -25,7 +25,7 @@ POINTS, TABLES = "points", "tables"
 
 @dataclass(frozen=True)
 class Cache:
-    """The output folder of explorations."""
+    """The output folder of explorations; points that are there are not computed again."""
 
     folder: Path
 

@@ -33,7 +33,7 @@ Tensors = dict[str, np.ndarray]
 DEFECT = "defect of tpusim: "
 """How the error of a row begins that is none of the user's; such a row is not kept."""
 DESCRIBED = Tolerance(0.0, 0.0)
-"""Similarities are wanted, no verdict."""
+"""Tolerances that nothing fails: an exploration wants similarities, not a verdict."""
 
 
 @dataclass

@@ -41,7 +41,7 @@ class Network:
 
     @cached_property
     def own(self) -> Model:
-        """Canonical, in its own batch."""
+        """The canonical module in the batch of the model's file."""
         return canonicalize(import_onnx(self.path))[0]
 
     def canonical(self, batch: int) -> Model:

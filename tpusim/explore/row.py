@@ -17,7 +17,7 @@ class Row(msgspec.Struct, frozen=True):
     mode: str
     strategy: str
     batch: int
-    """0: the model's own."""
+    """Batch of this point; 0 stands for the model's own."""
     cores: int
     error: str = ""
     note: str = ""

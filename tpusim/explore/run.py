@@ -33,7 +33,7 @@ class Exploration:
     computed: int
 
     def __repr__(self) -> str:
-        """How many of what."""
+        """How many points there are, on the front, and with an error."""
         errors, best = sum(bool(row.error) for row in self.rows), sum(row.front for row in self.rows)
         return f"<Exploration: {len(self.rows)} points, {best} on the front, {errors} with an error>"
 
@@ -140,7 +140,7 @@ def _sent(workers: Workers, material: Material, alike: Sequence[Keyed]) -> Itera
 
 
 def _shared(crew: Crew, model: Model) -> str:
-    """Where workers find a module."""
+    """Save a module where workers can load it; its path."""
     path = crew.folder / "2_canonical.mlir"
     save_model(model, path)
     return str(path)

@@ -115,7 +115,7 @@ class _Bench:
             yield "in place", "results take bytes of operands", None
 
     def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
-        """The alternative, costed or refused."""
+        """One alternative for the group: its cost, or why it was refused."""
         config = replace(self.config, in_place=True) if pins is None else replace(self.config, opt="2", force=pins)
         try:
             return Alternative(knob, value, False, *_costed(divide(self.model, config), self.found[self.at].ops[0][0]))

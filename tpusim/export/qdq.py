@@ -109,7 +109,7 @@ def _state(proto: onnx.ModelProto, tpu: Model, told: Sequence[str]) -> None:
 
 
 class _Writer:
-    """One graph, changed in place."""
+    """Changes one ONNX graph in place and looks up who makes what in it."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph = graph

@@ -57,7 +57,7 @@ class Preprocess:
 
     @property
     def channels(self) -> int:
-        """Channels of the network's image."""
+        """Channels of the image that the network reads."""
         return {"gray": 1, "rgba": 4}.get(self.pixel_format, 3)
 
     def fitted(self, name: str, shape: Sequence[int]) -> "Preprocess":

@@ -14,7 +14,7 @@ from tpusim.images.decode import Pixels
 
 Ints = NDArray[np.int64]
 ONE = 2048
-"""A weight of 1."""
+"""A weight of 1 in fixed point (11 bits of fraction)."""
 
 
 class Taps(NamedTuple):

@@ -102,7 +102,7 @@ class Steps:
         return cls(model.weights, chip_of(model), record)
 
     def block(self, block: Block, environment: Environment) -> None:
-        """All ops of a block."""
+        """Compute all ops of a block in order; results are added to `environment`."""
         for op in block.ops:
             self.step(op, environment)
 

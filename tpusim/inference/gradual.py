@@ -49,7 +49,7 @@ class Gradual:
 
     @property
     def compiled(self) -> bool:
-        """Whether there were enough samples."""
+        """Whether the graph was compiled, which happens only when there are enough samples."""
         return self._graph is not None
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Tensors:

@@ -31,17 +31,17 @@ def int_attr(value: int) -> IntegerAttr:
 
 
 def ints_attr(values: Iterable[int]) -> ArrayAttr[Attribute]:
-    """An array of i64 attributes."""
+    """An array of integer attributes of type i64."""
     return ArrayAttr([int_attr(int(v)) for v in values])
 
 
 def floats_attr(values: Iterable[float]) -> ArrayAttr[Attribute]:
-    """An array of f64 attributes."""
+    """An array of float attributes of type f64."""
     return ArrayAttr([float_attr(v) for v in values])
 
 
 def float_attr(value: float) -> FloatAttr:
-    """An attribute of type f64."""
+    """A float attribute of type f64."""
     return FloatAttr(float(value), 64)
 
 

@@ -50,7 +50,7 @@ class NumberFormat:
     methods: Mapping[str, LoweringMethod] = field(default_factory=lambda: NO_METHODS, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """The name of the format."""
+        """The format's name, as `--mode` takes it."""
         return self.name
 
     @property
@@ -65,7 +65,7 @@ class NumberFormat:
 
     @property
     def is_float(self) -> bool:
-        """Whether activations are floats."""
+        """Whether activations are stored as floats."""
         return self.activation[:1] not in ("i", "u")
 
     @property
@@ -80,12 +80,12 @@ class NumberFormat:
 
     @property
     def spelling(self) -> str:
-        """The name in quantisation tables."""
+        """The name as quantisation tables write it, in capitals."""
         return self.name.upper()
 
     @property
     def weight_bits(self) -> int:
-        """Bits of a stored weight."""
+        """Bits of one stored weight; two weights of 4 bits share a byte."""
         return int(self.weight.lstrip("bfiu"))
 
 

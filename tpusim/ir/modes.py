@@ -74,7 +74,7 @@ def requant_mode(mode: str) -> RequantModeAttr:
 
 
 def round_mode(mode: str) -> RoundModeAttr:
-    """The attributes `round_mode` and `first_round_mode`."""
+    """The value of the attributes `round_mode` and `first_round_mode`."""
     return RoundModeAttr(RoundMode(mode))
 
 

@@ -56,12 +56,12 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name of the module."""
+        """The network's name: the attribute `module.name`."""
         return self.attribute("module.name")
 
     @property
     def state(self) -> str:
-        """`module.state`: one of STATES."""
+        """How far the module has come: `module.state`, one of STATES."""
         return self.attribute("module.state")
 
     def attribute(self, key: str, default: str = "") -> str:
@@ -90,7 +90,7 @@ class Model:
 
     @property
     def body(self) -> Block:
-        """The single block of @main."""
+        """The single block of @main, which holds every op of the network."""
         return self.function.body.block
 
     @property
@@ -100,7 +100,7 @@ class Model:
 
     @property
     def terminator(self) -> ReturnOp:
-        """The `func.return` of @main."""
+        """The `func.return` of @main; its operands are the network's outputs."""
         last = self.body.last_op
         if not isinstance(last, ReturnOp):
             raise ImportModelError(f"module '{self.name}': @main must end with func.return")
@@ -108,7 +108,7 @@ class Model:
 
     @property
     def results(self) -> tuple[SSAValue, ...]:
-        """The values the network returns."""
+        """The values that the network returns, in order."""
         return tuple(self.terminator.operands)
 
     @property

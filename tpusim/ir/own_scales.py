@@ -44,7 +44,7 @@ class OwnRange:
 
     @property
     def threshold(self) -> float:
-        """The threshold of symmetric quantisation."""
+        """The threshold of symmetric quantisation: `steps` times the scale."""
         return self.steps * self.scale
 
     @property
@@ -85,7 +85,7 @@ def not_kept(model: Model) -> tuple[str, ...]:
 
 
 def set_not_kept(model: Model, notes: Iterable[str]) -> None:
-    """State it in the module."""
+    """List in the module which of the model's own scales were not kept, and why."""
     if listed := [StringAttr(note) for note in notes]:
         model.module.attributes[NOT_KEPT] = ArrayAttr(listed)
 

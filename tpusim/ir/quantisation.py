@@ -44,7 +44,7 @@ class QuantParams:
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest stored integer."""
+        """The smallest and the largest integer that the type stores."""
         return storage_range(self.bits, self.signed)
 
     @property

@@ -65,12 +65,12 @@ class CalibratedType(ParametrizedAttribute, TypeAttribute):
 
     @classmethod
     def of(cls, minimum: float, maximum: float) -> "CalibratedType":
-        """A calibrated f32 type."""
+        """An f32 tensor's element type with its calibrated range."""
         return cls(f32, FloatData(minimum), FloatData(maximum))
 
     @property
     def range(self) -> tuple[float, float]:
-        """The calibrated (min, max)."""
+        """The calibrated (min, max), in real units."""
         return self.minimum.data, self.maximum.data
 
     def verify(self) -> None:
@@ -131,7 +131,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def signed(self) -> bool:
-        """Whether the storage is signed."""
+        """Whether the stored integers are signed."""
         return self.storage.signedness.data is not Signedness.UNSIGNED
 
     @property
@@ -175,7 +175,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        """`<i8:f32, scale[:zero]>` or `<i8:f32:axis, {scale[:zero],...}>`."""
+        """Read `<i8:f32, scale[:zero]>`, or with an axis `<i8:f32:axis, {scale[:zero],...}>`."""
         axis: Attribute = NoneAttr()
         with parser.in_angle_brackets():
             start = parser.pos

@@ -21,7 +21,7 @@ class WeightStore(Mapping[str, np.ndarray]):
             self._arrays[name] = _frozen(array)
 
     def __repr__(self) -> str:
-        """Show how much it is."""
+        """Show how many arrays and bytes it holds."""
         return f"<WeightStore: {len(self)} arrays, {sum(a.nbytes for a in self.values()):,} bytes>"
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -49,7 +49,7 @@ class WeightStore(Mapping[str, np.ndarray]):
         return store
 
     def restricted(self, names: set[str]) -> "WeightStore":
-        """Only the named weights."""
+        """A store of the named weights alone; the arrays are shared."""
         store = WeightStore()
         store._arrays = {k: v for k, v in self._arrays.items() if k in names}
         return store
@@ -80,10 +80,10 @@ def load_weights(path: Path) -> WeightStore:
         with path.open("rb") as file:
             archive = arrays.load(file)
             if isinstance(archive, np.ndarray):
-                raise ValueError("a single array")
+                raise ValueError("it holds a single array without a name")
             return WeightStore({name: _named_type(array) for name, array in archive.items()})
     except arrays.UNREADABLE as error:
         raise ImportModelError(
-            f"weight file '{path}': a readable npz without pickled objects is required, got {error}; "
-            "write it again with the stage that made it"
+            f"weight file '{path}': a readable npz without pickled objects is required, which this is not "
+            f"({error}); write it again with the stage that made it"
         ) from error

@@ -42,7 +42,7 @@ ID_LIMIT = 1 << 20
 """Ids of an engine count from 1 up to below this (codegen.md 2, DC-03)."""
 _LONGEST = 65535
 MESSAGES = 512
-"""Message numbers of a chip."""
+"""Message numbers of a chip, which sends and waits of all cores share."""
 _MOST_SENDS = 127
 _COEFFICIENTS = ("filter", "bias", "requant_table")
 

@@ -90,7 +90,7 @@ def _accumulated(output: View, chip: ChipSpec, *, bias: bool) -> int:
 
 
 def _vector_length(command: Command, chip: ChipSpec) -> int:
-    """E for the widest operand."""
+    """E of hardware.md: elements per lane and cycle for the widest operand."""
     return chip.eu_elements(max(itemsize(view.dtype) for _, view in command.operands()))
 
 

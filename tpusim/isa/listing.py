@@ -27,7 +27,7 @@ class _Counts(Header, frozen=True, kw_only=True):
 
     @property
     def header(self) -> Header:
-        """The program's header alone."""
+        """The header of the program without its commands."""
         return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
 
 
@@ -69,7 +69,7 @@ def extract(program: Program, *, op: str | None = None, engine: Engine | None = 
 
 @dataclass
 class _Assembly:
-    """The lines read so far."""
+    """What the lines read so far have declared."""
 
     headers: list[_Counts] = field(default_factory=list[_Counts])
     groups: list[GroupEntry] = field(default_factory=list[GroupEntry])

@@ -52,7 +52,7 @@ def dtype_of(dtype: np.dtype | type) -> DType:
 
 
 def itemsize(dtype: DType) -> int:
-    """Bytes that hold one element."""
+    """Bytes that hold one element of the type."""
     return _NUMPY[dtype].itemsize
 
 

@@ -23,7 +23,7 @@ from tpusim.isa.finding import Finding, first
 
 
 def _requants(command: Command) -> tuple[Requant, ...]:
-    """Every requant of a command."""
+    """Every requant of a command: its own, and the several of a MatMul."""
     several = command.requants if isinstance(command, MatMul) else ()
     if isinstance(command, Select):
         one = command.positive

@@ -144,12 +144,12 @@ class Program(msgspec.Struct, frozen=True):
 
     @property
     def inputs(self) -> tuple[TensorEntry, ...]:
-        """Network inputs in order."""
+        """The network's input tensors, in its order."""
         return tuple(t for t in self.tensors if t.role == "input")
 
     @property
     def outputs(self) -> tuple[TensorEntry, ...]:
-        """Network outputs in order."""
+        """The network's output tensors, in its order."""
         return tuple(t for t in self.tensors if t.role == "output")
 
 

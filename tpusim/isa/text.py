@@ -180,7 +180,7 @@ def _tokens(line: str, at: int) -> Iterator[tuple[str, Any]]:
 
 
 def _scan(line: str, at: int) -> tuple[Any, int]:
-    """(value, position behind it)."""
+    """Read one value of a line: (value, the position behind it)."""
     view = _VIEW.match(line, at)
     if view is not None:
         text = view.group()

@@ -16,7 +16,7 @@ _EXTREMES = 4
 _PARTS = 8
 """Parts of local memory one of which holds what a tile of a kernel loads and stores."""
 _CAST_PARTS = 32
-"""The same of a cast."""
+"""Parts of local memory one of which holds what a tile of a cast loads and stores."""
 _LEAST_WIDTH = 8
 """Elements that a lane gets at least where a cast is spread over all lanes."""
 

@@ -152,7 +152,7 @@ class Lowering:
     # LoweringContext
 
     def format(self, op: Operation) -> NumberFormat:
-        """Of the op's mode."""
+        """The number format of the op's mode."""
         return self._formats[op]
 
     def by_family(self, op: Operation, table: Lowerings) -> SSAValue:
@@ -200,6 +200,7 @@ class Lowering:
     def float_mode(self, op: Operation) -> FloatMode:
         """By the op's rule, the chip's exceptions and the requested mode; f32 where the chip has no such type."""
         assert isinstance(op, TopOp)
+        # `on_host`: interpolation and instance norm of CV18xx, which its host computes.
         if counts(op) or op.name in self.chip.forms.on_host:
             return "f32"
         format, rule = self._formats[op], op.float_rule(self)
@@ -219,7 +220,7 @@ class Lowering:
         return all(self.quant(v) is not None for v in values)
 
     def float_type(self, op: Operation) -> Attribute:
-        """f32, f16 or bf16."""
+        """The element type of the op's float mode: f32, f16 or bf16."""
         return FLOAT_TYPES[self.float_mode(op)]
 
     def quant(self, value: SSAValue) -> QuantParams | None:
@@ -270,7 +271,7 @@ class Lowering:
         return lowered if lowered is not None and isinstance(element_of(lowered), IntegerType) else None
 
     def _indices(self, value: SSAValue, stored: SSAValue, user: str) -> SSAValue:
-        """int32 as quantised integers."""
+        """Indices in int32 as the quantised integers that `user` reads; one cast serves all users."""
         element, quant = self.quantised_type(value), self.quant(value)
         assert quant is not None  # held by quantised_type
         if (stored, element) not in self._casts:
@@ -319,7 +320,7 @@ class Lowering:
         shape: Shape,
         name: str,
     ) -> SSAValue:
-        """Append a tpu op."""
+        """Append a tpu op to the module; its result."""
         op = cls.create(operands=operands, result_types=[tensor(shape, element)], attributes=dict(attributes))
         set_op_name(op, name)
         self._block.add_op(op)
@@ -451,7 +452,7 @@ def _table(config: LoweringConfig, chip: ChipSpec) -> dict[str, NumberFormat]:
 
 
 def _cast_name(value: SSAValue, element: Attribute, user: str) -> str:
-    """As upstream calls a cast."""
+    """The name of a cast, as upstream gives it: value, user and target type."""
     return f"{value_name(value)}{user}_{_type_word(storage_dtype(element))}"
 
 

@@ -41,11 +41,13 @@ class Propagation:
         """All steps in the specified order."""
         self.step(lambda op: op.RANGE.forward_first and self.forward(op))
         self.step(self.signs)
+        # Ranges of CV18xx are (-max, max), so that there is no sign to find (numerics.md 2.2).
         if not self.chip.symmetric_ranges:
             self.step(self.product_sign)
             self.step(self.difference_sign)
         self.step(self.unify)
         self.step(self.backward)
+        # Not on BM1684 and CV18xx (numerics.md 3.3 step 6).
         if self.chip.integers.sums_set_ranges:
             self.step(self.products_of_sum)
         self.step(self.compared)

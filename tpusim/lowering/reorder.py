@@ -26,7 +26,7 @@ class Reorder:
         self._op = op
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The constant behind a value."""
+        """The stored array behind a value; None if it is not a constant."""
         return self.weights[op_name(value.owner)] if isinstance(value.owner, TopWeight) else None
 
     def _before(self, op: Operation) -> SSAValue:

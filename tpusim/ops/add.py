@@ -70,6 +70,7 @@ class TopAdd(ArithmeticTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
+        # CV18xx: one shift for all operands, an 8-bit multiplier for each (numerics.md 5.3, 9.7).
         if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_common_shift(ctx, out)
         operands: list[SSAValue] = []

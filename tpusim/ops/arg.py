@@ -82,7 +82,7 @@ class TpuArg(TpuOp):
         return "the index of an extreme needs a whole axis"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of an arg reduction."""
+        """Emit Fn `arg`; the indices are exact, in the output's type."""
         ctx.emit(isa.Fn, function=functions.Arg(**_options(self)), inputs=(ctx.input(0),), output=ctx.output())
 
 

@@ -119,7 +119,7 @@ class TopOp(ShapedOp):
     FLOAT: ClassVar[FloatRule] = FloatRule()
     """Which float type the op runs in."""
     HOLDS: ClassVar[Holds] = "real"
-    """What the results stand for."""
+    """What the results stand for: real numbers by default, else an index or an integer as it is."""
     MOVES: ClassVar[bool] = False
     """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
     WEIGHS: ClassVar[bool] = False
@@ -439,5 +439,5 @@ def reads_indices(op: Operation) -> bool:
 
 
 def is_none(value: SSAValue) -> bool:
-    """Whether the value is `none`."""
+    """Whether the value is the `none` that stands for an absent operand."""
     return isinstance(value.type, NoneType)

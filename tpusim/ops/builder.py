@@ -127,7 +127,7 @@ class ModuleBuilder:
         return found[::-1]
 
     def append(self, op: Operation) -> None:
-        """Add a finished op."""
+        """Add a finished op at the end of the block."""
         self._block.add_op(op)
 
     def finish(self, results: Sequence[SSAValue], *, name: str) -> Model:

@@ -82,6 +82,7 @@ class TopConcat(TopOp):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """tpu.Concat of operands brought to the output's scale, zero point and sign, or why not (a constant)."""
+        # CV18xx scales the operands in the op itself; other chips requantise each before it (numerics.md 9.0).
         if ctx.chip.integers.scaling == "small_multiplier" and why_no_small_multipliers(ctx, self.inputs) is None:
             return self._lower_inside(ctx)
         operands = self._integer_operands(ctx)
@@ -181,6 +182,7 @@ class TpuConcat(TpuOp):
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local along axes 1 to 3 of at most four (layer_group.md 2)."""
+        # CV18xx (layer_group.md 2).
         if chip.local.joins_channels_only and self.along != 1:
             return f"{chip.name} joins channels only in local memory"
         if len(shape_of(self.output)) > 4:
@@ -188,7 +190,7 @@ class TpuConcat(TpuOp):
         return "the batch is joined" if self.along == 0 else None
 
     def can_slice(self, axis: Axis) -> bool:
-        """Any axis but its own."""
+        """Every axis may be cut but the one that is joined."""
         return axis != LOGICAL[min(self.along, 3)]
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

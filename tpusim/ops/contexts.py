@@ -82,7 +82,7 @@ class LoweringContext(Protocol):
         ...
 
     def float_type(self, op: Operation) -> Attribute:
-        """The element type of `float_mode`."""
+        """The element type that belongs to `float_mode`."""
         ...
 
     def quant(self, value: SSAValue) -> QuantParams | None:
@@ -209,7 +209,7 @@ class ReorderContext(Protocol):
     weights: WeightStore
 
     def array(self, value: SSAValue) -> np.ndarray | None:
-        """The constant behind a value."""
+        """The stored array behind a value; None if it is not a constant."""
         ...
 
     def weight(self, name: str, array: np.ndarray, element: Attribute | None = None) -> SSAValue:

@@ -45,11 +45,11 @@ class TpuCumSum(MacroTpu):
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double, rounded once."""
+        """Compute it in float64 and round once, to the type of the result."""
         return (cumulate(operands[0], **_options(self)),)
 
     def function(self) -> functions.Function:
-        """A running sum or product."""
+        """Cumulate: a running sum or product along the axis."""
         return functions.Cumulate(**_options(self))
 
 
@@ -92,7 +92,7 @@ class TopCumSum(MacroTop):
         return (shape_of(self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double, rounded once."""
+        """Compute it in float64 and round once, to the type of the result."""
         return (cumulate(operands[0], **_options(self)),)
 
     def flops(self) -> int:

@@ -65,7 +65,7 @@ class Depth2Space(ShapedOp):
 
     @property
     def blocks(self) -> tuple[int, int]:
-        """The sizes (block_h, block_w)."""
+        """The block's extents (block_h, block_w), in elements."""
         return self.block_h.value.data, self.block_w.value.data
 
     def infer(self) -> tuple[Shape, ...]:
@@ -120,7 +120,7 @@ class TopDepth2Space(Depth2Space, TopOp):
 
     @classmethod
     def canonicalization_patterns(cls, weights: WeightStore) -> tuple[RewritePattern, ...]:
-        """What front ends write."""
+        """A Permute between two Reshapes, and a Concat of all strided Slices, as front ends write the op."""
         del weights
         return TopPermuteToPixelShuffle(), TopPermuteToReorg(), ConcatToDepth2SpacePattern()
 
@@ -130,7 +130,7 @@ class TopDepth2Space(Depth2Space, TopOp):
 
 
 def attributes_of(blocks: tuple[int, int], crd: bool, inverse: bool, swapped: bool) -> dict[str, Attribute]:
-    """The attributes of the op."""
+    """The attributes of a Depth2Space or of its inverse."""
     flags = {"is_CRD": flag(crd), "is_inversed": flag(inverse), "swap_cr": flag(swapped)}
     return {"block_h": int_attr(blocks[0]), "block_w": int_attr(blocks[1]), **flags}
 

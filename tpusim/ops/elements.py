@@ -69,7 +69,7 @@ class TpuGatherElements(MacroTpu):
         return (kernels.gather_elements(operands[0], operands[1], axis=_axis(self)),)
 
     def function(self) -> functions.Function:
-        """Gathering of single elements."""
+        """GatherElements: one element of the operand for each index."""
         return functions.GatherElements(_axis(self))
 
 
@@ -131,11 +131,11 @@ class TpuScatterElements(MacroTpu):
         return _scattered(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As the top op."""
+        """Compute the function of the top op, with its kernel."""
         return (kernels.scatter_elements(*operands, axis=_axis(self), reduction=self.reduction.data),)
 
     def function(self) -> functions.Function:
-        """Scattering of single elements."""
+        """ScatterElements: one update for each index, with its reduction."""
         return functions.ScatterElements(_axis(self), self.reduction.data)  # type: ignore[arg-type]
 
 
@@ -200,7 +200,7 @@ class TpuTopK(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """K along the axis."""
+        """The extents of the operand, with K along the axis."""
         return _chosen(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -238,7 +238,7 @@ class TopTopK(MacroTop):
         return builder.build(cls, [x], {"axis": int_attr(axis), "K": int_attr(k), "largest": flag(largest)}, name)
 
     def infer(self) -> tuple[Shape, ...]:
-        """K along the axis."""
+        """The extents of the operand, with K along the axis."""
         return _chosen(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

@@ -46,7 +46,7 @@ class SliceContext(ABC):
 
     @abstractmethod
     def placed(self, index: int) -> Placed:
-        """Where the operand's slice lies."""
+        """Where the operand's slice lies in local memory."""
 
     @abstractmethod
     def output_address(self) -> int:
@@ -54,7 +54,7 @@ class SliceContext(ABC):
 
     @abstractmethod
     def where(self) -> str:
-        """The step, for messages."""
+        """The step of the group's loop, as messages name it."""
 
     @abstractmethod
     def buffer(self) -> int:
@@ -62,7 +62,7 @@ class SliceContext(ABC):
 
     @abstractmethod
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """Emit one TIU command."""
+        """Emit one TIU command; the context adds its id, op and step."""
 
     def input_slice(self, index: int) -> TensorSlice:
         """The slice of the operand that is in local memory."""
@@ -104,7 +104,7 @@ class SliceContext(ABC):
         return self._out
 
     def output(self) -> View:
-        """Where the result slice goes."""
+        """The view of local memory into which the result's slice goes."""
         value = self.op.results[0]
         return lmem_view(value, self.output_address(), self._out.shape, self.chip, constant=False, aligned=True)
 
@@ -129,7 +129,7 @@ class WholeContext(ABC):
 
     @abstractmethod
     def address(self, value: SSAValue) -> int:
-        """GMEM address of a tensor."""
+        """The address of a tensor in global memory, in bytes."""
 
     @abstractmethod
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:

@@ -126,7 +126,7 @@ class NaryTop(TopOp):
     relu_limit = opt_attr_def(FloatAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
+        """The extents to which the operands broadcast."""
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
 
     def flops(self) -> int:
@@ -184,7 +184,7 @@ class NaryTpu(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
+        """The extents to which the operands broadcast."""
         if len(self.inputs) < 2:
             raise ValueError(f"two or more operands are required, got {len(self.inputs)}")
         return (broadcast_shape([shape_of(v) for v in self.inputs]),)
@@ -213,7 +213,7 @@ class NaryTpu(TpuOp):
         return True
 
     def accepts_margins(self) -> bool:
-        """Element-wise ops read any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit_chain(self, ctx: EmitContext, kind: str, views: Sequence[View], out: View, limit: float) -> None:

@@ -49,7 +49,7 @@ class TpuGridSampler(MacroTpu):
         return _sampled(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double, rounded once."""
+        """Compute it in float64 and round once, to the type of the result."""
         return (kernels.grid_sample(operands[0], operands[1], **_options(self)),)
 
     def function(self) -> functions.Function:
@@ -97,5 +97,5 @@ class TopGridSampler(MacroTop):
         return _sampled(self)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double, rounded once."""
+        """Compute it in float64 and round once, to the type of the result."""
         return (kernels.grid_sample(operands[0], operands[1], **_options(self)),)

@@ -28,6 +28,7 @@ class HardActivation(Activation):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """The op, or the chip's other form of it."""
         form = ctx.chip.forms.hard_activations
+        # BM1684 has `constants`, CV18xx `depthwise`, the others `op`.
         if form == "op":
             return super().lower_float(ctx)
         x = ctx.operand(self.input, ctx.float_mode(self), self)
@@ -38,7 +39,7 @@ class HardActivation(Activation):
         raise NotImplementedError
 
     def by_convolution(self, ctx: LoweringContext, x: SSAValue) -> SSAValue:
-        """A depthwise convolution and tpu.Clip."""
+        """The op as a depthwise convolution followed by tpu.Clip."""
         raise NotImplementedError
 
     def part(self, ctx: LoweringContext, cls: OpT, x: SSAValue, number: float, suffix: str) -> SSAValue:

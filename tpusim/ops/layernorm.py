@@ -103,6 +103,7 @@ class TopLayerNorm(TopOp):
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LayerNorm in float in every mode, or taken apart."""
+        # BM1684: a GroupNorm of one group, then the weight and the bias.
         if not ctx.chip.forms.layer_norm and 1 <= self.axis.value.data <= 3:
             return self._lower_apart(ctx)
         mode = ctx.float_mode(self)
@@ -204,7 +205,7 @@ class RowsNormalisedTpu(TpuOp):
         return axis in order[: self.first_axis]
 
     def can_slice(self, axis: Axis) -> bool:
-        """As in a NORMAL group."""
+        """The answer for a NORMAL group; other types ask `can_slice_in`."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
@@ -258,7 +259,7 @@ class TpuLayerNorm(RowsNormalisedTpu):
         return (compute(*operands, axis=self.axis.value.data, epsilon=self.eps.value.data),)
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of a layer norm."""
+        """Emit Fn `layernorm`, in steps of BF16 for that type, by tables where it has them (CV18xx)."""
         axis = self.view_axis(ctx.group_type) if ctx.local else self.axis.value.data
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]

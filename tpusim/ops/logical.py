@@ -17,7 +17,7 @@ PIPELINE_STAGES = 3
 WHOLE: Window = (0, 1 << 30)
 """All of an axis, as an answer that the caller clips to the tensor."""
 Extents: TypeAlias = tuple[int, int, int, int, int]
-"""(n, c, d, h, w)."""
+"""Extents of a tensor as (n, c, d, h, w)."""
 
 
 class GroupType(IntEnum):

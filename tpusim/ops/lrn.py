@@ -134,7 +134,7 @@ class TpuLRN(TpuOp):
         return "LRN sums over channels, which lie in different lanes"
 
     def emit(self, ctx: EmitContext) -> None:
-        """FN lrn_tables or lrn."""
+        """Emit one FN command: `lrn_tables` where the op has tables (CV18xx), else `lrn`."""
         if self.tables:
             every = tuple(ctx.input(i) for i in range(len(self.operands)))
             function = functions.LrnTables(**self._without_beta())

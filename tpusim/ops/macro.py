@@ -53,7 +53,7 @@ class MacroTpu(TpuOp):
     """One `fn` command in global memory."""
 
     def function(self) -> functions.Function:
-        """The function that it computes."""
+        """The macro function (FN) that the op's command names."""
         raise NotImplementedError
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -47,6 +47,7 @@ class ExtremeTop(ArithmeticTop):
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
         """The tpu op on raw bytes of one scale, or why not."""
+        # CV18xx scales in the op: one shift, a multiplier for each operand (numerics.md 9.7).
         shift = ctx.chip.integers.scaling == "small_multiplier"
         return self._lower_common_shift(ctx) if shift else self._lower_bytes(ctx)
 

@@ -64,6 +64,7 @@ class TopMul(ArithmeticTop):
         out = ctx.quant(self.output)
         if out is None:
             return "the output is not calibrated"
+        # CV18xx.
         if not ctx.chip.integers.constant_factors and any(ctx.array(v) is not None for v in self.inputs[1:]):
             return "the second operand is not calibrated (numerics.md 12.1)"
         scale, ranges = 1.0, list[Interval]()
@@ -159,7 +160,7 @@ class TpuMul(NaryTpu):
 
     @property
     def qdm(self) -> bool:
-        """Whether the requant is CV18xx's."""
+        """Whether the requant is CV18xx's (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -109,6 +109,7 @@ class TpuPermute(TpuOp):
     @classmethod
     def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Of what the chip's products leave: a Permute that undoes another."""
+        # Chips that compute convolutions of patches as products, whose results are permuted.
         return (PermuteUndone(),) if chip.forms.patch_products else ()
 
     def infer(self) -> tuple[Shape, ...]:

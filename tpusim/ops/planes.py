@@ -38,6 +38,7 @@ def why_volume_global(value: SSAValue, strides: Sequence[int], pads: Sequence[in
     Pads along the depth are no pads of a command and may be of any size.
     """
     wide = storage_dtype(element_of(value)).itemsize == 4
+    # CV18xx has none, BM1684 those of floats (layer_group.md 2).
     if chip.local.volumes == "none" or (chip.local.volumes == "float" and not wide):
         kind = "window over a volume" if chip.local.volumes == "none" else "integer window over a volume"
         return f"no {kind} has a local form on {chip.name}"

@@ -31,7 +31,7 @@ class PairTop(MacroTop):
     output = result_def(TensorType)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
+        """The extents to which the operands broadcast."""
         return (broadcast_shape([shape_of(v) for v in self.operands]),)
 
     def held(self) -> Holds:
@@ -45,7 +45,7 @@ class PairTop(MacroTop):
 
 
 class PairTpu(MacroTpu):
-    """Two tensors, their broadcast."""
+    """A macro function of two tensors that broadcast."""
 
     input = operand_def(TensorType)
     other = operand_def(TensorType)
@@ -53,7 +53,7 @@ class PairTpu(MacroTpu):
     group_info = opt_attr_def(LayerGroupAttr)
 
     def infer(self) -> tuple[Shape, ...]:
-        """Broadcast of the operands."""
+        """The extents to which the operands broadcast."""
         return (broadcast_shape([shape_of(v) for v in self.operands]),)
 
 
@@ -64,7 +64,7 @@ class TpuPow3(PairTpu):
     name = "tpu.Pow3"
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As the top op."""
+        """Compute the function of the top op, with its kernel."""
         return (power(*operands),)
 
     def function(self) -> functions.Function:
@@ -86,7 +86,7 @@ class TopPow3(PairTop):
         return builder.build(cls, [x, exponent], {}, name)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """In double, rounded once."""
+        """Compute it in float64 and round once, to the type of the result."""
         return (power(*operands),)
 
 
@@ -99,7 +99,7 @@ class TpuMod(PairTpu):
     fmod = attr_def(BoolAttr)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """As the top op."""
+        """Compute the function of the top op, with its kernel."""
         return (remainder(*operands, fmod=bool(self.fmod.value.data)),)
 
     def function(self) -> functions.Function:

@@ -76,7 +76,7 @@ def _shape(op: Operation) -> Shape:
 
 
 def _count(op: Operation) -> int:
-    """Elements of one sum."""
+    """Elements that one result is made of: the product of the reduced extents."""
     x = shape_of(op.operands[0])
     return prod(x[axis] for axis in ints(op.attributes["axes"]))
 
@@ -141,6 +141,7 @@ class TopReduce(TopOp):
         x = ctx.operand(self.input, ctx.float_mode(self), self)
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         element, shape, name = ctx.float_type(self), shape_of(self.output), op_name(self)
+        # BM1684 takes the root of the sum apart, as TPU-MLIR 1.30.2 does.
         if self.mode.data != "ReduceL2" or ctx.chip.forms.reduce_l2:
             return ctx.build(TpuReduce, [x], attributes, element, shape, name)
         squares = ctx.build(TpuActive, [x], {"mode": text("SQUARE")}, element, shape_of(self.input), f"{name}_Square")
@@ -150,6 +151,7 @@ class TopReduce(TopOp):
 
     def _why_not_int8(self, ctx: LoweringContext) -> str | None:
         mode, count = self.mode.data, _count(self)
+        # CV18xx alone has an integer form (numerics.md 11.3).
         if not ctx.chip.integers.reductions or mode not in REDUCTIONS:
             return "a reduction has no integer form (numerics.md 12.1)"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
@@ -192,7 +194,7 @@ class ReduceFusePattern(RewritePattern):
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = made_by(op.input, "top.Reduce") if isinstance(op, TopReduce) else None
         if not isinstance(op, TopReduce) or not isinstance(first, TopReduce) or first.mode != op.mode:
             return
@@ -269,7 +271,7 @@ class TpuReduce(TpuOp):
 
     @property
     def _scale(self) -> float:
-        """1/n in the output's type."""
+        """The factor of a mean: 1/n, rounded to the output's type."""
         kind = storage_dtype(element_of(self.output))
         return float(np.float32(1 / _count(self)).astype(kind))
 

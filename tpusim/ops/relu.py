@@ -76,6 +76,7 @@ class TopRelu(UnaryTop):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Relu in float; with an upper limit tpu.Clip on a chip whose Relu has none."""
         operand, limit = ctx.operand(self.input, ctx.float_mode(self), self), float_attr(relu_limit_of(self))
+        # CV18xx.
         clipped = relu_limit_of(self) >= 0 and not ctx.chip.forms.limited_relu
         cls: OpT = TpuClip if clipped else TpuRelu
         attributes = {"min": float_attr(0.0), "max": limit} if clipped else {"relu_limit": limit}
@@ -119,7 +120,7 @@ class TpuRelu(UnaryTpu):
         return (kernels.relu_int(x, out_dtype=dtype),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:
@@ -184,7 +185,7 @@ class TpuClip(UnaryTpu):
         return (kernels.clip_float(operands[0], self.minimum.value.data, self.maximum.value.data),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:

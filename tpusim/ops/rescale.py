@@ -131,6 +131,7 @@ def requantised(
     wanted = ctx.quant(target)
     if wanted is None or source == wanted:
         return operand
+    # CV18xx: the multiplier comes from thresholds, with a shift to the right (numerics.md 5.3).
     if ctx.chip.integers.scaling == "small_multiplier":
         m, r = small_multiplier(source.scale / wanted.scale)
     else:

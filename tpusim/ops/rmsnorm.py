@@ -90,6 +90,7 @@ class TopRMSNorm(RMSNorm, TopOp):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Apart again on a chip without the op."""
         del weights
+        # BM1684 and CV18xx.
         return () if chip.forms.rms_norm else (RMSNormApart(),)
 
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
@@ -115,7 +116,7 @@ class TpuRMSNorm(RMSNorm, RowsNormalisedTpu):
         return (kernels.rmsnorm_float(*operands, epsilon=self.eps.value.data, dtype=dtype),)
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of the norm."""
+        """Emit Fn `rmsnorm`; its axis is that of the view the group gives the slice."""
         axis = self.view_axis(ctx.group_type) if ctx.local else self.first_axis
         assert axis is not None  # held by why_not_in
         given = [i for i, v in enumerate(self.operands) if not is_none(v)]

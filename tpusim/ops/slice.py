@@ -57,12 +57,12 @@ def cut_shape(shape: Shape, cut: Cut) -> Shape:
 
 
 def part(x: Array, cut: Cut) -> Array:
-    """The part of an array."""
+    """The part of an array that (offsets, ends, steps) takes, each by axis."""
     return x[tuple(slice(o, e, s) for o, s, e in zip(*cut, strict=True))]
 
 
 class Cutting(TopOp):
-    """The attributes of a part."""
+    """What Slice and its relatives share: offset, step and end per axis."""
 
     offset = attr_def(ArrayAttr)
     steps = attr_def(ArrayAttr)
@@ -345,7 +345,7 @@ class TpuGather(TpuOp):
         return "gathering runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of a gather."""
+        """Emit Fn `gather` along the axis; the indices are its second input."""
         function = functions.Gather(self.axis.value.data)
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
 

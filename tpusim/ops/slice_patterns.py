@@ -18,19 +18,19 @@ Part = tuple[tuple[int, int, int], ...]
 
 
 def part_of_slice(op: Operation) -> Part:
-    """What a Slice takes."""
+    """What a Slice takes: (offset, step, end) per axis."""
     columns = (numbers_of(op, key) for key in ("offset", "steps", "ends"))
     return tuple(zip(*columns, strict=True))
 
 
 def slice_attributes(part: Part) -> dict[str, Attribute]:
-    """The attributes of a Slice."""
+    """The attributes of a Slice that takes this part."""
     offsets, steps, ends = zip(*part, strict=True)
     return {"offset": ints_attr(offsets), "steps": ints_attr(steps), "ends": ints_attr(ends)}
 
 
 class NoUseSlicePattern(RewritePattern):
-    """Slice of everything: none."""
+    """A Slice that takes everything is taken away."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         """As the network returns it, it may stay."""
@@ -45,7 +45,7 @@ class MergeSlicePattern(RewritePattern):
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = op.operands[0].owner if op.name == SLICE else None
         if not isinstance(first, Operation) or first.name != SLICE:
             return

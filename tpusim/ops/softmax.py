@@ -217,7 +217,7 @@ class TpuSoftmax(TpuOp):
         return axis in ("n", "c", "h", "w")[:end]
 
     def can_slice(self, axis: Axis) -> bool:
-        """As in a NORMAL group."""
+        """The answer for a NORMAL group; other types ask `can_slice_in`."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:

@@ -112,7 +112,7 @@ def make_weight(weights: WeightStore, name: str, array: Array, element: Attribut
 
 
 def make_none() -> TopNone:
-    """A new top.None op."""
+    """A new top.None op, outside every block."""
     return TopNone.create(result_types=[NoneType()])
 
 
@@ -196,7 +196,10 @@ class TpuGroup(IRDLOperation):
             if code < 0:
                 row = -code - 1
             elif row is None:
-                raise ImportModelError(f"tpu.Group: other_{way}_overlap_op names item {code} before any row")
+                raise ImportModelError(
+                    f"tpu.Group: other_{way}_overlap_op names item {code} before any row; a row r is written as -r - 1 "
+                    "and must stand before its items. Group the module again, or correct the list"
+                )
             else:
                 rows.setdefault(row, []).append(code)
         return rows

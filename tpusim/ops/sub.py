@@ -102,6 +102,7 @@ class TopSub(ArithmeticTop):
             return "the output is not calibrated"
         if ctx.asymmetric:
             return "there is no integer form with zero points (numerics.md 12.1)"
+        # CV18xx: one shift for both operands, an 8-bit multiplier for each (numerics.md 5.3, 9.7).
         if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_common_shift(ctx)
         operands: list[SSAValue] = []
@@ -261,6 +262,7 @@ class TopDiv(ArithmeticTop):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where there is no quotient: the first operand times the reciprocal of the second."""
         del weights
+        # CV18xx has no quotient.
         return () if chip.forms.div else (DivToProduct(),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:

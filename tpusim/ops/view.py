@@ -250,7 +250,7 @@ class TpuReshape(TpuOp):
         return window if self.can_slice(axis) else WHOLE
 
     def may_overwrite(self, operand: int) -> bool:
-        """A copy onto itself."""
+        """Always: the op moves no byte, so its result may lie on its operand."""
         del operand
         return True
 

@@ -31,7 +31,7 @@ class TopReshapeFuse(RewritePattern):
     """
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = made_by(op.operands[0], *RESHAPES) if op.name == "top.Reshape" else None
         if first is None:
             return

@@ -151,7 +151,7 @@ class TopWhere(TopOp):
 
     @classmethod
     def requested_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:
-        """What upstream makes of masks."""
+        """The pattern `where_too_large`, which `--also` asks for."""
         del weights
         return {"where_too_large": WhereTooLarge()}
 
@@ -173,7 +173,7 @@ class TopWhere(TopOp):
         return self.x_const_val.value.data, self.y_const_val.value.data
 
     def constant_branches(self) -> tuple[float, ...]:
-        """The scalar constants it selects."""
+        """The branches that are scalar constants of the op, in the order (true, false)."""
         flags = (is_set(self.x_is_const), is_set(self.y_is_const))
         return tuple(number for number, given in zip(self._numbers, flags, strict=True) if given)
 
@@ -258,6 +258,7 @@ class TopWhere(TopOp):
             return f"branch '{value_name(branch)}' is not calibrated"
         if quant == out:
             return None
+        # The quirk: upstream selects bytes whatever the branch's scale and zero point.
         if not ctx.reproduces("where_raw_bytes"):
             return f"branch '{value_name(branch)}' has another scale or zero point than the output (numerics.md 9.0)"
         if quant.dtype != out.dtype and positive_fit(ctx, self, quant.scale / out.scale) is None:

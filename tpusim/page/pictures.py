@@ -10,7 +10,7 @@ from tpusim.page.evidence import Histogram, Work
 from tpusim.page.labels import cut, distinct
 
 LETTER = 6.2
-"""Width of a letter."""
+"""Width of a letter in a picture, in units of its SVG."""
 ROW, LINE = 92, 18
 """A row of the loop across, and an entry of a track down."""
 LEFT, TOP = 64, 8
@@ -84,7 +84,7 @@ class Picture:
     dots: tuple[Dot, ...] = ()
     texts: tuple[Text, ...] = ()
     legend: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Class -> what it means."""
+    """Class of an area -> the words of its entry in the legend."""
 
 
 def short(name: str, width: float) -> str:

@@ -143,7 +143,7 @@ def _ratio(tensor: Json) -> float:
 
 
 def _cards(report: Json) -> Iterable[tuple[str, str]]:
-    """(what, value) of the summary."""
+    """The figures at the head of the page: (what, value)."""
     totals, memory = report["totals"], report["memory"]
     yield "estimated time", f"{totals['milliseconds']:,.3f} ms"
     if (factor := totals.get("time_factor", 1)) != 1:

@@ -26,7 +26,7 @@ def assumed_table(model: Model) -> CalibrationTable:
 
 
 def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:
-    """The threshold of a result."""
+    """The threshold to assume for a result, from those of its operands."""
     operands = [sizes[v] for v in op.operands if v in sizes]
     if op.RANGE.fixed is not None:
         return max(map(abs, op.RANGE.fixed)) or USUAL

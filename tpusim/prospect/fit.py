@@ -25,7 +25,7 @@ from tpusim.schedule import tensor_name
 
 Cause = Literal["never local", "too large for it", "quicker so"]
 LARGEST = 5
-"""Tensors that are named."""
+"""How many of the largest tensors are named."""
 Sizes = tuple[tuple[str, int], ...]
 """(name, bytes), the largest first."""
 
@@ -63,7 +63,7 @@ class Fit:
 
     @property
     def needed(self) -> int:
-        """Bytes of global memory."""
+        """Bytes of global memory that weights and neurons take."""
         return self.weights + self.neurons
 
     @property

@@ -91,7 +91,7 @@ def _info(schedule: GroupSchedule, item: Scheduled, number: int) -> LayerGroupIn
 
 
 def slice_info(slices: ValueSlices) -> LayerGroupInfo:
-    """The idx/slice arrays of `#tpu.lg`."""
+    """A tensor's slices as the `#tpu.lg` attribute stores them: offsets and extents per axis."""
     fields: dict[str, tuple[int, ...]] = {}
     for axis in AXES:
         windows = slices.along(axis)
@@ -124,7 +124,7 @@ class _Reader:
         self.by_id = {info.id: self._items[op] for op, info in self._infos.items()}
 
     def schedule(self) -> GroupSchedule:
-        """All but the overlap."""
+        """The group's schedule as its attributes say, without the overlap with its neighbours."""
         owners = {op: info for op, info in self._infos.items() if not isinstance(op, TpuStore)}
         self._check_stores()
         graph = self._graph()

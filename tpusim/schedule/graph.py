@@ -67,7 +67,7 @@ class Subgraph:
 
     @cached_property
     def inside(self) -> frozenset[Operation]:
-        """The ops as a set."""
+        """The group's ops as a set."""
         return frozenset(self.ops)
 
     def users(self, value: SSAValue) -> list[tuple[TpuOp, int]]:
@@ -85,7 +85,7 @@ class Subgraph:
 
     @cached_property
     def constants(self) -> frozenset[SSAValue]:
-        """The weights as a set."""
+        """The group's weights as a set."""
         return frozenset(self.weights)
 
     @property

@@ -41,7 +41,7 @@ class Row:
 
     @property
     def items(self) -> tuple[Scheduled, ...]:
-        """All of them, ops first."""
+        """All items of the row, its ops before its transfers."""
         return (*self.layers, *self.transfers)
 
     @cached_property

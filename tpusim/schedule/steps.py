@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Sections:
-    """Section counts of a group."""
+    """Into how many sections a group cuts each axis; 1 does not cut."""
 
     n: int = 1
     c: int = 1
@@ -40,7 +40,7 @@ class Sections:
 
     @property
     def steps(self) -> int:
-        """Turns of the group's loop."""
+        """Turns of the group's loop: the product of the sections."""
         return self.n * self.c * self.d * self.h * self.w
 
     @property
@@ -55,7 +55,7 @@ class Sections:
         return tuple(Step(**dict(zip(LOOP_ORDER, at, strict=True))) for at in product(*counts))
 
     def count(self, axis: Axis) -> int:
-        """Sections along an axis."""
+        """The number of sections along an axis."""
         return getattr(self, axis)
 
     def within(self, limit: "Sections") -> bool:
@@ -82,7 +82,7 @@ class ValueSlices:
 
     @classmethod
     def of(cls, lengths: Extents) -> "ValueSlices":
-        """One slice: the whole tensor."""
+        """One slice that is the whole tensor of these extents."""
         return cls(*(((0, length),) for length in lengths))
 
     @cached_property
@@ -107,7 +107,7 @@ class ValueSlices:
         return self.n, self.c, self.d, self.h, self.w
 
     def along(self, axis: Axis) -> Windows:
-        """The windows along an axis."""
+        """The (offset, extent) of each slice along an axis."""
         return getattr(self, axis)
 
     def at(self, step: Step) -> TensorSlice:

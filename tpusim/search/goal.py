@@ -21,7 +21,7 @@ class Goal(Protocol):
 
     @property
     def target(self) -> float:
-        """The value to be reached."""
+        """The value that a trial must reach."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Cosine:
     name: str = "cosine"
 
     def value(self, found: Results, wanted: Results) -> float:
-        """The cosine of both (`cosine`)."""
+        """The cosine of the two results (`cosine`)."""
         return cosine(found, wanted)
 
 

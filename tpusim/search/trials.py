@@ -26,7 +26,7 @@ from tpusim.search.goal import Goal, cosine
 from tpusim.search.reuse import Reuse
 
 Floats = frozenset[str]
-"""Names of ops in float."""
+"""The names of the ops that a trial computes in float."""
 FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
 
@@ -85,7 +85,7 @@ class Trials:
         return self._scores[floats]
 
     def reached(self, floats: Floats) -> bool:
-        """Whether that is good enough."""
+        """Whether the network with these ops in float reaches the goal."""
         return self.score(floats).value >= self.goal.target
 
     def cycles(self, floats: Floats) -> int:

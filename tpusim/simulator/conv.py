@@ -240,7 +240,7 @@ def _average_pool(command: Pool, image: np.ndarray, window: Window) -> np.ndarra
 
 
 def pool(command: Pool, memory: Machine) -> None:
-    """Execute a pooling command (PorD)."""
+    """Execute a maximum or an average of windows (PorD); an average of integers is requantised."""
     axes = len(command.kernel)
     window = Window(command.kernel, command.strides, command.pads, (1,) * axes, (0,) * axes)
     image = memory.load(command.input)

@@ -18,12 +18,12 @@ Operands = tuple[np.ndarray, ...]
 
 
 def _multiplied(operands: Operands, multipliers: tuple[int, ...]) -> list[np.ndarray]:
-    """Each operand times its multiplier."""
+    """Each operand times its multiplier, in 64-bit integers."""
     return [x.astype(np.int64) * m for x, m in zip(operands, multipliers, strict=True)]
 
 
 def sum_shift(function: fn.SumShift, operands: Operands, output: View) -> np.ndarray:
-    """Half up, then saturated."""
+    """The sum of the products, shifted half up, then saturated."""
     first, *rest = _multiplied(operands, function.multipliers)
     for term in rest:
         first = first + term
@@ -32,7 +32,7 @@ def sum_shift(function: fn.SumShift, operands: Operands, output: View) -> np.nda
 
 
 def extreme_shift(function: fn.ExtremeShift, operands: Operands, output: View) -> np.ndarray:
-    """Half up, compared, then saturated."""
+    """Each product shifted half up, then the larger or the smaller of them, saturated."""
     pick = {"max": np.maximum, "min": np.minimum}[function.kind]
     terms = _multiplied(operands, function.multipliers)
     first, *rest = (rounding_shift(term, function.rshift, "half_up") for term in terms)

@@ -31,13 +31,13 @@ def _normal(values: np.ndarray) -> np.ndarray:
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product, rounded to BF16."""
+    """The f32 product rounded to BF16; what is below the smallest normal number is +0."""
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         return rounded(_normal(_normal(a) * _normal(b)))
 
 
 def total(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The sum, rounded to BF16."""
+    """The f32 sum rounded to BF16; what is below the smallest normal number is +0."""
     with np.errstate(over="ignore", invalid="ignore"):
         return rounded(_normal(_normal(a) + _normal(b)))
 

@@ -143,7 +143,7 @@ def slice_(function: fn.Slice, operands: Operands, output: View) -> np.ndarray:
 
 
 def tile(function: fn.Tile, operands: Operands, output: View) -> np.ndarray:
-    """Repetition along every axis."""
+    """Repeat the operand along every axis."""
     return np.tile(operands[0], function.times)
 
 
@@ -204,12 +204,12 @@ def _weights(before: int, after: int, corners: bool, *, at_start: bool) -> tuple
 
 
 def concat(function: fn.Concat, operands: Operands, output: View) -> np.ndarray:
-    """Bytes are moved unchanged."""
+    """Join the operands along the axis; bytes are moved unchanged."""
     return np.concatenate(operands, axis=function.axis)
 
 
 def reshape(function: fn.Reshape, operands: Operands, output: View) -> np.ndarray:
-    """The elements in order."""
+    """The elements in order, in another shape."""
     return operands[0].reshape(output.shape)
 
 

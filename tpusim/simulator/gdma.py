@@ -17,7 +17,7 @@ def move(command: Move, memory: Machine) -> None:
 
 
 def fill(command: Fill, memory: Machine) -> None:
-    """Write one value everywhere."""
+    """Write one value to every element of the view."""
     view = command.output
     memory.write(view, np.full(view.shape, command.value, numpy_dtype(view.dtype)))
 

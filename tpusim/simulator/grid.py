@@ -8,7 +8,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.region import View
 
 Neighbours = list[tuple[np.ndarray, np.ndarray]]
-"""(index, weight) of each."""
+"""(index, weight) of each neighbour that an interpolation reads."""
 
 
 def grid_sample(function: fn.GridSample, operands: tuple[np.ndarray, ...], output: View) -> np.ndarray:

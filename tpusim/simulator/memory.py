@@ -86,7 +86,7 @@ class Memory:
     """
 
     cell: type[np.generic] = np.uint8
-    """What is kept per byte."""
+    """What is kept for each byte of memory."""
 
     def __init__(self, chip: ChipSpec, regions: tuple[Region, ...], lane_bytes: int | None = None):
         self.chip = chip
@@ -206,7 +206,7 @@ class Machine(Memory):
         self._found: dict[View, list[Cells]] = {}
 
     def beside(self) -> Self:
-        """The memory of another core."""
+        """The memory of another core (DC-06); it finds its own places of views anew."""
         other = super().beside()
         other._found = {}
         return other

@@ -51,7 +51,7 @@ class _Numbers(Memory):
         self._found: dict[View, list[np.ndarray]] = {}
 
     def beside(self) -> Self:
-        """The memory of another core."""
+        """The memory of another core (DC-06); it finds its own places of views anew."""
         other = super().beside()
         other._found = {}
         return other

@@ -59,7 +59,7 @@ def topk(function: fn.TopK, operands: Operands, output: View) -> np.ndarray:
 
 
 def cumulate(function: fn.Cumulate, operands: Operands, output: View) -> np.ndarray:
-    """In float64, rounded once."""
+    """Compute it in float64 and round once, to the type of the result."""
     wide, axis = operands[0].astype(np.float64), function.axis
     wide = np.flip(wide, axis) if function.reverse else wide
     whole = (np.cumsum if function.mode == "sum" else np.cumprod)(wide, axis=axis)
@@ -70,12 +70,12 @@ def cumulate(function: fn.Cumulate, operands: Operands, output: View) -> np.ndar
 
 
 def power(function: fn.Power, operands: Operands, output: View) -> np.ndarray:
-    """In float64, rounded once."""
+    """Compute it in float64 and round once, to the type of the result."""
     with np.errstate(all="ignore"):  # roots of negative numbers are NaN, powers may overflow
         return np.power(*(x.astype(np.float64) for x in operands)).astype(np.float32)
 
 
 def remainder(function: fn.Remainder, operands: Operands, output: View) -> np.ndarray:
-    """In float64, rounded once."""
+    """Compute it in float64 and round once, to the type of the result."""
     with np.errstate(all="ignore"):  # a divisor of 0 gives NaN
         return (np.fmod if function.fmod else np.mod)(*(x.astype(np.float64) for x in operands)).astype(np.float32)

@@ -31,13 +31,13 @@ class _Accesses:
     owner: np.ndarray
     """Position of the command in the program, ascending."""
     number: np.ndarray
-    """Id of the command, ascending."""
+    """Id of the command that made each access, ascending."""
     views: list[View]
     columns: np.ndarray
     """Per view: is_lmem, start, stop, first lane, last lane, is_write."""
 
     def in_gmem(self) -> "_Accesses":
-        """Those in global memory."""
+        """The accesses to global memory alone."""
         kept = np.flatnonzero(self.columns[:, 0] == 0)
         views = [self.views[i] for i in kept]
         return _Accesses(self.queue, self.owner[kept], self.number[kept], views, self.columns[kept])

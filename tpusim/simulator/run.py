@@ -39,7 +39,7 @@ _BLAS: Any = ThreadpoolController()
 
 @dataclass(frozen=True)
 class SimulatorOptions:
-    """Switches of the machine."""
+    """Switches of the machine that runs a program."""
 
     dma: Timing = "early"
     """DMA runs ahead as far as dependencies allow ("early"), or only when the TIU must wait for it ("late"); "random":
@@ -67,7 +67,7 @@ class SimulationResult:
     timeline: Timeline
 
     def __repr__(self) -> str:
-        """Show what there is."""
+        """Show how many tensors there are, and the cycles."""
         return f"<SimulationResult: {len(self.tensors)} tensors; {self.timeline.brief()}>"
 
 

@@ -27,7 +27,7 @@ class QueueName(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As messages name it."""
+        """The queue as messages name it; core 0 goes without saying."""
         return f"{self.engine} of core {self.core}" if self.core else self.engine
 
 

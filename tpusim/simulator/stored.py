@@ -65,7 +65,7 @@ class StoredTensors:
                 self._users.setdefault(command, []).append(number)
 
     def ready(self) -> list[TensorEntry]:
-        """Tensors that need no command."""
+        """The tensors that are there before the first command."""
         return [entry for entry, count in zip(self._entries, self._waiting, strict=True) if count == 0]
 
     def finished(self, command: int) -> list[TensorEntry]:

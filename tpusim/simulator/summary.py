@@ -95,7 +95,7 @@ class _Part:
 
 
 def summary(program: Program, found: Timeline, chip: ChipSpec) -> Summary:
-    """The summary of a timeline."""
+    """The timeline's cycles and bytes by group, by op and in all."""
     parts = _parts(program, found, chip)
     by_group: dict[int, list[_Part]] = defaultdict(list)
     by_op: dict[tuple[int, str], list[_Part]] = defaultdict(list)

@@ -58,17 +58,17 @@ class Timeline:
     """Core -> engine -> share of the time it works."""
 
     def __repr__(self) -> str:
-        """Show the sums of cycles."""
+        """Show the number of commands and the cycles."""
         return f"<Timeline: {self.brief()}>"
 
     def brief(self) -> str:
-        """The sums in one line."""
+        """Commands, cycles and milliseconds on the clock, in one line."""
         return f"{len(self.spans):,} commands, {self.cycles:,} cycles = {self.milliseconds:.3f} ms on the clock"
 
 
 @dataclass
 class _Running:
-    """A command on its way."""
+    """A command that has started and not ended."""
 
     queue: int
     index: int
@@ -111,7 +111,7 @@ class _Clock:
         return [one for queue, one in enumerate(self._running) if one is not None and one.queue == queue]
 
     def _start_all(self) -> None:
-        """Start whatever can start now."""
+        """Start every queue's next command whose dependencies are met, until none can start."""
         while True:
             able = [q for q, one in enumerate(self._running) if one is None and self._may_start(q)]
             if not able:

@@ -165,7 +165,7 @@ def compare(command: Compare, memory: Machine) -> None:
 
 
 def where(command: Where, memory: Machine) -> None:
-    """AR select of two branches."""
+    """AR select: one of two branches by the condition; a branch may be a constant."""
     kind = np.float32 if is_float(command.output.dtype) else numpy_dtype(command.output.dtype)
     true, false = (
         memory.load(branch) if isinstance(branch, View) else np.asarray(branch).astype(kind)
@@ -281,7 +281,7 @@ def lane_copy(command: LaneCopy, memory: Machine) -> None:
 
 
 def macro(command: Fn, memory: Machine) -> None:
-    """FN: a named macro function."""
+    """FN: compute a macro function of the operands."""
     memory.store(command.output, function(command, tuple(memory.load(view) for view in command.inputs)))
 
 

@@ -38,7 +38,7 @@ class About:
         return _encoded({"level": self.level, "mode": self.mode, "mixed": self.mixed})
 
     def comment_of(self, name: str) -> bytes:
-        """The comment of one member."""
+        """The zip comment of one member: its scale and zero point; empty if it is not quantised."""
         if name not in self.quantised:
             return b""
         scale, zero_point = self.quantised[name]

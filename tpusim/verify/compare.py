@@ -142,7 +142,7 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """How many tensors were compared."""
+        """How many tensors both files had, so that they were compared."""
         return len(self.tensors)
 
     @property
@@ -218,7 +218,7 @@ class Comparison:
         return "WARNING: nothing was compared; target and reference have no name in common that is not excepted"
 
     def to_json(self) -> dict[str, Any]:
-        """The object C of `report.json`."""
+        """The object of one comparison in `report.json`."""
         return {
             "passed": self.passed,
             "bit_exact": self.bit_exact,

@@ -25,7 +25,10 @@ def load_tensors(path: str | Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; give an .npz (name -> array) or .npy file") from None
     except arrays.UNREADABLE as error:
-        raise ConfigError(f"{path}: an .npz or .npy of plain arrays is required, got {_reason(error)}") from error
+        raise ConfigError(
+            f"{path}: an .npz or .npy of plain arrays is required, which this is not ({_reason(error)}); "
+            "write it again with numpy.savez or numpy.save"
+        ) from error
 
 
 def save_tensors(path: str | Path, tensors: Mapping[str, Tensor], about: About | None = None) -> None:

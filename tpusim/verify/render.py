@@ -38,7 +38,7 @@ def print_comparison(
 
 
 def tensor_lines(tensor: TensorResult, verbose: int = 0) -> Iterator[str]:
-    """The lines of one tensor."""
+    """The lines of one tensor; more of them with `verbose`."""
     yield f"[{tensor.name:<32}] {tensor.verdict:>12} [{'PASSED' if tensor.passed else 'FAILED':>6}]"
     if tensor.note:
         yield f"    {tensor.note}"
@@ -98,7 +98,7 @@ def difference_lines(name: str, target: Tensor, reference: Tensor, verbose: int)
 
 
 def summary_table(comparisons: Iterable[Comparison]) -> Table:
-    """One row per comparison."""
+    """A table with one row per comparison, each with its worst figures."""
     table = Table(title="Verification (the worst of each)", title_justify="left")
     table.add_column("comparison", no_wrap=True)
     for header in ("tensors", "cosine", "euclid"):

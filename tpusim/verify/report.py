@@ -14,7 +14,7 @@ from tpusim.verify.compare import Comparison
 from tpusim.verify.npz import write_atomically
 
 SCHEMA_VERSION: Final = 1
-"""The form of `report.json` (`report.schema.json`)."""
+"""The version of the form of `report.json` (`report.schema.json`)."""
 MAX_DROP: Final = 1.0
 """Points of top-1 that quantisation may cost, unless a run says otherwise."""
 
@@ -172,7 +172,7 @@ class Report:
         return compared and (self.accuracy is None or self.accuracy.passed)
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `report.json`."""
+        """The content of `report.json`, as its schema says."""
         content: dict[str, Any] = {
             "schema": SCHEMA_VERSION,
             "tpusim": self.version,

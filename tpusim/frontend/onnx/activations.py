@@ -41,7 +41,7 @@ from tpusim.ops.relu import TopClip, TopRelu
 
 
 def _plain(cls: type[Activation]) -> Mapper:
-    """A function without attributes."""
+    """The mapper of a function of one operand that has no attributes."""
     return lambda node: cls.make(node.builder, node.value(0), name=node.output)
 
 

@@ -27,7 +27,7 @@ class Cut:
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything is cut."""
+        """Whether inputs or outputs are given, so that something is cut."""
         return bool(self.inputs or self.outputs)
 
     def of(

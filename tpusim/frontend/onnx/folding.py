@@ -72,7 +72,7 @@ def _require_size(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> No
 def _alone(
     node: onnx.NodeProto, opsets: Sequence[onnx.OperatorSetIdProto], feeds: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
-    """A model of one node."""
+    """A model of one node with its inputs declared, for ONNX Runtime to compute."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()

@@ -53,7 +53,7 @@ class Known:
 
     @property
     def builder(self) -> ModuleBuilder:
-        """The module under construction."""
+        """The builder of the module under construction."""
         return self._module
 
     def value(self, name: str) -> SSAValue:

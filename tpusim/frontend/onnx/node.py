@@ -45,7 +45,7 @@ class Tensors(Protocol):
 
     @property
     def types(self) -> ElementTypes:
-        """The element types of tensors."""
+        """The ONNX element types of tensors by name."""
         ...
 
 
@@ -68,7 +68,7 @@ class Node:
 
     @property
     def opset(self) -> int:
-        """Version of the operator set."""
+        """Version of the operator set by which the node is read."""
         return self.tensors.opset
 
     @property
@@ -77,7 +77,7 @@ class Node:
         return self.outputs[0]
 
     def take(self, key: str, default: Any = None) -> Any:
-        """The attribute's value, or `default`."""
+        """The attribute's value, or `default`; it then counts as read."""
         self.taken.add(key)
         return self.attributes.get(key, default)
 
@@ -88,7 +88,7 @@ class Node:
         return {new: self.attributes[key] for new, key in names.items() if key in self.attributes}
 
     def has(self, index: int) -> bool:
-        """Whether an input is there."""
+        """Whether an optional input is given; an empty name stands for an absent one."""
         return len(self.inputs) > index and bool(self.inputs[index])
 
     def value(self, index: int) -> SSAValue:
@@ -102,7 +102,7 @@ class Node:
         return self.value(index) if self.has(index) else None
 
     def values(self) -> list[SSAValue]:
-        """The values of all inputs."""
+        """The values of all inputs, constants included."""
         return [self.value(index) for index in range(len(self.inputs))]
 
     def constant(self, index: int) -> np.ndarray | None:
@@ -127,7 +127,7 @@ class Node:
         return self.tensors.types.dtype(self.inputs[index])
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """The extents of an input."""
+        """The extents of an input, whether it is a constant or computed."""
         constant = self.constant(index)
         return shape_of(self.value(index)) if constant is None else constant.shape
 

@@ -14,7 +14,7 @@ MOST_NODES = 20_000
 
 
 def branch(p: Parts) -> None:
-    """If, of a constant condition."""
+    """If: its condition must be constant, and the chosen branch takes its place."""
     p.opset = p.node.opset
     chosen = "then_branch" if bool(p.node.need(0, "conditions").reshape(-1)[0]) else "else_branch"
     graphs = {key: p.node.take(key) for key in ("then_branch", "else_branch")}

@@ -252,7 +252,7 @@ def matmul(p: Parts) -> None:
 
 
 def split(p: Parts) -> None:
-    """Parts without elements are constants."""
+    """Split with empty parts, which become constants without elements."""
     axis = int(p.node.take("axis", 0))
     sizes = [int(v) for v in p.node.numbers(1, "sizes") or p.node.take("split", ())]
     if 0 not in sizes:

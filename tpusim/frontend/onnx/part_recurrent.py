@@ -14,7 +14,7 @@ PLAIN = ("Sigmoid", "Tanh", "Relu", "Softsign", "Softplus", "HardSigmoid", "Elu"
 
 
 def one(axis: int) -> np.ndarray:
-    """An axis as a constant."""
+    """An axis as the i64 constant of shape (1,) that ONNX ops take."""
     return np.array([axis], np.int64)
 
 
@@ -79,7 +79,7 @@ def gru(cell: Cell, x: str, states: list[str], *, linear_before_reset: bool = Fa
 
 
 def rnn(cell: Cell, x: str, states: list[str]) -> list[str]:
-    """One step of an RNN."""
+    """One step of an RNN: f(x + h*R + biases); the new state."""
     p = cell.p
     return [cell.active(0, p.op("Add", p.op("Add", x, p.op("MatMul", states[0], cell.r)), cell.hidden_bias))]
 

@@ -43,7 +43,7 @@ class Parts:
         return name if name in self.used else ""
 
     def op(self, op_type: str, *inputs: Part, **attributes: Any) -> str:
-        """Append a node; its output."""
+        """Append a node with one output; the output's name."""
         return self._append(op_type, inputs, [self._name(op_type)], attributes)[0]
 
     def ops(self, op_type: str, count: int, *inputs: Part, **attributes: Any) -> list[str]:
@@ -57,7 +57,7 @@ class Parts:
             self._append(op_type, inputs, [self.output(index)], attributes)
 
     def reshape(self, x: str, *shape: int) -> str:
-        """`x` in another shape."""
+        """Append a Reshape of `x`; the output's name."""
         return self.op("Reshape", x, np.array(shape, np.int64))
 
     def _append(

@@ -59,7 +59,7 @@ def _is(node: onnx.NodeProto, op_type: str) -> bool:
 
 
 class _Pairs:
-    """One model, changed in place."""
+    """Takes the pairs of QuantizeLinear and DequantizeLinear out of one model, in place."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._graph = model.graph

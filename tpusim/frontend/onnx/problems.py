@@ -23,7 +23,7 @@ class Problems:
     others: list[str] = field(default_factory=list[str])
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether any node or anything else was refused."""
         return bool(self.nodes or self.others)
 
     def of_model(self, line: str) -> None:
@@ -35,7 +35,7 @@ class Problems:
         self.nodes.setdefault((op_type, operators, why.replace(f"'{name}'", "'{}'")), []).append(name)
 
     def refusal(self, wanted: frozenset[str]) -> NetworkRefused:
-        """The error for the model."""
+        """One error that lists everything refused in the model."""
         count = sum(map(len, self.nodes.values())) + len(self.others)
         lines = [*self.others, *(_line(*key, names) for key, names in self.nodes.items())]
         listing = "\n".join(f"  {line}" for line in lines)

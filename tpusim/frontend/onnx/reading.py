@@ -250,7 +250,7 @@ def is_imported(node: onnx.NodeProto, version: int) -> bool:
 
 
 def node_name(node: onnx.NodeProto) -> str:
-    """What messages call a node."""
+    """What messages call a node: its name, else its first named output."""
     return node.name or next((name for name in node.output if name), "(unnamed)")
 
 

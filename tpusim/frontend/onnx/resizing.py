@@ -65,7 +65,7 @@ def _from_scales(shape: Shape, scales: list[float]) -> tuple[list[float], Shape]
 
 
 GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
-"""Names of opset 16."""
+"""The modes of GridSample as opset 16 spells them -> as later ones do."""
 
 
 def grid_sample(node: Node) -> SSAValue:

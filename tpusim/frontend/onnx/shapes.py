@@ -140,7 +140,7 @@ def gather_elements(node: Node) -> SSAValue:
 
 
 def scatter_elements(node: Node) -> SSAValue:
-    """ScatterElements and its predecessor Scatter."""
+    """ScatterElements, and Scatter, which it replaced in opset 11."""
     options: dict[str, Any] = {"axis": int(node.take("axis", 0)), "reduction": node.take("reduction", "none")}
     return TopScatterElements.make(node.builder, *node.values(), **options, name=node.output)
 

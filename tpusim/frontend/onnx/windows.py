@@ -53,7 +53,7 @@ def global_average_pool(node: Node) -> SSAValue:
 
 
 def lrn(node: Node) -> SSAValue:
-    """LRN of a 4-D tensor."""
+    """LRN; the attributes that are absent take the defaults of ONNX."""
     options = node.options("alpha", "beta", "bias")
     return TopLRN.make(node.builder, node.value(0), size=int(node.take("size", 0)), **options, name=node.output)
 

@@ -12,7 +12,7 @@ from tpusim.frontend.tflite.file import DAMAGE, Graph, Operator, read_tflite
 from tpusim.frontend.tflite.writer import NCHW_AXIS, Writer
 
 SAME = 0
-"""`Padding.SAME` of the schema."""
+"""`Padding.SAME` of the schema: pads so that the result has ceil(input / stride) rows."""
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH")
 """`ActivationFunctionType` of the schema, by number."""
 
@@ -60,7 +60,10 @@ def _activated(w: Writer, op: Operator, number: int) -> str:
     """The name that the op itself writes to, with its fused activation function behind it."""
     target = w.target(op.outputs[0])
     if not 0 <= number < len(ACTIVATIONS):
-        raise UnsupportedError(f"fused activation function {number}")
+        known = ", ".join(f"{i} ({name})" for i, name in enumerate(ACTIVATIONS))
+        raise UnsupportedError(
+            f"fused activation function {number} is not one of {known}; convert the model with the activation as an op"
+        )
     return target if number == 0 else f"{target}_linear"
 
 

@@ -32,11 +32,11 @@ class Writer:
             self._put(number, graph.tensors[number].name, images=False)
 
     def tensor(self, number: int) -> Tensor:
-        """A tensor by number."""
+        """The tensor of the file with this number."""
         return self.graph.tensors[number]
 
     def node(self, op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        """Append a node; its output."""
+        """Append an ONNX node; the name of its output."""
         self.nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
         return output
 
@@ -92,7 +92,7 @@ class Writer:
         return f"{name}_real" if number in self.graph.outputs else name
 
     def done(self, number: int, *, images: bool) -> None:
-        """An op has made `target(number)`."""
+        """Say that an op has written `target(number)`; images: a result of four axes is NCHW."""
         self._put(number, self.target(number), images=images and len(self.tensor(number).shape) == 4)
 
     def stand_in(self, number: int) -> None:

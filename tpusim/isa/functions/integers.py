@@ -1,4 +1,4 @@
-"""Integer functions with their requants."""
+"""Functions on integers, with the requants of their operands and results."""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal

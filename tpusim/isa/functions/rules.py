@@ -30,7 +30,7 @@ def broadcast(operands: Sequence[Shape], result: Shape, parameters: int) -> Misf
 
 
 def has_axis(axis: int, shape: Shape) -> Misfit | None:
-    """The shape has the axis."""
+    """Check that the axis is one of the shape's."""
     return None if 0 <= axis < len(shape) else Misfit(f"an axis of 0 to {len(shape) - 1}", f"{axis}")
 
 
@@ -69,5 +69,5 @@ def per_axis(shape: Shape, **lists: Sequence[int]) -> Misfit | None:
 
 
 def image(shape: Shape) -> Misfit | None:
-    """The operand has four axes."""
+    """Check that the operand has the four axes of an image."""
     return None if len(shape) == 4 else Misfit("four axes", f"{shape}")

@@ -61,7 +61,7 @@ class _Bench(SliceContext):
         self.ns = 0.0
 
     def placed(self, index: int) -> Placed:
-        """Where the operand's slice lies."""
+        """Where the operand's slice lies while the op is costed; its address is always 0."""
         value = self.op.operands[index]
         graph = self._graph
         return Placed(self._have[value], 0, value in graph.constants, value not in graph.compact)
@@ -79,7 +79,7 @@ class _Bench(SliceContext):
         return 0
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """Count a TIU command."""
+        """Add a TIU command's nanoseconds to the sum."""
         self.ns += command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ class _GlobalBench(WholeContext):
         return 0
 
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
-        """Count a global kernel."""
+        """Add a global kernel's nanoseconds to the sum."""
         kernel = GlobalKernel(
             id=0, dep=0, op="", body=body, tiles=tiles, load_bytes=load_bytes, store_bytes=store_bytes  # type: ignore[arg-type]
         )  # fmt: skip

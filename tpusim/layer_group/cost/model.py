@@ -36,7 +36,7 @@ from tpusim.schedule import (
 )
 
 Times: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float64]]"
-"""Nanoseconds by row and iteration."""
+"""Nanoseconds, indexed by row of the schedule and turn of the group's loop."""
 GAIN_NS = 1e-3
 """Less than this is no gain: sums of times differ by their order."""
 

@@ -64,11 +64,11 @@ class Area:
 
     @property
     def end(self) -> int:
-        """The first byte after it."""
+        """The first byte behind the area."""
         return self.address + self.size
 
     def banks(self, chip: ChipSpec) -> tuple[int, int]:
-        """(first, last) bank it touches."""
+        """The first and the last bank of local memory that the area touches."""
         return self.address // chip.lmem_bank_bytes, max(self.end - 1, self.address) // chip.lmem_bank_bytes
 
 
@@ -99,7 +99,7 @@ class GroupView:
     areas: tuple[Area, ...]
     chip: ChipSpec
     cores: int = 1
-    """How many share the steps."""
+    """How many cores share the steps of the group."""
     visits: tuple[Visit, ...] = ()
     """Transfers that it does for its neighbours."""
     given: tuple[EntryView, ...] = ()
@@ -130,7 +130,7 @@ class GroupView:
 
 @dataclass(frozen=True)
 class GlobalView:
-    """An op outside every group."""
+    """An op outside every group, and why it is there."""
 
     name: str
     op: str
@@ -187,7 +187,7 @@ def _tensor(value: SSAValue) -> str:
 
 
 def _areas(schedule: GroupSchedule, chip: ChipSpec) -> Iterator[Area]:
-    """Every tensor and work area."""
+    """Every tensor and work area of the group, with address and rows."""
     placed, graph, rows = schedule.allocation, schedule.graph, schedule.rows
     found = areas(schedule)
     able = partners(graph, rows, schedule.slices, found, chip)

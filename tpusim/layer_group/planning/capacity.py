@@ -87,7 +87,7 @@ def _change(
     slices: Mapping[SSAValue, ValueSlices],
     worst: Sequence[Buffer],
 ) -> str:
-    """What would have to change."""
+    """What would have to change: sections that fit, or the bytes that the largest area may take."""
     if sections is not None:
         found = plan(graph.ops, chip, kind=graph.kind)
         if isinstance(found, GroupSchedule):

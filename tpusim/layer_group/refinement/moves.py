@@ -43,7 +43,7 @@ def reach(rows: Sequence[Row], transfer: Transferred, at: int) -> Iterator[int]:
     """The rows that a transfer of row `at` may move to, the nearest first.
 
     A load: earlier ones, back to the one behind the last whose op reads the tensor. A store: later ones, up to the one
-    before the row that makes it. Never a row whose op touches it.
+    before the row that makes it; it passes rows whose op reads it and stays in none.
     """
     if transfer.kind == "load":
         for row in range(at - 1, -1, -1):
@@ -69,12 +69,12 @@ class _Move(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, int]:
-        """The best is the smallest."""
+        """The key by which moves are compared; the smallest is the best."""
         return -round(self.profit, 3), self.weight
 
 
 class _Table:
-    """The rows while transfers move."""
+    """The rows of a schedule while its transfers move between them."""
 
     def __init__(self, plan: GroupSchedule, ns: Ns, chip: ChipSpec, most: int | None) -> None:
         self._rows = list(plan.rows)

@@ -56,7 +56,7 @@ class _Interval:
     decided: Decided | None
     """None: the ops cannot be one group."""
     sure: bool = True
-    """Whether its buffers have addresses."""
+    """Whether its buffers have addresses; otherwise only their sizes were held against local memory."""
 
 
 class Run:
@@ -124,7 +124,7 @@ class Run:
         return spread(found, self.model) if isinstance(found, GroupSchedule) else found
 
     def total(self, intervals: Iterable[tuple[int, int]]) -> float:
-        """Nanoseconds of a division."""
+        """Nanoseconds of a division into these intervals of ops."""
         return sum(self.interval(i, j).cost_ns for i, j in intervals)
 
     def cheapest(self, places: Sequence[int]) -> list[int]:
@@ -224,7 +224,7 @@ class Run:
 
     @property
     def cluster_size(self) -> int:
-        """Ops per cluster at most."""
+        """Ops that one cluster holds at most."""
         return max(len(self.ops) // CLUSTERS, 1)
 
 

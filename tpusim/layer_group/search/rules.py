@@ -22,7 +22,7 @@ def refused(item: ForcedGroup, rule: str, why: str) -> ConfigError:
 
 
 def named(op: TpuOp) -> str:
-    """An op in messages."""
+    """An op as messages name it."""
     return f"{op.name} '{op_name(op)}'"
 
 
@@ -58,7 +58,11 @@ def _kinds(item: ForcedGroup, ops: Sequence[TpuOp], chip: ChipSpec) -> tuple[Gro
     for op in ops:
         why = op.why_not_in(wanted, chip)
         if why is not None:
-            raise refused(item, "type", f"{named(op)} cannot be in a group of type {wanted}: {why}")
+            raise refused(
+                item, "type",
+                f"{named(op)} cannot be in a group of type {wanted}: {why}; leave the op out of the group"
+                + ("" if item.type is None else " or leave out its type"),
+            )  # fmt: skip
     return (wanted,)
 
 
@@ -82,7 +86,7 @@ def _with_sections(item: ForcedGroup, graph: Subgraph, sections: Sections, chip:
     try:
         slices = slice_group(graph, sections, chip)
     except SliceError as error:
-        raise refused(item, "window", f"at {sections}: {error}") from error
+        raise refused(item, "window", f"at {sections}: {error}; give fewer sections or a shorter group") from error
     if len(graph.ops) > 1:
         for value, cuts in slices.items():
             _halo(item, tensor_name(value), cuts, sections)
@@ -90,7 +94,7 @@ def _with_sections(item: ForcedGroup, graph: Subgraph, sections: Sections, chip:
     if isinstance(found, GroupSchedule):
         return found
     short = shortage(graph, chip, sections)
-    raise CapacityError(f"forced group {item}: rule fit: {short or found}")
+    raise CapacityError(f"forced group {item}: rule fit: {short or f'{found}; give other sections or a shorter group'}")
 
 
 def _counts(item: ForcedGroup, graph: Subgraph, sections: Sections, chip: ChipSpec) -> None:
@@ -99,7 +103,7 @@ def _counts(item: ForcedGroup, graph: Subgraph, sections: Sections, chip: ChipSp
     for axis in AXES:
         count, most = sections.count(axis), limit.count(axis)
         if count < 1:
-            raise refused(item, f"{axis}-sections", f"at least 1 is required, got {count}")
+            raise refused(item, f"{axis}-sections", f"at least 1 section is required, got {axis} = {count}")
         if count <= most:
             continue
         op = next((op for op in graph.ops if not graph.cuts(op, axis)), None)
@@ -107,7 +111,8 @@ def _counts(item: ForcedGroup, graph: Subgraph, sections: Sections, chip: ChipSp
             raise refused(
                 item,
                 f"{axis}-cut",
-                f"{named(op)} cannot be cut along {axis} in a {graph.kind} group, got {axis} = {count}",
+                f"{named(op)} cannot be cut along {axis} in a {graph.kind} group, got {axis} = {count}; "
+                f"leave {axis} out or end the group before the op",
             )
         rows = min(extents(op.results[0], graph, chip)[AXES.index(axis)] for op in graph.ops)
         units = {"n": "batches", "c": "channels", "d": "planes", "h": "rows", "w": "columns"}[axis]
@@ -126,5 +131,5 @@ def _halo(item: ForcedGroup, name: str, cuts: ValueSlices, sections: Sections) -
             raise refused(
                 item, "halo",
                 f"at {sections} the {len(windows)} slices of '{name}' have {read} along {axis} for {whole}, "
-                f"{read / whole:.2f} times, at most {MAX_HALO:g} is allowed; fewer sections or a shorter group",
+                f"{read / whole:.2f} times, at most {MAX_HALO:g} is allowed; give fewer sections or a shorter group",
             )  # fmt: skip

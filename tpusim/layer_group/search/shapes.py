@@ -11,7 +11,7 @@ from tpusim.ops.base import Axis
 from tpusim.schedule import GroupSchedule, Sections
 
 SEARCH_ORDER: tuple[Axis, ...] = ("d", "w", "c", "n", "h")
-"""The axes, the outermost first."""
+"""The order in which axes are cut, the outermost loop first."""
 PATIENCE = 3
 """Values of an axis in a row that may be no better before no larger one is tried (*SECS_SEARCH_RECORD_THRESHOLD)."""
 MOST = 32

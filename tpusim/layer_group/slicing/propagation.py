@@ -120,8 +120,8 @@ class _Slicer:
             found = even_windows(length, count, self.batch if axis == "n" else 1)
         if len(found) < count:
             raise SliceError(
-                f"{axis}secs={count}: an output of {length} along {axis} gives fewer slices than the {count} sections "
-                f"asked for, {len(found)}"
+                f"{axis}secs={count}: an output of {length} along {axis} gives fewer slices than sections, "
+                f"{len(found)} instead of {count}; use {axis}secs={len(found)}"
             )
         return found
 

@@ -17,7 +17,7 @@ from tpusim.ops.rewriting import made_by
 TOLERANCE = 1e-4
 """How far a constant of an exported network may be from the exact one."""
 TANH_SLOPE, TANH_CUBE = math.sqrt(2 / math.pi), 0.044715
-"""Constants of GELU by tanh."""
+"""Constants of the tanh form of GELU: sqrt(2/pi), and the factor of x^3."""
 
 
 def _replace(

@@ -69,7 +69,7 @@ def lower_by_tables(op: UnaryTop, ctx: LoweringContext, function: str, coeffs: t
 
 
 def build_lookup(op: UnaryTop, ctx: LoweringContext, found: FloatTable) -> SSAValue:
-    """tpu.LutBF16 of the op's operand."""
+    """Append a tpu.LutBF16 on the op's operand, with its two tables as weights."""
     name = op_name(op)
     operands = [ctx.operand(op.input, "bf16", op), *table_weights(ctx, name, found.pair)]
     attributes = {

@@ -73,6 +73,7 @@ class TopLeakyRelu(UnaryTop):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LeakyRelu with alpha as an 8-bit multiplier and shift (best fit general), else in float."""
+        # CV18xx has a multiplier and a shift for each side of 0, which `lower_integer` finds (numerics.md 5.3).
         if ctx.chip.integers.scaling == "small_multiplier":
             return super().lower(ctx)
         attributes: dict[str, Attribute] = {"alpha": self.alpha}
@@ -137,11 +138,11 @@ class TpuLeakyRelu(UnaryTpu):
         return (kernels.leaky_relu_int(x, m, r, out_dtype=value_dtype(self.output)),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:
-        """AR select with one slope."""
+        """Emit an AR select: x where it is positive, else x times the slope."""
         slope, shift, positive = self.alpha.value.data, 0, None
         if self.multiplier is not None and self.rshift is not None:
             slope, shift = float(self.multiplier.value.data), self.rshift.value.data
@@ -240,6 +241,7 @@ class TopPRelu(TopOp):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return NO_ZERO_POINTS
+        # CV18xx: each side of 0 has a multiplier and a shift of its own (numerics.md 5.3).
         if ctx.chip.integers.scaling == "small_multiplier":
             return self._lower_both_sides(ctx)
         operand = requantised(ctx, self, ctx.operand(self.input, "int8", self), source, self.output)
@@ -319,7 +321,7 @@ class TpuPRelu(TpuOp):
         return window if operand == 0 or axis == "c" else (0, 1)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def emit(self, ctx: EmitContext) -> None:

@@ -56,7 +56,7 @@ class Activation(UnaryTop):
 
     @property
     def coeffs(self) -> tuple[float, ...]:
-        """The coefficients of the function."""
+        """Coefficients that the function takes beside x; none by default."""
         return ()
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
@@ -64,7 +64,7 @@ class Activation(UnaryTop):
         return (kernels.activation_float(operands[0], mode=self.mode, coeffs=self.coeffs),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
-        """tpu.Lut, or why not."""
+        """tpu.Lut from the quantisations of input and output, or why there is none (one is not calibrated)."""
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         return "input or output is not calibrated" if x is None or y is None else self._lower_table(ctx, x, y)
 
@@ -163,7 +163,7 @@ class TopGELU(Activation):
 
     @property
     def mode(self) -> str:
-        """GELU or its tanh form."""
+        """The name of the function: GELU by erf, or TGELU, its tanh form."""
         return "TGELU" if self.approx_mode.data == "tanh" else "GELU"
 
     def _table_mode(self, ctx: LoweringContext) -> str:
@@ -382,6 +382,7 @@ class TopAbs(Activation):
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Active on bytes or in float; or bytes are looked up."""
+        # BM1684 looks absolute values up, as TPU-MLIR 1.30.2 does.
         if ctx.chip.integers.abs_table:
             return super().lower(ctx)
         cls, attributes = self._float_form(ctx)

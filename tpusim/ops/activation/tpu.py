@@ -43,7 +43,7 @@ class FloatFunction(UnaryTpu):
         return (kernels.activation_float(operands[0], mode=mode, coeffs=coeffs),)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def why_global(self, chip: ChipSpec) -> str | None:
@@ -62,7 +62,7 @@ class FloatFunction(UnaryTpu):
         return work_bytes(self.function[0], whole, inputs[0].shape[0], storage_dtype(element).itemsize, chip)
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of an activation."""
+        """Emit Fn `active` with the mode and its coefficients, on one slice or on the whole tensor."""
         mode, coeffs = self.function
         ctx.emit(isa.Fn, function=functions.Active(mode, coeffs), inputs=(ctx.input(0),), output=ctx.output())
 
@@ -101,7 +101,7 @@ class TpuActive(FloatFunction):
 
     @property
     def function(self) -> tuple[str, tuple[float, ...]]:
-        """The function as (mode, coefficients)."""
+        """The function's name and the coefficients that it takes."""
         return self.mode.data, floats(self.coeffs) if self.coeffs is not None else ()
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
@@ -119,7 +119,7 @@ class TpuReciprocal(FloatFunction):
 
     @property
     def function(self) -> tuple[str, tuple[float, ...]]:
-        """RECIPROCAL and its numerator."""
+        """RECIPROCAL, with the numerator as its one coefficient."""
         return "RECIPROCAL", (self.const_val.value.data,)
 
 

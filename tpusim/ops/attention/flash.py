@@ -60,7 +60,8 @@ class TpuFAttention(MacroTpu):
 
     @classmethod
     def fusing_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where the chip has it."""
+        """The pattern that forms the op, on chips that have it."""
+        # BM1688, CV186x and BM1690, in 16 bits.
         return (ProductsAsFlashAttention(cls),) if chip.forms.flash_attention else ()
 
     def infer(self) -> tuple[Shape, ...]:

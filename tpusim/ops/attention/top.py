@@ -82,11 +82,12 @@ class TopAttention(TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where a block is one op."""
+        # BM1684X.
         return (ProductsAsAttention(weights, cls),) if chip.forms.attention else ()
 
     @property
     def heads(self) -> int:
-        """The number of heads."""
+        """The number of attention heads, which share the columns equally."""
         return self.head.value.data
 
     def infer(self) -> tuple[Shape, ...]:
@@ -243,6 +244,7 @@ class TopAttention(TopOp):
         if stored is None or uniform_of(stored) is None:
             return ctx.operand(self.mask, "f16", self, name)
         told, shape = f"{value_name(self.mask)}{name}_si32", shape_of(stored)
+        # The quirk: upstream leaves out what has another byte than 0, whatever the zero point.
         if zero_point(stored) and not ctx.reproduces(MASK_BYTES):
             one: dict[str, Attribute] = {"multiplier": int_attr(1), "rshift": int_attr(0)}
             return ctx.build(TpuRequantInt, [stored], one, i32, shape, told)
@@ -280,7 +282,7 @@ def _constant(ctx: LoweringContext, value: SSAValue) -> np.ndarray:
 
 
 def _weight_scale(matrix: np.ndarray) -> float:
-    """max|W|/127 of one matrix."""
+    """The symmetric 8-bit scale of one weight matrix: max|W|/127."""
     return float(np.abs(matrix).max(initial=0.0).astype(np.float32)) / 127 or SMALLEST_SCALE
 
 
@@ -302,5 +304,5 @@ def _word(dtype: np.dtype[Any]) -> str:
 
 
 def _row(ctx: LoweringContext, row: np.ndarray | None, name: str) -> SSAValue:
-    """A bias of three axes."""
+    """A bias as a weight of shape (1, 1, N); `none` if absent."""
     return ctx.none() if row is None else ctx.weight(name, row.reshape(1, 1, -1))

@@ -94,7 +94,7 @@ class TpuAttention(TpuOp):
 
     @property
     def sizes(self) -> Sizes:
-        """Extents of the matrices."""
+        """Rows and columns of the matrices that the op multiplies."""
         rows = [shape_of(x)[-1] for x in self.sources[:2]]
         return Sizes(rows[0], rows[1], self.dim.value.data, shape_of(self.out_weight)[-1])
 

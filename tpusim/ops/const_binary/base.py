@@ -57,11 +57,11 @@ class ConstTop(UnaryTop):
 
     @property
     def number(self) -> float:
-        """The constant of the op."""
+        """The constant of the op as a Python float."""
         return self.const_val.value.data
 
     def held(self) -> Holds:
-        """An integer of an integer."""
+        """Integers stay integers: the result holds what its operand does."""
         return "integer" if holds(self.input) == "integer" else self.HOLDS
 
     def scalar_operand(self) -> float | None:
@@ -101,6 +101,7 @@ class ConstTop(UnaryTop):
         x, y = ctx.quant(self.input), ctx.quant(self.output)
         if x is None or y is None:
             return "input or output is not calibrated"
+        # CV18xx (numerics.md 10).
         if ctx.chip.integers.constants_as_tables:
             return self.build_table(ctx, x, y)
         found = self.integer_form(ctx, x, y)

@@ -27,7 +27,7 @@ class MergeContinuousMulConst(RewritePattern):
     """MulConst -> MulConst, the first used once and without relu: one, by the product in double."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        """`op` is the second."""
+        """`op` is the second of the two, which takes the place of both."""
         first = made_by(op.operands[0], MUL) if op.name == MUL else None
         if not isinstance(first, ConstTop) or not isinstance(op, ConstTop) or relu_of(first):
             return
@@ -51,7 +51,7 @@ class NumberWithoutEffect(RewritePattern):
 
 
 class RemoveMulConst(NumberWithoutEffect):
-    """MulConst by 1: none."""
+    """MulConst by 1 is taken away."""
 
     KIND = MUL
     NEUTRAL = 1.0
@@ -140,7 +140,7 @@ class BinaryMerge(RewritePattern):
     KIND: ClassVar[str]
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """What both constants are together."""
+        """The one constant that does what both ops did."""
         raise NotImplementedError
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
@@ -180,7 +180,7 @@ class MulMerge(BinaryMerge):
     KIND = "top.Mul"
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The product of both constants."""
+        """One factor for both: the product of the two constants."""
         return first * second
 
 
@@ -190,7 +190,7 @@ class AddMerge(BinaryMerge):
     KIND = "top.Add"
 
     def joined(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The sum of both constants."""
+        """One addend for both: the sum of the two constants."""
         return first + second
 
 

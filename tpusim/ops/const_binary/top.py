@@ -97,6 +97,7 @@ class TopMulConst(ConstTop):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where it has no relu, the relu is an op of its own."""
         del weights
+        # CV18xx: MulConst.
         return (ReluApart(cls.name),) if cls.name in chip.forms.without_relu else ()
 
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
@@ -147,6 +148,7 @@ class TopAddConst(ConstTop):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where only tensors are added, the number is a weight."""
+        # CV18xx adds tensors only.
         return () if chip.forms.add_const else (AddConstToAdd(weights),)
 
     def build_table(self, ctx: LoweringContext, x: QuantParams, y: QuantParams) -> SSAValue | str:
@@ -249,6 +251,7 @@ class ExtremeConstTop(ConstTop):
         """The tpu op on bytes of the output's scale, or why there is none."""
         source = ctx.quant(self.input)
         assert source is not None  # held by the caller
+        # The quirk: upstream leaves the zero point out of the constant.
         if ctx.asymmetric and ctx.reproduces("extreme_without_zero_point"):
             ctx.decision(self, "DN-15")
         same = requantised(ctx, self, operand, source, self.output)
@@ -274,6 +277,7 @@ class TopMaxConst(ExtremeConstTop):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where there is no Clip, it is two ops."""
         del weights
+        # BM1684 has no Clip.
         return () if chip.forms.clip else (ClipToExtremes(),)
 
 
@@ -379,7 +383,7 @@ class DivToMulConst(ToConst):
     TO: ClassVar[type[ConstTop]] = TopMulConst
 
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float] | None:
-        """The reciprocal of the divisor."""
+        """MulConst by 1/c for x / c; c / x, and a c without a reciprocal, stay."""
         return None if reverse or not is_invertible(np.array(number, np.float32)) else (TopMulConst, 1.0 / number)
 
 
@@ -422,7 +426,7 @@ class SubToSubConst(ToConst):
     TO: ClassVar[type[ConstTop]] = TopSubConst
 
     def form(self, number: float, reverse: bool) -> tuple[type[ConstTop], float]:
-        """AddConst for x - c."""
+        """AddConst of -c for x - c, SubConst for c - x."""
         return (TopSubConst, number) if reverse else (TopAddConst, -number)
 
 

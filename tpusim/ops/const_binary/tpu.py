@@ -76,7 +76,7 @@ class ConstTpu(UnaryTpu):
         return int(self.const_val.value.data)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:

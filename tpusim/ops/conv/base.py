@@ -25,7 +25,7 @@ class ConvTop(TopOp):
 
     @property
     def volume(self) -> bool:
-        """Whether the convolution is 3-D."""
+        """Whether the kernel has three axes, so that the convolution is 3-D."""
         return len(ints(self.kernel_shape)) == 3
 
     def constants(self, ctx: LoweringContext) -> tuple[np.ndarray, np.ndarray | None] | None:

@@ -177,6 +177,6 @@ def bias_planes(bias: np.ndarray) -> np.ndarray:
 
 
 def bias_from_planes(planes: np.ndarray) -> np.ndarray:
-    """The inverse of `bias_planes`."""
+    """The f32 biases of their two planes of 16 bits: the inverse of `bias_planes`."""
     upper, lower = planes.reshape(2, -1).astype(np.uint32)
     return ((upper << 16) | lower).view(np.float32)

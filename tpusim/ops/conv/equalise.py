@@ -26,7 +26,7 @@ from tpusim.ops.structure import make_weight
 STAY = 1e-4
 """Filters that move by less, by the norm of the difference, are as equal as they get."""
 LEAST = 1e-6
-"""Smaller ranges are none."""
+"""Ranges of channels below this count as none and are not equalised."""
 THROUGH = {"top.LeakyRelu", "top.PRelu"}
 """Ops between the two that let positive factors through."""
 MOST = 1000

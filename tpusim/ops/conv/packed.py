@@ -64,12 +64,12 @@ class PackedConvTpu(TpuOp):
 
     @property
     def kernel(self) -> tuple[int, ...]:
-        """The extents of the kernel."""
+        """The kernel's extents along the image's axes."""
         return ints(self.kernel_shape)
 
     @property
     def groups(self) -> int:
-        """The number of channel groups."""
+        """The number of channel groups; 1 if the attribute is absent."""
         return self.group.value.data if self.group else 1
 
     @property
@@ -83,7 +83,7 @@ class PackedConvTpu(TpuOp):
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Extents of the dilated kernel."""
+        """The extents that the dilated kernel covers: (k - 1) * dilation + 1."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.geometry["dilations"], strict=True))
 
     @property
@@ -103,7 +103,7 @@ class PackedConvTpu(TpuOp):
 
     @property
     def integer(self) -> bool:
-        """Whether the operands are integers."""
+        """Whether the operands are quantised integers."""
         return uniform_of(self.input) is not None
 
     @property

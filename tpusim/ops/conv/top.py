@@ -140,7 +140,7 @@ class TopConv(ConvTop):
         return {"weight_equalization": EqualiseConvs(weights)}
 
     def by_channel(self, weight: np.ndarray) -> np.ndarray | None:
-        """A row for each filter."""
+        """The filter as one row of coefficients per output channel."""
         return weight.reshape(len(weight), -1)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -155,9 +155,11 @@ class TopConv(ConvTop):
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
+        # BM1684 and CV18xx.
         if self.volume and ctx.chip.integers.volumes != "all":
             ctx.decision(self, "DN-12")
             return "this chip has no integer 3-D convolution (numerics.md 9.1)"
+        # BM1684 has no integer convolution with such a stride (numerics.md 12.1).
         if not ctx.chip.integers.any_stride and max(ints(self.strides)) > ctx.chip.max_stride:
             return f"stride above {ctx.chip.max_stride}"
         return None

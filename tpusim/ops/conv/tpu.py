@@ -72,7 +72,7 @@ class TpuConv2D(PackedConvTpu):
     use_3ic_optimize = opt_attr_def(IntegerAttr)
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """It requantises its accumulators itself."""
+        """The integer forms of the op itself, which requantises its own accumulators."""
         return self.INTEGER_FORMS
 
     @property
@@ -229,6 +229,7 @@ class TpuConv2D(PackedConvTpu):
             return f"pads above {MAX_PAD}"
         if self.inserts is not None:
             return "an image with inserted zeros cannot be cut"
+        # CV18xx: a group's output channels must fill one row of lanes (layer_group.md 2).
         if chip.local.one_row_groups and self.groups > 1 and not self.depthwise:
             each = oc // self.groups
             if each > chip.lanes or each % 2:

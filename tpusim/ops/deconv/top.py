@@ -129,6 +129,7 @@ class TopDeconv(ConvTop):
             return "the filter is not constant"
         if ctx.quant(self.input) is None or ctx.quant(self.output) is None:
             return "input or output is not calibrated"
+        # BM1684 and CV18xx.
         if self.volume and ctx.chip.integers.volumes != "all":
             ctx.decision(self, "DN-12")
             return "this chip has no integer 3-D transposed convolution (numerics.md 9.1)"

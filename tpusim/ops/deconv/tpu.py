@@ -71,6 +71,7 @@ class TpuDeconv(DeconvBase):
         if largest > min(chip.max_stride, MAX_INSERTED + 1):
             return f"stride or dilation {largest} above {min(chip.max_stride, MAX_INSERTED + 1)}"
         each = self.channels[1] // self.groups
+        # CV18xx: a group's output channels must fill one row of lanes (layer_group.md 2).
         if chip.local.one_row_groups and self.groups > 1 and not self.depthwise and (each > chip.lanes or each % 2):
             return f"{each} output channels per group: an even number up to {chip.lanes} is required"
         channels = max(shape_of(self.input)[1], self.channels[1])

@@ -111,6 +111,7 @@ class TopMatMul(Product, TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where products read and write heads beside rows: Permutes that exchange them. Convolutions of patches."""
+        # CV18xx; patches: BM1684X, BM1688, CV186x and BM1690.
         heads = (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
         return (*heads, PatchesAsProduct(weights, cls, chip.forms.patch_products))
 
@@ -132,6 +133,7 @@ class TopMatMul(Product, TopOp):
         if why is not None:
             return why
         user = only_user(self.output)
+        # BM1684X, BM1688 and CV186x: 16 bits for a sum in float that follows (numerics.md 3.4).
         wide = ctx.chip.int16_outputs and isinstance(user, TopAdd) and ctx.asks_for_float(user)
         output = stored_output(self, ctx, wide=wide)
         if ctx.array(self.right) is None:
@@ -142,6 +144,7 @@ class TopMatMul(Product, TopOp):
         """tpu.MatMul in the float type of the mode."""
         mode = ctx.float_mode(self)
         operands = [ctx.operand(v, mode, self) for v in (self.input, self.right)]
+        # CV18xx: a computed bias is BF16 like everything there; a constant one stays f32.
         computed = ctx.chip.bf16_unit and not is_none(self.bias) and ctx.array(self.bias) is None
         rounded = ctx.chip.bias_rounded and not ctx.chip.bf16_unit and mode != "f32"  # numerics.md 9.2
         narrow = computed or rounded
@@ -159,6 +162,7 @@ class TopMatMul(Product, TopOp):
             return "the bias is not constant"
         batch = prod(shape_of(self.right)[:-2])
         products = ctx.chip.integers.products
+        # BM1684.
         if products == "fully_connected" and (right is None or batch > 1 or not self._fully_connected):
             return (
                 f"{ctx.chip.name} multiplies integers by one constant matrix of K rows, in two axes (numerics.md 9.0)"
@@ -238,7 +242,7 @@ def _rescaling(output: Output, m: int, r: int) -> tuple[Attribute, dict[str, Att
 
 
 def _bias(op: TopMatMul, ctx: LoweringContext, columns: int) -> np.ndarray | None:
-    """The bias as (N,) doubles."""
+    """The bias as doubles of shape (columns,); None if there is none."""
     bias = None if is_none(op.bias) else ctx.array(op.bias)
     return None if bias is None else np.broadcast_to(bias.astype(np.float64).reshape(-1), (columns,))
 

@@ -86,7 +86,7 @@ class TpuMatMul(Product, TpuOp):
 
     @property
     def qdm(self) -> bool:
-        """Whether the requant is CV18xx's."""
+        """Whether the requant is CV18xx's (`quant_mode` QDM)."""
         return self.quant_mode is not None and self.quant_mode.data == "QDM"
 
     @property
@@ -155,6 +155,7 @@ class TpuMatMul(Product, TpuOp):
     @classmethod
     def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where products have the heads inside: Permutes in front and behind."""
+        # BM1684X, BM1688, CV186x and BM1690.
         return (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
 
     # ----------------------------------------------------------------------------------------------------- local memory
@@ -227,7 +228,7 @@ class TpuMatMul(Product, TpuOp):
         return axis == "n" or (axis == "h" and self.has_heads)
 
     def can_slice(self, axis: Axis) -> bool:
-        """As in a NORMAL group."""
+        """The answer for a NORMAL group; other types ask `can_slice_in`."""
         return self.can_slice_in(axis, GroupType.NORMAL)
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

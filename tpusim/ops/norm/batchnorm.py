@@ -69,7 +69,7 @@ class TopBatchNorm(TopOp):
         return ReshapeBehindChannelOp(), FoldBatchNormIntoConv(weights), TopBatchNormToScale(weights)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:
-        """Never: canonicalisation replaces it."""
+        """Refuse: canonicalisation has replaced the op by top.Scale before lowering."""
         raise UnsupportedError(f"top.BatchNorm '{op_name(self)}': it must become a top.Scale; run canonicalize first")
 
 

@@ -79,6 +79,7 @@ class TopScale(TopOp):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Scale in float, on CV18xx a convolution."""
         scale, bias = self._constants(ctx)
+        # CV18xx has no scale op; a 1x1 depthwise convolution computes the same (numerics.md 9.4).
         if ctx.chip.integers.scale_as == "depthwise":
             return self._lower_depthwise(ctx, integers=False)
         if ctx.float_mode(self) != "f32":
@@ -128,6 +129,7 @@ class TopScale(TopOp):
             *(ctx.weight(f"{op_name(self)}_{k}", v.reshape(1, -1, 1, 1)) for k, v in named.items()),
         ]
         attributes: dict[str, Attribute] = relu_attributes(relu_of(self))
+        # BM1684: the accumulators saturate at 16 bits (numerics.md 9.4).
         if ctx.chip.integers.scale_bits == 16:
             attributes["clamp16"] = flag(True)
         return ctx.build(

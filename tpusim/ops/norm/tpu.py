@@ -93,7 +93,7 @@ class TpuScale(TpuOp):
         return window if operand == 0 or axis == "c" else (0, 1)
 
     def accepts_margins(self) -> bool:
-        """Element-wise: reads any window."""
+        """An element needs its own place only, so any window of the operand can be read."""
         return True
 
     def may_overwrite(self, operand: int) -> bool:

@@ -96,6 +96,7 @@ class PoolTop(TopOp):
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where it has no relu, the relu is an op of its own."""
         del weights
+        # CV18xx: both kinds of pooling.
         return (ReluApart(cls.name),) if cls.name in chip.forms.without_relu else ()
 
     @property
@@ -105,7 +106,7 @@ class PoolTop(TopOp):
 
     @property
     def elements(self) -> int:
-        """Elements of one window."""
+        """Elements of one window, those in the pads included."""
         return prod(ints(self.kernel_shape))
 
     @property
@@ -158,6 +159,7 @@ class TopMaxPool(PoolTop):
 
 def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
     """Why the chip pools this kernel in float."""
+    # BM1684 alone has a limit (numerics.md 12.1).
     most = chip.integers.most_pooled
     if not most or op.elements <= most:
         return None
@@ -217,12 +219,15 @@ class TopAvgPool(PoolTop):
             return self._lower_real(ctx, x, y)
         if any(self.geometry["pads"]) and not is_set(self.count_include_pad) and not ctx.reproduces(FULL_KERNEL):
             return f"{FULL_KERNEL} is switched off"
+        # BM1684 multiplies by a table of 1/kernel and can only shift behind it (numerics.md 5.4).
         if ctx.chip.integers.average_table:
             return self._lower_shift(ctx)
         if self.tpu is TpuPool3D:
+            # CV18xx (DN-12).
             if ctx.chip.integers.volumes == "max_pools":
                 return "a 3-D average has no integer form (numerics.md 12.1)"
             return self._lower_real(ctx, x, y)
+        # CV18xx: the multiplier comes from thresholds, and the average is rounded half up (numerics.md 5.3).
         if ctx.chip.integers.scaling == "small_multiplier":
             fit = small_multiplier(ratio(self.input, self.output) / self.elements)
             return self._build(ctx, *fit, self.output, op_name(self), {"first_round_mode": round_mode("HalfUp")})

@@ -107,7 +107,7 @@ class PoolTpu(TpuOp):
         return self.first_round_mode is not None and self.first_round_mode.data == "HalfUp"
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
-        """A maximum keeps its integers."""
+        """A maximum keeps its integers and needs no requant; an average has the forms of its kind."""
         return ((),) if self.pool_mode.data == "Max" else super().integer_forms()
 
     def _requant(self, m: int, r: int) -> isa.Requant:

@@ -127,6 +127,7 @@ class TopInterp(Interpolation, TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Convolutions and copies where the chip has no op of its own, as far as they can be."""
+        # CV18xx.
         return () if chip.forms.resize else (InterpToConv(weights, chip),)
 
     def lower_integer(self, ctx: LoweringContext) -> SSAValue | str:
@@ -140,6 +141,7 @@ class TopInterp(Interpolation, TopOp):
         if not self.geometry[2]:
             steps = self._steps(ctx)
             attributes |= {"scale_h": float_attr(steps[0]), "scale_w": float_attr(steps[1])}
+        # CV18xx has no interpolation: the host computes it in f32 (DN-22).
         if self.name in ctx.chip.forms.on_host:
             attributes["on_host"] = flag(True)
         return ctx.build(TpuInterp, [operand], attributes, ctx.float_type(self), shape_of(self.output), op_name(self))
@@ -168,12 +170,12 @@ class TpuInterp(Interpolation, TpuOp):
         return (compute(operands[0], size=size, scales=scales, align_corners=align),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Runs in global memory."""
+        """Always: interpolation has no local form here."""
         del chip
         return "interpolation runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit the macro function of an interpolation."""
+        """Emit Fn `interp` with the steps in f32 that the op was given (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry
         function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())

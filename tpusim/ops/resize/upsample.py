@@ -91,6 +91,7 @@ class TopUpsample(Upsampling, TopOp):
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """A transposed convolution where the chip has no op of its own."""
+        # CV18xx.
         return () if chip.forms.resize else (UpsampleToDeconv(weights, chip),)
 
     def lower(self, ctx: LoweringContext) -> SSAValue:

@@ -1,4 +1,4 @@
-"""Which commands touch which bytes."""
+"""Which commands read and write which bytes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ByteRange:
         return f"{self.memory} [{self.start:#x}, {self.stop:#x}){lane}{core}"
 
     def placed(self, lanes: int) -> Placed:
-        """The range as a view."""
+        """The range of bytes as a view, in every lane or in one."""
         size = self.stop - self.start
         if self.memory == "gmem":
             return Placed(0, View("gmem", self.start, (size,), "u8", "dense"))

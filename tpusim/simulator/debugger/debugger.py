@@ -131,7 +131,7 @@ class Debugger(Execution):
         return tuple(Operand(name, view, memory.read(view), self.chip) for name, view in _unique(named))
 
     def results(self) -> tuple[Operand, ...]:
-        """What the last command wrote."""
+        """The operands that the last command wrote; none at the start."""
         last = self.last
         if last is None:
             return ()
@@ -213,7 +213,7 @@ class Debugger(Execution):
         """Bytes of global memory or of one lane, as they are. Raises TpusimError outside of memory."""
         if core not in self.machine.memories:
             cores = some(map(str, self.machine.memories))
-            raise ConfigError(f"core {core}: the program uses {cores}")
+            raise ConfigError(f"core {core} is not used by the program; name one of its cores: {cores}")
         if memory == "lmem":
             view = View("lmem", address, (1, 1, 1, count), "u8", "compact", lane=lane)
         else:

@@ -72,7 +72,7 @@ class Execution:
         self.inputs = dict(random_inputs(program) if inputs is None else inputs)
         self.breakpoints: dict[int, Breakpoint] = {}
         self.position = 0
-        """How many commands have run."""
+        """How many commands of the order have run."""
         self.machine = Simulator(program, chip, options)
         self.chip = self.machine.chip
         self.order: list[int] = self.machine.order
@@ -95,7 +95,7 @@ class Execution:
 
     @property
     def at_end(self) -> bool:
-        """Whether every command has run."""
+        """Whether every command of the program has run."""
         return self.position == len(self.order)
 
     def step(self, count: int = 1) -> Stop:
@@ -125,7 +125,7 @@ class Execution:
         return self.goto(len(self.order))
 
     def back(self, count: int = 1) -> Stop:
-        """Undo the last `count` commands."""
+        """Undo the last `count` commands, as far as the start."""
         return self.goto(max(0, self.position - count))
 
     def resume_back(self) -> Stop:
@@ -137,7 +137,7 @@ class Execution:
         return self._stop("start")
 
     def restart(self) -> Stop:
-        """Go back to the start."""
+        """Go back to the state before the first command."""
         return self.goto(0)
 
     def goto(self, position: int) -> Stop:

@@ -18,17 +18,17 @@ class Undo:
 
     @property
     def nbytes(self) -> int:
-        """Bytes this entry keeps."""
+        """Bytes of memory that this entry keeps."""
         return sum(array.nbytes for _, array in self.before)
 
     def restore(self) -> None:
-        """Put the bytes back."""
+        """Put the kept bytes back, the last view first."""
         for view, array in reversed(self.before):
             self.memory.write(view, array)
 
 
 def before(memory: Machine, views: tuple[View, ...]) -> Undo:
-    """What is in `views` now."""
+    """An entry that holds what is in `views` now."""
     return Undo(memory, tuple((view, memory.read(view)) for view in views))
 
 
@@ -44,7 +44,7 @@ class History:
         return len(self._entries)
 
     def push(self, entry: Undo) -> None:
-        """Remember the newest command."""
+        """Remember the newest command; the oldest are dropped where the limit is passed."""
         self._entries.append(entry)
         self.nbytes += entry.nbytes
         while self.nbytes > self._limit:
@@ -60,6 +60,6 @@ class History:
         return True
 
     def clear(self) -> None:
-        """Forget all that was kept."""
+        """Forget every command, after which nothing can be undone."""
         self._entries.clear()
         self.nbytes = 0

@@ -14,7 +14,7 @@ from tpusim.isa.stream import Location
 from tpusim.simulator.memory import span_text
 
 WIDTH = 96
-"""Columns of a printed array."""
+"""Columns that a printed array takes at most."""
 _CHANNELS = 4
 _BYTES_PER_LINE = 16
 
@@ -33,7 +33,7 @@ def numbers(values: np.ndarray, planes: int = 2) -> str:
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
-    """Extents as in `1x3x5x7`."""
+    """Extents as in `1x3x5x7`; `scalar` for none."""
     return "x".join(map(str, shape)) or "scalar"
 
 
@@ -72,7 +72,7 @@ class Slice:
 
     @property
     def tensor(self) -> str:
-        """Name of the tensor."""
+        """The name of the tensor at this place."""
         return self.location.tensor
 
     @property
