@@ -69,7 +69,9 @@ def test_what_would_change_it_is_asked_of_the_clock(compiled: tuple[tpusim.Compi
     for name, chip in others.items():
         clock = timeline(program, chip)
         assert found.roofs.changed[name] == clock.cycles
-        assert [place.changed[name] for place in found.roofs.groups] == [clock.groups[g.id].cycles for g in program.groups]
+        assert [place.changed[name] for place in found.roofs.groups] == [
+            clock.groups[g.id].cycles for g in program.groups
+        ]
     (again,) = found.regrouped
     spec = chips.load("bm1688").replace("twice the memory", lmem_bytes=2 * chips.load("bm1688").lmem_bytes)
     other = divide(assumed(DIGITS, LoweringConfig(spec, "int8")), LayerGroupConfig())

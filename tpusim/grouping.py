@@ -16,7 +16,16 @@ from tpusim import chips
 from tpusim.codegen import generate
 from tpusim.errors import CapacityError, ConfigError
 from tpusim.ir.module import Model
-from tpusim.layer_group import Counts, ForcedGroup, GlobalView, GroupView, LayerGroupConfig, TypeName, group_layers, views
+from tpusim.layer_group import (
+    Counts,
+    ForcedGroup,
+    GlobalView,
+    GroupView,
+    LayerGroupConfig,
+    TypeName,
+    group_layers,
+    views,
+)
 from tpusim.memory import assign_addresses
 from tpusim.simulator.timing import timeline
 
@@ -45,7 +54,7 @@ def divide(model: Model, config: LayerGroupConfig) -> Model:
 
 
 def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
-    """What "best" chooses from: strategy 2; with wide rows it, on every chip, with searched sections, in place; greedily.
+    """What "best" chooses from: strategy 2; with wide rows also with searched sections, in place, and greedily.
 
     Rows stay as they are where the options say so.
     """

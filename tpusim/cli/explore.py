@@ -120,6 +120,7 @@ class Explore:
 
     def _picture(self) -> Path | None:
         """Where to draw, if anywhere; matplotlib is asked for before anything is computed."""
+        self._require_over()
         if self.plot is not None:
             from tpusim.cli.explore_plot import KINDS
             from tpusim.cli.plot import library
@@ -127,7 +128,6 @@ class Explore:
             library()
             if self.plot.suffix not in KINDS:
                 raise ConfigError(f"--plot {self.plot}: a name that ends in {' or '.join(KINDS)} is required")
-        self._require_over()
         return self.plot
 
     def _require_over(self) -> None:
@@ -140,7 +140,9 @@ class Explore:
         if self.plot is None:
             raise ConfigError(f"--plot-over {over}: --plot FILE is required, where it is drawn")
         if any(isinstance(value, str | bool) for value in varied.get(over, ("",))):
-            raise ConfigError(f"--plot-over {over}: a field of numbers that --set varies is required, as in --set {over}=1,2")
+            raise ConfigError(
+                f"--plot-over {over}: a field of numbers that --set varies is required, as in --set {over}=1,2"
+            )
 
 
 def _split(text: str) -> tuple[str, ...]:

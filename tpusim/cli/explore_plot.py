@@ -63,7 +63,9 @@ def _draw_over(axes: Any, rows: Sequence[Row], over: str) -> None:
         values.update(value for value, _ in line)
     if min(values) > 0 and max(values) >= WIDE * min(values):
         axes.set_xscale("log", base=2)
-    axes.set_xticks(sorted(values), [f"{value:,g}" if value % 1024 else f"{value / 1024:,g} Ki" for value in sorted(values)])
+    axes.set_xticks(
+        sorted(values), [f"{value:,g}" if value % 1024 else f"{value / 1024:,g} Ki" for value in sorted(values)]
+    )
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7)

@@ -93,7 +93,9 @@ def lines(found: "Found", most: int) -> Iterator[Table | str]:
         yield f"  {name}: {cycles:,} cycles ({_change(roofs.cycles, cycles)})"
     yield _table("Groups and global layers", roofs.groups, roofs.cycles)
     ranked = sorted(roofs.ops, key=lambda place: -place.cycles)[: most or None]
-    yield _table(f"Ops, {len(ranked)} of {len(roofs.ops)}, by the engine that works longer for them", ranked, roofs.cycles)
+    yield _table(
+        f"Ops, {len(ranked)} of {len(roofs.ops)}, by the engine that works longer for them", ranked, roofs.cycles
+    )
     for one in found.regrouped:
         yield from _regrouped(one)
 
@@ -112,7 +114,13 @@ def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
     for place in places:
         share = f"{place.cycles / whole:.1%}" if whole else "-"
         changed = (_change(place.cycles, place.changed[name]) for name in names)
-        cells = place.name, *([str(place.ops)] if grouped else []), f"{place.cycles:,}", share, f"{place.intensity:,.1f}"
+        cells = (
+            place.name,
+            *([str(place.ops)] if grouped else []),
+            f"{place.cycles:,}",
+            share,
+            f"{place.intensity:,.1f}",
+        )
         table.add_row(*map(escape, (*cells, LIMITS[place.limit], *changed)))
     return table
 

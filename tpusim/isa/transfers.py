@@ -1,6 +1,6 @@
 """How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
 
-from math import ceil, inf, prod
+from math import ceil, prod
 
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
@@ -120,10 +120,10 @@ def kernel_tiles(command: GlobalKernel, chip: ChipSpec) -> float:
 
     Decision: what moves for one of them fills an eighth of local memory, beside buffers and what is on its way; of a
     cast a 32nd (the tiles of the real profile are a 30th on BM1688, a 34th on BM1684X). A kernel is made for its chip:
-    on one with more local memory its tiles stay as they are.
+    where more or less local memory is tried its tiles stay as they are.
     """
     parts = _CAST_PARTS if _casts(command.body) else _PARTS
-    room = min(chip.kernel_memory_bytes or inf, chip.lanes * chip.lmem_bytes)
+    room = chip.kernel_memory_bytes or chip.lanes * chip.lmem_bytes
     moved = (command.load_bytes + command.store_bytes) * parts / room
     return max(1.0, moved, _matrix_tiles(command.body, chip))
 

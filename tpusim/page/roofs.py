@@ -38,7 +38,7 @@ def roofs(roofline: Json) -> Picture | None:
     return Picture(
         CHART[0],
         HEIGHT + 34,
-        f"Roofline: {len(drawn)} ops and layer groups below {peak:,} multiply-adds and {rate:.1f} loaded bytes per cycle",
+        f"Roofline: {len(drawn)} ops and groups below {peak:,} multiply-adds and {rate:.1f} loaded bytes per cycle",
         lines=tuple(lines),
         dots=tuple(_dots(drawn, across, up)),
         texts=tuple(_texts(across, up)),

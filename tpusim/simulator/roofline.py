@@ -1,8 +1,9 @@
 """Under which roof of the chip a program stands: what bounds every group and op, and what would change that.
 
-What would change it is asked of the clock: the same commands, on a chip of which one figure differs. A group counts from
-the end of the groups before it to its own end, as in `Timeline.groups`; an op has no stretch of the clock for itself and
-counts with the engine that works longer for it (both, where engines do not overlap), in whichever groups that is.
+What would change it is asked of the clock: the same commands, on a chip of which one figure differs. A group counts
+from the end of the groups before it to its own end, as in `Timeline.groups`; an op has no stretch of the clock for
+itself and counts with the engine that works longer for it (both, where engines do not overlap), in whichever groups
+that is.
 
 The limit of a group or op is what `Summary` says of it, in more detail:
 
@@ -98,7 +99,7 @@ def changes(chip: ChipSpec) -> dict[str, ChipSpec]:
 def roofline(
     program: Program, found: Timeline, said: Summary, chip: ChipSpec, macs: Mapping[str, int], element_bytes: int = 1
 ) -> Roofline:
-    """Groups and ops of a program under the roofs. macs: of the network's ops, by name; element_bytes: of its products."""
+    """Groups and ops of a program under the roofs. macs: of the network's ops; element_bytes: of its products."""
     others = changes(chip)
     again = {name: timeline(program, other) for name, other in others.items()}
     works = _Works(program, chip, others)

@@ -142,7 +142,7 @@ class PlaceFile(_Strict):
 
 
 class RooflineFile(_Strict):
-    """The roofs (multiply-accumulates and bytes loaded per cycle), the program with a figure changed, groups and ops."""
+    """The roofs (multiply-accumulates and loaded bytes per cycle), cycles with a figure changed, groups and ops."""
 
     element_bytes: int
     peak_macs: int

@@ -52,12 +52,12 @@ def _lack(row: Row, ns: Ns) -> float:
 def _wider(plan: GroupSchedule, at: int, model: CostModel, replaced: Replaced, ns: Ns) -> GroupSchedule | None:
     """The group with the row and some of its neighbours as one; None if no span of them makes it quicker."""
     least = model.group_ns(plan) - GAIN_NS
-    able = [(model.group_ns(replace(plan, rows=rows)), rows) for rows in _spans(plan.rows, at, ns)]
+    able = [(model.group_ns(replace(plan, rows=rows)), rows) for rows in spans(plan.rows, at, ns)]
     quicker = sorted((item for item in able if item[0] < least), key=lambda item: item[0])
     return next((found for _, rows in quicker[:TRIED] if (found := replaced(plan, rows)) is not None), None)
 
 
-def _spans(rows: Sequence[Row], at: int, ns: Ns) -> Iterator[Rows]:
+def spans(rows: Sequence[Row], at: int, ns: Ns) -> Iterator[Rows]:
     """The rows with a span around `at` as one, longer and longer, until it computes for long enough."""
     for back in (True, False):
         first = last = at
@@ -90,4 +90,6 @@ def _roomiest(rows: Sequence[Row], transfer: Transferred, at: int, ns: Ns) -> in
     """The row that a transfer may go to and that then lacks least, the nearest of equals; None if there is none."""
     cost = ns(transfer)
     able = islice(reach(rows, transfer, at), LONGEST)
-    return min(able, key=lambda row: max(_lack(rows[row], ns) + cost, 0.0) - max(_lack(rows[row], ns), 0.0), default=None)
+    return min(
+        able, key=lambda row: max(_lack(rows[row], ns) + cost, 0.0) - max(_lack(rows[row], ns), 0.0), default=None
+    )
