@@ -100,7 +100,7 @@ def layers(*channels: int, size: int) -> onnx.ModelProto:
     ids=["full", "few channels", "large filters"],
 )
 def test_limits(channels: tuple[int, ...], size: int, limit: str, tmp_path: Path) -> None:
-    """A convolution of 128 channels fills 64 lanes twice, one of 8 does not; 2 MiB of filters for 16 pixels are loaded."""
+    """A convolution of 128 channels fills 64 lanes, one of 8 does not; 2 MiB of filters serve 16 pixels."""
     onnx.save(layers(*channels, size=size), tmp_path / "layers.onnx")
     found = under_roofs(assumed(tmp_path / "layers.onnx", LoweringConfig("bm1684x", "int8"))).roofs
     last = max((place for place in found.ops if place.macs), key=lambda place: place.cycles)

@@ -88,7 +88,7 @@ def _texts(across: Axis, up: Axis) -> Iterator[Text]:
     for way, at in _decades(across, up):
         if way == "across":
             x, _ = _at(at, 10 ** up[0], across, up)
-            yield Text(x, HEIGHT + 14, f"{at:g}", "middle")
+            yield Text(x, HEIGHT + 14, f"{at:,g}", "middle" if log10(at) < across[1] else "end")
         else:
             yield Text(LEFT - 6, _at(10 ** across[0], at, across, up)[1] + 4, f"{at:,g}", "end")
     yield Text((CHART[0] + LEFT) / 2, HEIGHT + 30, "multiply-adds per byte moved", "middle")

@@ -10,8 +10,8 @@ run (`sanitizer`): bounds, write protection, legality (`tpusim.isa.check`), unin
 of two queues that nothing orders in some legal timing (`races`, by the vector clocks of `happens`). Early and late DMA
 and every random order (`schedule`) give the same bits. The clock (`timing`) is separate from the values; its formulas
 are `tpusim.isa.cycles`, by which layer groups are chosen too; `summary` says what holds a program up, `roofline` what
-would change that, `trace` shows it in Perfetto. Given the tensors of flat inference, `checked` names the first command that produced another value; the
-`debugger` goes through a program command by command.
+would change that, `trace` shows it in Perfetto. Given the tensors of flat inference, `checked` names the first command
+that produced another value; the `debugger` goes through a program command by command.
 
 It must not import ops, kernels or code generation, nor look at op semantics: a command says all there is to know.
 """
