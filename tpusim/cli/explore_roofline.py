@@ -13,7 +13,6 @@ from rich.table import Table
 
 from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions, OptionalPath, require_count
 from tpusim.errors import ConfigError
-from tpusim.page.roofs import LIMITS
 
 if TYPE_CHECKING:
     from tpusim.explore.roofline import Found, Regrouped
@@ -102,6 +101,8 @@ def lines(found: "Found", most: int) -> Iterator[Table | str]:
 
 def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
     """One line for each: what it takes, its limit, and the cycles saved by each change."""
+    from tpusim.page.roofs import LIMITS
+
     table = Table(title=escape(title), title_justify="left")
     names = list(dict.fromkeys(name for place in places for name in place.changed))
     grouped = any(place.ops > 1 for place in places)

@@ -13,7 +13,6 @@ from rich.table import Table
 
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
 from tpusim.errors import ConfigError
-from tpusim.ir.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,6 +165,8 @@ def _front(trials: "Trials") -> Table:
 
 def _write_front(path: "Path", trials: "Trials") -> None:
     """One line for each set, by cycles."""
+    from tpusim.ir.files import replacing
+
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([trials.goal.name, "cycles", "milliseconds", "floats"])
