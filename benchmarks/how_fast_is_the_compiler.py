@@ -87,7 +87,7 @@ def compiled(proto: onnx.ModelProto, chip: str, cores: int) -> dict[str, float]:
 
     top = timed("import", lambda: import_onnx(proto, name="network"))
     canonical, _ = timed("canonicalize", lambda: canonicalize(top))
-    calibrated = apply_table(canonical, _table(canonical))
+    calibrated = apply_table(canonical, assumed_four(canonical))
     tpu = timed("lower", lambda: optimize_for_chip(lower(calibrated, LoweringConfig(chip, "int8"))[0]))
     model = timed("reorder", lambda: reorder_weights(tpu))
     grouped = timed("group", lambda: divide(model, LayerGroupConfig(cores=cores)))
@@ -97,7 +97,8 @@ def compiled(proto: onnx.ModelProto, chip: str, cores: int) -> dict[str, float]:
     return seconds
 
 
-def _table(model: Model) -> CalibrationTable:
+def assumed_four(model: Model) -> CalibrationTable:
+    """Thresholds of 4 for all tensors."""
     values = [*model.body.args, *(value for op in model.ops for value in op.results)]
     return CalibrationTable({value_name(v): Entry(4.0, -4.0, 4.0) for v in values if is_tensor(v)})
 

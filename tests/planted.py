@@ -67,6 +67,24 @@ def residual(channel: float = 1.0) -> onnx.ModelProto:
     return g.finish(IMAGE, g.add("Gemm", [x, g.constant(g.weight(16, 10))], "y"))
 
 
+def twice() -> onnx.ModelProto:
+    """Convolutions and two dense layers; one channel of `wide` is 20 times as large, one of `late` ten times."""
+    g = Graph(3)
+    x = g.add("Relu", [g.conv("x", g.weight(16, 3, 3, 3))])
+    first, second = g.weight(16, 16, 3, 3), g.weight(16, 16, 3, 3)
+    first[5] *= 20
+    second[:, 5] /= 20
+    x = g.add("Relu", [g.conv(g.add("Relu", [g.conv(x, first)], "wide"), second)])
+    for _ in range(2):
+        x = g.add("Relu", [g.conv(x, g.weight(16, 16, 3, 3))])
+    x = g.add("Flatten", [g.add("GlobalAveragePool", [x])])
+    first, second = g.weight(16, 32), g.weight(32, 10)
+    first[:, 4] *= 10
+    second[4] /= 10
+    x = g.add("Relu", [g.add("Gemm", [x, g.constant(first)])], "late")
+    return g.finish((1, 3, 24, 24), g.add("Gemm", [x, g.constant(second)], "y"))
+
+
 def detector() -> onnx.ModelProto:
     """Scores from 0 to 1 and boxes from 0 to 640 in one tensor."""
     g = Graph(4)

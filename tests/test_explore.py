@@ -23,6 +23,7 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, differences
 from tpusim.cli import main
+from tpusim.cli.explore_plot import draw, least_over
 from tpusim.errors import ConfigError
 from tpusim.explore import Row, Space, best_under, explore, front, parse_bounds, parse_setting, read_rows
 from tpusim.explore.front import Bound, cost, undominated
@@ -50,6 +51,21 @@ def test_a_point_has_the_figures_of_the_compiled_network(tmp_path: Path) -> None
     expected, found = (tpusim.infer(m, samples[0])["logits_Gemm"].ravel() for m in (compiled.top, compiled.tpu))
     cosine = np.dot(expected, found) / np.linalg.norm(expected) / np.linalg.norm(found)
     assert row.cosine == pytest.approx(cosine, abs=1e-6) and 0.9 < cosine < 1
+
+
+def test_more_memory_and_bandwidth_are_never_slower(tmp_path: Path) -> None:
+    """The best of all strategies; drawn over the memory, one line for each bandwidth."""
+    settings = {"lmem_bytes": (2048, 4096, 16384), "bandwidth.s2l": (4.0, 12.0)}
+    rows = explore(Space([DIGITS], ["bm1684"], ["f32"], ["1", "2"], settings=settings), tmp_path).rows
+    assert len(rows) == 12 and not any(row.error for row in rows)
+    found = least_over(rows, "lmem_bytes")
+    assert list(found) == ["bm1684 f32 bandwidth.s2l=4.0", "bm1684 f32 bandwidth.s2l=12.0"]
+    slow, quick = ([ms for _, ms in line] for line in found.values())
+    assert slow == sorted(slow, reverse=True) and quick == sorted(quick, reverse=True) and slow[0] > slow[-1]
+    assert all(a > b for a, b in zip(slow, quick, strict=True))
+    pytest.importorskip("matplotlib")
+    draw(rows, tmp_path / "sweep.svg", "lmem_bytes")
+    assert (tmp_path / "sweep.svg").read_text().count("<use") >= len(rows) / 2
 
 
 def test_a_larger_batch_moves_weights_once(tmp_path: Path) -> None:
@@ -173,6 +189,8 @@ def test_fronts_and_bounds_are_of_one_model_and_batch() -> None:
         ("--best-under mb=3", "--best-under 'mb': expected one of ms, cycles"),
         ("--best-under ms=soon", "MEASURE=NUMBER is required"),
         ("--plot a.gif", "a name that ends in .png or .svg"),
+        ("--plot-over lmem_bytes --set lmem_bytes=1024", "--plot FILE is required, where it is drawn"),
+        ("--plot a.png --plot-over lmem_bytes", "a field of numbers that --set varies is required"),
     ],
 )
 def test_what_no_point_could_have_is_refused_at_once(

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,6 +39,8 @@ from tpusim.layer_group.refinement import Refiner, problem
 from tpusim.layer_group.refinement.combine import combined, exchanged, merged
 from tpusim.layer_group.refinement.moves import moved_rows, reach
 from tpusim.layer_group.refinement.overlap import overlapped
+from tpusim.layer_group.refinement.widen import merged as wide
+from tpusim.layer_group.refinement.widen import spans, widened
 from tpusim.layer_group.slicing import whole_slices
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
@@ -287,7 +291,9 @@ def test_the_switches_are_those_of_the_commands(tmp_path: Path) -> None:
             texts.append(out.read_text())
             assert piped.read_text() == texts[-1]
         differ |= {name} if texts[0] != texts[1] else set()
-    assert {"timestep_combine"} <= differ <= {"timestep_combine", "timestep_moves"}  # one group, which fits apart
+    assert (
+        {"timestep_combine"} <= differ <= {"timestep_combine", "timestep_moves", "wide_rows"}
+    )  # one group, which fits apart
 
 
 # --------------------------------------------------------------------------------------------------- 10.1: in place
@@ -685,6 +691,51 @@ def test_long_groups_are_not_combined() -> None:
     long = replace(found, graph=graph)
     assert combined(long, Fewest(X), lambda *_: pytest.fail("tried"), any_cost(1)) is long
     assert user
+
+
+# ---------------------------------------------------------------------------------------------------------- wide rows
+
+
+def test_a_wide_row_computes_as_long_as_its_load_takes() -> None:
+    """Worked by hand: conv 4's filter takes 60 beside conv 3's 10; with conv 2 and 1 in its row 50 are beside it."""
+    found, user = chain(5)
+    ns = costs(found, [40, 20, 20, 10, 40], [1, 1, 1, 1, 60])
+    assert loads(found.rows) == [[1], [2], [3], [4], []]
+    new = wide(found.rows, 1, 3, ns)
+    assert new is not None and [len(row.layers) for row in new] == [1, 3, 1] and loads(new) == [[1, 2, 3], [4], []]
+    tried = [rows for rows in spans(found.rows, 3, ns)]
+    assert [len(rows) for rows in tried] == [4, 3, 4] and wide(found.rows, 0, 3, ns) is None
+    model: Any = SimpleNamespace(
+        group_ns=lambda plan: sum(max(sum(map(ns, r.layers)), sum(map(ns, r.transfers))) for r in plan.rows)
+    )
+    wider = widened(replace(found, sections=Sections(h=2)), model, lambda plan, rows: replace(plan, rows=rows), ns)
+    assert loads(wider.rows) == [[1, 2, 3], [4], []]
+    refused = widened(found, model, lambda *_: None, ns)
+    assert refused is found and user
+
+
+@pytest.mark.parametrize("chip", first_of(["bm1688", "bm1684x"]))
+def test_wide_rows_give_the_same_bits(chip: str) -> None:
+    """Random groups whose rows are as wide as they can be for costs that have nothing to do with the chip."""
+    spec = chips.load(chip)
+    refiner, gone = Refiner(spec, Refinements()), 0
+
+    def change(decided: list[Decided]) -> list[Decided]:
+        nonlocal gone
+        found: list[Decided] = []
+        for seed, item in enumerate(decided):
+            if isinstance(item, GroupSchedule):
+                new = widened(item, Fewest(spec), refiner.replaced, any_cost(seed))
+                gone += len(item.rows) - len(new.rows)
+                item = new
+            found.append(item)
+        return overlapped(found, Generous(spec))
+
+    for key in NETWORKS[:3]:
+        model, flat = cached_lowered(key[0], chip, *key[1:])
+        divided, _ = randomly_grouped(model, np.random.default_rng(0), longest=5, change=change)
+        same_bits(divided, cached_network(*key).feeds(), flat)
+    assert gone > 5
 
 
 # ------------------------------------------------------------------------------------------------------ several cores

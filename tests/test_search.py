@@ -13,16 +13,19 @@ with the same samples, and SCORES what it printed.
 
 from __future__ import annotations
 
+import csv
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import planted
 import pytest
 from end_to_end import DIGITS
 from upstream import networks
 
 from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import apply_table
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import read_table, write_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
@@ -33,7 +36,17 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
-from tpusim.search import Cosine, TopOne, Trials, UserMetric, known_floats, search, search_threshold, write_qtable
+from tpusim.search import (
+    Cosine,
+    TopOne,
+    Trials,
+    UserMetric,
+    known_floats,
+    search,
+    search_by_loss,
+    search_threshold,
+    write_qtable,
+)
 from tpusim.search.goal import cosine
 
 RECORDED = Path(__file__).resolve().parent / "upstream" / "names"
@@ -82,6 +95,24 @@ def test_the_search_needs_fewer_cycles_than_upstreams() -> None:
     assert set(found.losses) == set(asked.candidates) and "flat_Flatten" in asked.candidates
     by_loss = (frozenset(list(found.losses)[:n]) for n in range(len(found.losses) + 1))
     assert found.cycles < asked.cycles(next(floats for floats in by_loss if asked.reached(floats)))
+
+
+def test_joint_search_beats_accuracy_first_and_grouping_later() -> None:
+    """Both take two ops out of the integers and reach what is asked; the one that loses more splits the layer group."""
+    canonical = canonicalize(import_onnx(planted.twice()))[0]
+    rng = np.random.default_rng(0)
+    data = [{"x": rng.standard_normal((1, 3, 24, 24)).astype(np.float32)} for _ in range(2)]
+    model = apply_table(canonical, calibrate(canonical, iter(data), CalibrationConfig("max", tune_samples=0))[0])
+    asked = Trials(model, INT8, data, Cosine(0.99983))
+    joint, by_loss = search(asked, clocked=20), search_by_loss(asked)
+    assert joint.base.value < 0.9993 and joint.reached and by_loss.reached
+    assert len(joint.floats) == len(by_loss.floats) == 2 and joint.floats != by_loss.floats
+    assert joint.cycles < 0.95 * by_loss.cycles
+    assert by_loss.floats == frozenset(list(by_loss.losses)[:2])
+    front = asked.front()
+    assert joint.floats in front and by_loss.floats not in front
+    for one, next_one in pairwise(front):
+        assert asked.cycles(one) < asked.cycles(next_one) and asked.score(one).value < asked.score(next_one).value
 
 
 def test_what_is_good_enough_stays_and_what_is_out_of_reach_is_told() -> None:
@@ -153,8 +184,13 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     save_model(calibrated(), tmp_path / "3_calibrated.mlir")
     data = str(DIGITS / "calibration.npz")
     asked = ["search-qtable", str(tmp_path / "3_calibrated.mlir"), "--data", data, "--samples", "2"]
-    assert main([*asked, "--expected-cos", "0.9998", "--clocked", "1"]) == 0
+    front = tmp_path / "front.csv"
+    assert main([*asked, "--expected-cos", "0.9998", "--clocked", "1", "--front", str(front)]) == 0
     shown = capsys.readouterr().out
+    rows = list(csv.DictReader(front.read_text().splitlines()))
+    assert "Sets on the front" in shown and list(rows[0]) == ["cosine", "cycles", "milliseconds", "floats"]
+    assert sorted(float(row["cosine"]) for row in rows) == [float(row["cosine"]) for row in rows]
+    assert all(f"{int(row['cycles']):,}" in shown for row in rows)
     assert "ops in float" in shown and "takes " in shown and "of the cosine by itself" in shown
     table = read_qtable(tmp_path / "qtable")
     assert table and set(table.values()) == {"f16"}

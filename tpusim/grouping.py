@@ -1,12 +1,14 @@
 """Layer groups as the options ask: by the searches of `tpusim.layer_group`, or the best that is found on the clock.
 
 Input: a module with its weights in chip layout. Output: its copy with layer groups. The searches go by estimates of
-groups before anything has an address. `best` compiles what each of them finds, keeps what takes the fewest cycles, and
-then cuts the longest groups into more sections while that is quicker.
+groups before anything has an address. `best` compiles what each of them finds, with rows that TPU-MLIR does not have
+too, keeps what takes the fewest cycles, and then joins the longest groups with what is beside them, and cuts them into
+more sections, while that is quicker.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import msgspec
 
@@ -14,14 +16,26 @@ from tpusim import chips
 from tpusim.codegen import generate
 from tpusim.errors import CapacityError, ConfigError
 from tpusim.ir.module import Model
-from tpusim.layer_group import Counts, ForcedGroup, GroupView, LayerGroupConfig, TypeName, group_layers, views
+from tpusim.layer_group import (
+    Counts,
+    ForcedGroup,
+    GlobalView,
+    GroupView,
+    LayerGroupConfig,
+    TypeName,
+    group_layers,
+    views,
+)
 from tpusim.memory import assign_addresses
 from tpusim.simulator.timing import timeline
 
 LONGEST = 3
-"""How many groups are cut again: those that take the longest on the clock."""
+"""How many groups are changed: those that take the longest on the clock."""
 MORE = 2, 3, 4
 """How many times as many sections along n or h are tried."""
+Pins = tuple[ForcedGroup, ...]
+Moves = Callable[[Model], Iterator[Pins]]
+"""What may be tried instead of the groups that a module has."""
 
 
 def divide(model: Model, config: LayerGroupConfig) -> Model:
@@ -32,31 +46,29 @@ def divide(model: Model, config: LayerGroupConfig) -> Model:
     if config.opt != "best":
         return group_layers(model, config)
     first, *others = candidates(config)
-    found = [group_layers(model, first)]
-    found += [tried for other in others if (tried := _tried(model, other)) is not None]
-    return _cut_finer(model, min(found, key=cycles), first)
+    found = [(group_layers(model, first), first)]
+    found += [(tried, other) for other in others if (tried := _tried(model, other)) is not None]
+    grouped, chosen = min(found, key=lambda item: cycles(item[0]))
+    how = replace(chosen, opt="2", shape_secs_search_strategy="0")
+    return _improved(model, _improved(model, grouped, how, _joined), how, _finer)
 
 
 def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
-    """What "best" chooses from: strategy 2 with the other options, with searched sections, in place; and greedily."""
-    follows = replace(config, opt="2")
-    yield follows
-    yield replace(follows, shape_secs_search_strategy="1")
-    yield replace(follows, in_place=True)
-    yield replace(config, opt="1")
+    """What "best" chooses from: strategy 2; with wide rows also with searched sections, in place, and greedily.
+
+    Rows stay as they are where the options say so.
+    """
+    yield replace(config, opt="2")
+    wide = replace(config, opt="2", everywhere=True, wide_rows=config.wide_rows or config.timestep_combine)
+    yield wide
+    yield replace(wide, shape_secs_search_strategy="1")
+    yield replace(wide, in_place=True)
+    yield replace(wide, opt="1")
 
 
 def cycles(grouped: Model) -> int:
     """TIU cycles of a module in groups on the clock."""
     return timeline(generate(assign_addresses(grouped)), chips.of(grouped)).cycles
-
-
-def _longest(grouped: Model) -> list[str]:
-    """The first ops of the longest groups on the clock."""
-    program = generate(assign_addresses(grouped))
-    costs = timeline(program, chips.of(grouped)).groups
-    local = [group for group in program.groups if not group.reason]
-    return [g.ops[0] for g in sorted(local, key=lambda g: -costs[g.id].cycles)[:LONGEST]]
 
 
 def _tried(model: Model, config: LayerGroupConfig) -> Model | None:
@@ -67,23 +79,57 @@ def _tried(model: Model, config: LayerGroupConfig) -> Model | None:
         return None
 
 
-def _cut_finer(model: Model, grouped: Model, config: LayerGroupConfig) -> Model:
-    """The module with more sections in its longest groups, as long as each makes it quicker."""
-    least = cycles(grouped)
-    for first in _longest(grouped):
-        for pins in _finer(grouped, first):
-            tried = _tried(model, replace(config, force=pins))
-            if tried is not None and (taken := cycles(tried)) < least:
-                grouped, least = tried, taken
-    return grouped
+def _improved(model: Model, grouped: Model, config: LayerGroupConfig, moves: Moves) -> Model:
+    """The module after every move that makes it quicker; no move is tried twice."""
+    least, tried = cycles(grouped), set[Pins]()
+    while True:
+        for pins in moves(grouped):
+            if pins in tried:
+                continue
+            tried.add(pins)
+            found = _tried(model, replace(config, force=pins))
+            if found is not None and (taken := cycles(found)) < least:
+                grouped, least = found, taken
+                break
+        else:
+            return grouped
 
 
-def _finer(grouped: Model, first: str) -> Iterator[tuple[ForcedGroup, ...]]:
-    """All groups pinned as they are, but for more sections of the one that begins with an op."""
+def _longest(grouped: Model) -> list[str]:
+    """The first ops of the longest groups and global layers on the clock."""
+    program = generate(assign_addresses(grouped))
+    costs = timeline(program, chips.of(grouped)).groups
+    return [entry.ops[0] for entry in sorted(program.groups, key=lambda g: -costs[g.id].cycles)[:LONGEST]]
+
+
+def _finer(grouped: Model) -> Iterator[Pins]:
+    """All groups pinned as they are, but for more sections of one of the longest."""
     found = [view for view in views(grouped) if isinstance(view, GroupView)]
-    for axis in ("h", "n"):
-        for times in MORE:
-            yield tuple(_pin(view, axis, times if view.ops[0][0] == first else 1) for view in found)
+    for first in _longest(grouped):
+        for axis in ("h", "n") if any(view.ops[0][0] == first for view in found) else ():
+            for times in MORE:
+                yield tuple(_pin(view, axis, times if view.ops[0][0] == first else 1) for view in found)
+
+
+def _joined(grouped: Model) -> Iterator[Pins]:
+    """All groups pinned as they are, but for one of the longest and what stands before or behind it as one group.
+
+    With the sections that are found first, and with as many along h as the finer of both has, once and twice.
+    """
+    found, longest = list(views(grouped)), _longest(grouped)
+    for left, right in pairwise(found):
+        pair = [view for view in (left, right) if isinstance(view, GroupView)]
+        if not pair or not any(_ends(view)[0] in longest for view in (left, right)):
+            continue
+        rest = [_pin(v, "h", 1) for v in found if isinstance(v, GroupView) and v not in pair]
+        most = max(view.sections["h"] for view in pair)
+        for sections in (None, Counts(h=most), Counts(h=2 * most)):
+            yield *rest, ForcedGroup(_ends(left)[0], _ends(right)[1], sections=sections)
+
+
+def _ends(view: GroupView | GlobalView) -> tuple[str, str]:
+    """The first and the last op."""
+    return (view.ops[0][0], view.ops[-1][0]) if isinstance(view, GroupView) else (view.name, view.name)
 
 
 def _pin(view: GroupView, axis: str, times: int) -> ForcedGroup:

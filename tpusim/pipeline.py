@@ -7,7 +7,7 @@ back. Modules are verified between stages.
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -36,12 +36,12 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
-from tpusim.layer_group import lower_bounds
+from tpusim.layer_group import lower_bounds, products
 from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
-from tpusim.simulator import Simulator, Timeline
+from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.verify.compare import compare
 from tpusim.verify.dead_layers import with_channels
@@ -290,24 +290,8 @@ def make_report(a: Artefacts) -> Report:
     """The report of a finished run."""
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
     timeline, calibration = machine.timeline, machine.chip.calibration
-    bounds = lower_bounds(need(a.final, "the addressed module"))
-    groups: list[dict[str, Any]] = []
-    for entry in program.groups:
-        cost = timeline.groups[entry.id]
-        groups.append(
-            {
-                "id": entry.id,
-                "ops": list(entry.ops),
-                "secs": entry.secs,
-                "lmem_peak_bytes": entry.lmem_peak_bytes,
-                "lmem_bytes": machine.chip.lmem_bytes,
-                "load_bytes": cost.load_bytes,
-                "store_bytes": cost.store_bytes,
-                "cycles": cost.cycles,
-                "reason": entry.reason,
-                **vars(machine.summary.groups[entry.id]),
-            }
-        )
+    final, said = need(a.final, "the addressed module"), machine.summary
+    bounds = lower_bounds(final)
     return build_report(
         version=__version__,
         model=program.header.model,
@@ -316,7 +300,7 @@ def make_report(a: Artefacts) -> Report:
         asymmetric=a.config.lowering.asymmetric,
         stages=a.stages,
         compare=a.comparisons,
-        groups=groups,
+        groups=group_figures(program, machine),
         memory={"coeff_bytes": program.header.coeff_bytes, "neuron_bytes": program.header.neuron_bytes},
         totals={
             "commands": len(program.commands),
@@ -335,9 +319,28 @@ def make_report(a: Artefacts) -> Report:
         },
         accuracy=None if a.accuracy is None else {**a.accuracy, "max_drop": a.config.max_drop},
         fidelity=card_of(need(a.tpu, "the tpu module")).to_json(),
-        engines=machine.summary.to_json(),
+        engines=said.to_json(),
         cores=core_figures(program, timeline),
+        roofline=roofline(program, timeline, said, machine.chip, *products(final)).to_json(),
     )
+
+
+def group_figures(program: Program, machine: Simulator) -> Iterator[dict[str, Any]]:
+    """Per group: what it is, what it moved and took, and what bounds it."""
+    for entry in program.groups:
+        cost = machine.timeline.groups[entry.id]
+        yield {
+            "id": entry.id,
+            "ops": list(entry.ops),
+            "secs": entry.secs,
+            "lmem_peak_bytes": entry.lmem_peak_bytes,
+            "lmem_bytes": machine.chip.lmem_bytes,
+            "load_bytes": cost.load_bytes,
+            "store_bytes": cost.store_bytes,
+            "cycles": cost.cycles,
+            "reason": entry.reason,
+            **vars(machine.summary.groups[entry.id]),
+        }
 
 
 def core_figures(program: Program, timeline: Timeline) -> list[dict[str, Any]]:

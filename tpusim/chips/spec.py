@@ -128,6 +128,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Load and store rate of the kernels of global layers, where it is not `bandwidth`'s; 0: it is."""
     kernel_store_gbs: float = 0.0
     """Store rate of these kernels, where it is not `kernel_gbs`."""
+    kernel_memory_bytes: int = 0
+    """Local memory of all lanes that the kernels of global layers were made for; 0: what the lanes have."""
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False

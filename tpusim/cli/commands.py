@@ -15,6 +15,7 @@ from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.explore import Explore
 from tpusim.cli.explore_diff import ExploreDiff
+from tpusim.cli.explore_roofline import ExploreRoofline
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.fit import FitCommand
@@ -122,6 +123,7 @@ COMMANDS: dict[str, type] = {
     "explore": Explore,
     "explore-group": WhatIfCommand,
     "explore-diff": ExploreDiff,
+    "explore-roofline": ExploreRoofline,
     "zoo": Zoo,
     "chips": Chips,
     "support": Support,

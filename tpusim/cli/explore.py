@@ -61,6 +61,8 @@ class Explore:
     """How many rows to print, the quickest of all; 0: all. The files have all."""
     plot: OptionalPath = None
     """Draw milliseconds over bytes here, one picture (png or svg by its name) with a panel for each model and batch."""
+    plot_over: str = ""
+    """With --plot: draw milliseconds, the least of all strategies and cores, over this field of --set instead."""
     out: Path = Path("explore")
     """Folder of the results, and of what is computed already."""
     working: Working = WorkerOptions()
@@ -85,7 +87,7 @@ class Explore:
         if picture is not None:
             from tpusim.cli.explore_plot import draw
 
-            draw(found.rows, picture)
+            draw(found.rows, picture, self.plot_over.removeprefix("chip."))
         written = ", ".join(str(path) for path in (*found.files, *([picture] if picture else [])))
         console.print(f"{found.computed} of {len(found.rows)} points computed; wrote {written}", highlight=False)
         if not has_parquet():
@@ -118,6 +120,7 @@ class Explore:
 
     def _picture(self) -> Path | None:
         """Where to draw, if anywhere; matplotlib is asked for before anything is computed."""
+        self._require_over()
         if self.plot is not None:
             from tpusim.cli.explore_plot import KINDS
             from tpusim.cli.plot import library
@@ -126,6 +129,20 @@ class Explore:
             if self.plot.suffix not in KINDS:
                 raise ConfigError(f"--plot {self.plot}: a name that ends in {' or '.join(KINDS)} is required")
         return self.plot
+
+    def _require_over(self) -> None:
+        """Raise ConfigError unless --plot-over is a field of numbers that --set varies, and something is drawn."""
+        from tpusim.explore import parse_setting
+
+        over, varied = self.plot_over.removeprefix("chip."), dict(parse_setting(text) for text in self.set)
+        if not over:
+            return
+        if self.plot is None:
+            raise ConfigError(f"--plot-over {over}: --plot FILE is required, where it is drawn")
+        if any(isinstance(value, str | bool) for value in varied.get(over, ("",))):
+            raise ConfigError(
+                f"--plot-over {over}: a field of numbers that --set varies is required, as in --set {over}=1,2"
+            )
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -118,6 +118,7 @@ class LayerGroup(ModulePass):
     in_place: bool = False
     group_overlap: bool = True
     timestep_combine: bool = True
+    wide_rows: bool = False
     """As the fields of LayerGroupConfig."""
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:

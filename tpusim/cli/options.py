@@ -165,6 +165,8 @@ class GroupSteps:
     """Load a group's first step beside the last ops of the group before, store its last beside the first ops after."""
     timestep_combine: bool = True
     """Make one row of two, and exchange a load and a store, where that is quicker (groups of up to 100 ops)."""
+    wide_rows: bool = False
+    """Make one row of several beside a transfer that takes longer than the ops of one (TPU-MLIR has no such rows)."""
 
 
 def steps_given(steps: GroupSteps) -> list[str]:
@@ -183,8 +185,8 @@ class GroupingOptions:
 
     layer_group: Opt = "2"
     """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone; best: what is quickest on
-    the clock of these, with sections searched, in place, and cut finer (many times as long). Installed plug-ins
-    (`tpusim.strategies`) stand here by their names."""
+    the clock of these, with wide rows, sections searched, in place, joined and cut finer (many times as long).
+    Installed plug-ins (`tpusim.strategies`) stand here by their names."""
     shape_secs_search_strategy: Shapes = "0"
     """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
     cores: int = 1

@@ -1,5 +1,7 @@
 """`tpusim search-qtable`: the ops to take out of the integers, at the fewest cycles."""
 
+import csv
+import io
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +15,8 @@ from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
 
     from tpusim.ir.module import Model
@@ -53,6 +57,8 @@ class SearchQtable:
     """Keep in float, unasked, what is known to be sensitive in transformers and in heads of detectors."""
     clocked: int = 60
     """About how many programs to put on the clock at most; the network as it is and the result come on top."""
+    front: OptionalPath = None
+    """Write the Pareto front of all sets on the clock here, as CSV: the goal's measure, cycles, milliseconds, ops."""
     out: OptionalPath = None
     """Table to write; default qtable beside the module."""
 
@@ -69,6 +75,10 @@ class SearchQtable:
         with console.status("search") as status:
             found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)
         console.print(_table(found, trials, known))
+        console.print(_front(trials))
+        if self.front is not None:
+            _write_front(self.front, trials)
+            console.print(f"wrote {self.front}", highlight=False, markup=False)
         return self._conclude(console, found, trials)
 
     def _check(self) -> None:
@@ -140,6 +150,31 @@ class SearchQtable:
         write_qtable(path, trials.modes(found.floats), notes)
         console.print(f"{runs} sets run, {clocked} on the clock; wrote {path}", highlight=False)
         return True
+
+
+def _front(trials: "Trials") -> Table:
+    """What no other set on the clock beats in the goal's measure and in cycles."""
+    table = Table(title="Sets on the front", title_justify="left", box=None)
+    for column in (trials.goal.name, "cycles", "ms", "ops in float"):
+        table.add_column(column, justify="right")
+    for one in trials.front():
+        value, count = trials.score(one).value, str(len(one))
+        table.add_row(f"{value:.6f}", f"{trials.cycles(one):,}", f"{trials.milliseconds(one):.4f}", count)
+    return table
+
+
+def _write_front(path: "Path", trials: "Trials") -> None:
+    """One line for each set, by cycles."""
+    from tpusim.ir.files import replacing
+
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([trials.goal.name, "cycles", "milliseconds", "floats"])
+    for one in trials.front():
+        names = " ".join(name for name in trials.candidates if name in one)
+        rows.writerow([trials.score(one).value, trials.cycles(one), trials.milliseconds(one), names])
+    with replacing(path) as target:
+        target.write_text(text.getvalue(), encoding="utf-8")
 
 
 def _table(found: "Found", trials: "Trials", known: dict[str, str]) -> Table:

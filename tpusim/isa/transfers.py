@@ -119,10 +119,12 @@ def kernel_tiles(command: GlobalKernel, chip: ChipSpec) -> float:
     """How many pieces a kernel goes through, of which one is moved while another is computed; fractions: no jumps.
 
     Decision: what moves for one of them fills an eighth of local memory, beside buffers and what is on its way; of a
-    cast a 32nd (the tiles of the real profile are a 30th on BM1688, a 34th on BM1684X).
+    cast a 32nd (the tiles of the real profile are a 30th on BM1688, a 34th on BM1684X). A kernel is made for its chip:
+    where more or less local memory is tried its tiles stay as they are.
     """
     parts = _CAST_PARTS if _casts(command.body) else _PARTS
-    moved = (command.load_bytes + command.store_bytes) * parts / (chip.lanes * chip.lmem_bytes)
+    room = chip.kernel_memory_bytes or chip.lanes * chip.lmem_bytes
+    moved = (command.load_bytes + command.store_bytes) * parts / room
     return max(1.0, moved, _matrix_tiles(command.body, chip))
 
 

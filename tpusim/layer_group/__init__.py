@@ -15,7 +15,7 @@ no global-memory address.
 """
 
 from tpusim.layer_group.candidates import base_groups
-from tpusim.layer_group.cost import CostModel, LowerBounds, lower_bounds
+from tpusim.layer_group.cost import CostModel, LowerBounds, lower_bounds, products
 from tpusim.layer_group.files import (
     Counts,
     ForcedGroup,
@@ -33,5 +33,5 @@ from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_l
 __all__ = [
     "CostModel", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds",
     "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "groups_text", "lower_bounds",
-    "plan", "read_groups", "views",
+    "plan", "products", "read_groups", "views",
 ]  # fmt: skip

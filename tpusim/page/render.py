@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tpusim.layer_group.files import GroupView
 from tpusim.page.evidence import Diagnosis, Evidence, Histogram
 from tpusim.page.pictures import Picture, histogram, memory_map, pipeline, similarity, timeline
+from tpusim.page.roofs import LIMITS, roofs
 from tpusim.verify.npz import write_atomically
 from tpusim.verify.report import Report
 
@@ -70,6 +71,9 @@ def report_page(report: Json, evidence: Evidence = NOTHING_ELSE) -> str:
         timeline=timeline(evidence.works) if evidence.works else None,
         titles=COMPARISON_TITLES,
         bounds=BOUNDS,
+        limits=LIMITS,
+        changes=_changes,
+        roofs=roofs(report["roofline"]) if "roofline" in report else None,
         verdicts=VERDICT_CLASS,
         inf=float("inf"),
     )  # fmt: skip
@@ -160,6 +164,12 @@ def _cards(report: Json) -> Iterable[tuple[str, str]]:
     yield "weights in memory", size(memory["coeff_bytes"])
     yield "activations in memory", size(memory["neuron_bytes"])
     yield from _accuracy(report.get("accuracy"))
+
+
+def _changes(roofline: Json) -> list[tuple[str, str]]:
+    """(a figure of the chip changed, the cycles of the program with it)."""
+    whole = roofline["cycles"] or 1
+    return [(name, f"{cycles:,} ({cycles / whole - 1:+.1%})") for name, cycles in roofline["changed"].items()]
 
 
 def _accuracy(found: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:

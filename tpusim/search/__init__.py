@@ -8,17 +8,18 @@ casts is not.
 * `goal.py` says what is to be reached: a cosine, top-1, or a function of the user's.
 * `reuse.py` runs a lowered module again without the ops in front of what was changed.
 * `trials.py` lowers, runs and costs one set of float ops; each set once.
-* `fewest.py` searches among the sets; `known.py` has the ops that people keep in float anyway.
+* `fewest.py` searches among the sets, and for comparison by accuracy alone; `known.py` has the ops that people keep in
+  float anyway.
 * `thresholds.py` compares the methods of calibration on a chip.
 """
 
-from tpusim.search.fewest import Found, search
+from tpusim.search.fewest import Found, search, search_by_loss
 from tpusim.search.goal import Cosine, Goal, TopOne, UserMetric
 from tpusim.search.known import known_floats
 from tpusim.search.thresholds import Tables, search_threshold
 from tpusim.search.trials import Trials, write_qtable
 
 __all__ = [
-    "Cosine", "Found", "Goal", "Tables", "TopOne", "Trials", "UserMetric", "known_floats", "search", "search_threshold",
-    "write_qtable",
+    "Cosine", "Found", "Goal", "Tables", "TopOne", "Trials", "UserMetric", "known_floats", "search",
+    "search_by_loss", "search_threshold", "write_qtable",
 ]  # fmt: skip

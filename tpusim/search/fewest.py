@@ -48,6 +48,11 @@ def search(
     return _Search(trials, start, clocked, progress or _silent).found()
 
 
+def search_by_loss(trials: Trials, start: Floats = frozenset(), *, progress: Progress | None = None) -> Found:
+    """What goes by accuracy alone finds: the ops that lose most, as few as reach the goal; only then it is grouped."""
+    return _Search(trials, start, 0, progress or _silent).found(by_loss=True)
+
+
 def _silent(text: str) -> None:
     del text
 
@@ -58,14 +63,17 @@ class _Search:
         self._all = frozenset(trials.candidates)
         self._losses: dict[str, float] = {}
 
-    def found(self) -> Found:
+    def found(self, *, by_loss: bool = False) -> Found:
         trials = self._trials
         chosen = self._start
         if not trials.reached(self._start):
             chosen = self._all
             if trials.reached(self._all):
                 self._losses = dict(self._measured())
-                chosen = self._improved(min(self._beginnings(), key=trials.cycles))
+                if by_loss:
+                    chosen = self._first(list(self._losses)) or self._all
+                else:
+                    chosen = self._improved(min(self._beginnings(), key=trials.cycles))
         none = frozenset[str]()
         return Found(
             chosen, trials.score(chosen), trials.cycles(chosen), trials.reached(chosen), trials.score(none),

@@ -94,6 +94,19 @@ class Trials:
             self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups))
         return self._cycles[floats]
 
+    def milliseconds(self, floats: Floats) -> float:
+        """The cycles as time, times the chip's factor, as in `report.json`."""
+        chip = chips.load(self._config.chip)
+        return self.cycles(floats) / chip.tiu_mhz / 1000 * chip.calibration.factor
+
+    def front(self) -> list[Floats]:
+        """Of all sets on the clock those that no other one beats in what the goal measures and in cycles, by cycles."""
+        best: list[Floats] = []
+        for one in sorted(self._cycles, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):
+            if not best or self.score(one).value > self.score(best[-1]).value:
+                best.append(one)
+        return best
+
     def neighbours(self, floats: Floats) -> list[str]:
         """The other candidates that read from or write to one of these, in program order."""
         found: set[Operation] = set()

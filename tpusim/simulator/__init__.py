@@ -9,14 +9,15 @@ kernels so that agreement between the two means something. What depends on no va
 run (`sanitizer`): bounds, write protection, legality (`tpusim.isa.check`), uninitialised reads, deadlock, and accesses
 of two queues that nothing orders in some legal timing (`races`, by the vector clocks of `happens`). Early and late DMA
 and every random order (`schedule`) give the same bits. The clock (`timing`) is separate from the values; its formulas
-are `tpusim.isa.cycles`, by which layer groups are chosen too; `summary` says what holds a program up, `trace` shows it
-in Perfetto. Given the tensors of flat inference, `checked` names the first command that produced another value; the
-`debugger` goes through a program command by command.
+are `tpusim.isa.cycles`, by which layer groups are chosen too; `summary` says what holds a program up, `roofline` what
+would change that, `trace` shows it in Perfetto. Given the tensors of flat inference, `checked` names the first command
+that produced another value; the `debugger` goes through a program command by command.
 
 It must not import ops, kernels or code generation, nor look at op semantics: a command says all there is to know.
 """
 
 from tpusim.simulator.checked import Checker, Mismatch
+from tpusim.simulator.roofline import Place, Roofline, roofline
 from tpusim.simulator.run import SimulationResult, Simulator, SimulatorOptions, simulate
 from tpusim.simulator.summary import OpWork, Summary, Work, summary
 from tpusim.simulator.timing import GroupCost, Span, Timeline, timeline
@@ -26,11 +27,14 @@ __all__ = [
     "Checker",
     "GroupCost",
     "Mismatch",
+    "Place",
+    "Roofline",
     "SimulationResult",
     "Simulator",
     "SimulatorOptions",
     "Span",
     "Timeline",
+    "roofline",
     "simulate",
     "timeline",
     "trace",

@@ -99,11 +99,11 @@ def summary(program: Program, found: Timeline, chip: ChipSpec) -> Summary:
     parts = _parts(program, found, chip)
     by_group: dict[int, list[_Part]] = defaultdict(list)
     by_op: dict[tuple[int, str], list[_Part]] = defaultdict(list)
-    owners = _owners(program, chip)
+    who = owners(program, chip)
     for part in parts:
         group = program.commands[part.index].group
         by_group[group].append(part)
-        by_op[group, owners[part.index]].append(part)
+        by_op[group, who[part.index]].append(part)
     both = sum(_overlap(found, core) for core in found.core_busy) / len(found.core_busy)
     tiu, gdma = found.busy["tiu"], found.busy["gdma"]
     return Summary(
@@ -188,7 +188,7 @@ def _overlap(found: Timeline, core: int) -> float:
 # ----------------------------------------------------------------------------------------------------------------- ops
 
 
-def _owners(program: Program, chip: ChipSpec) -> list[str]:
+def owners(program: Program, chip: ChipSpec) -> list[str]:
     """The op each command works for: of a load the one that reads it first, of a store the one that wrote it last."""
     commands = program.commands
     cores: dict[int, list[int]] = defaultdict(list)

@@ -159,6 +159,8 @@ class Report:
     """How busy the engines are and what holds them up, as the simulator's `Summary.to_json` gives it."""
     cores: tuple[Core, ...] = ()
     """The cores that were used."""
+    roofline: Mapping[str, Any] | None = None
+    """What bounds groups and ops and what would change it, as the simulator's `Roofline.to_json` gives it."""
 
     def __repr__(self) -> str:
         """What was run, and the verdicts."""
@@ -194,6 +196,8 @@ class Report:
             content["fidelity"] = dict(self.fidelity)
         if self.engines is not None:
             content["engines"] = dict(self.engines)
+        if self.roofline is not None:
+            content["roofline"] = dict(self.roofline)
         return content
 
 
@@ -213,6 +217,7 @@ def build_report(
     fidelity: Mapping[str, Any] | None = None,
     engines: Mapping[str, Any] | None = None,
     cores: Iterable[Mapping[str, Any]] = (),
+    roofline: Mapping[str, Any] | None = None,
 ) -> Report:
     """A report from plain values; keys as in `report.json`, and a key that is not one of those is a `TypeError`."""
     return Report(
@@ -230,6 +235,7 @@ def build_report(
         fidelity=fidelity,
         engines=engines,
         cores=tuple(Core(**core) for core in cores),
+        roofline=roofline,
     )
 
 

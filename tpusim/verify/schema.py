@@ -127,8 +127,34 @@ class EnginesFile(_Strict):
     ops: list[OpWorkFile]
 
 
+class PlaceFile(_Strict):
+    """A group (name: its first op) or an op under the roofs of the chip; changed: cycles with a figure changed."""
+
+    name: str
+    group: int
+    ops: int
+    macs: int
+    load_bytes: int
+    store_bytes: int
+    cycles: int
+    limit: str
+    changed: dict[str, int]
+
+
+class RooflineFile(_Strict):
+    """The roofs (multiply-accumulates and loaded bytes per cycle), cycles with a figure changed, groups and ops."""
+
+    element_bytes: int
+    peak_macs: int
+    load_rate: float
+    cycles: int
+    changed: dict[str, int]
+    groups: list[PlaceFile]
+    ops: list[PlaceFile]
+
+
 class ReportFile(_Strict, kw_only=True):
-    """The report of one run; accuracy, fidelity and engines only where the run measured them."""
+    """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them."""
 
     schema: int
     tpusim: str
@@ -146,6 +172,7 @@ class ReportFile(_Strict, kw_only=True):
     accuracy: Accuracy | None = None
     fidelity: FidelityFile | None = None
     engines: EnginesFile | None = None
+    roofline: RooflineFile | None = None
 
 
 def read_report(path: str | Path) -> ReportFile:

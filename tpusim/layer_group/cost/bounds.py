@@ -7,6 +7,7 @@ from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import stored_bytes
 from tpusim.isa.cycles import peak_macs
@@ -56,3 +57,15 @@ def _ops(model: Model) -> Iterator[Operation]:
 def _mac_cycles(op: TpuOp, chip: ChipSpec) -> int:
     macs = op.macs()
     return ceil_div(macs, peak_macs(element_bytes_of(op.operands[0]), chip)) if macs else 0
+
+
+def products(model: Model) -> tuple[dict[str, int], int]:
+    """(multiply-accumulates of every op that has any, by name; bytes of an element of most of them, 1 without any)."""
+    macs: dict[str, int] = {}
+    widths: dict[int, int] = {}
+    for op in _ops(model):
+        if isinstance(op, TpuOp) and (count := op.macs()):
+            macs[op_name(op)] = count
+            width = element_bytes_of(op.operands[0])
+            widths[width] = widths.get(width, 0) + count
+    return macs, max(widths, key=lambda width: widths[width], default=1)

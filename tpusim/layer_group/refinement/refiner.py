@@ -15,6 +15,7 @@ from tpusim.layer_group.refinement.combine import combined
 from tpusim.layer_group.refinement.moves import Ns, moved_rows
 from tpusim.layer_group.refinement.overlap import overlapped
 from tpusim.layer_group.refinement.validity import problem
+from tpusim.layer_group.refinement.widen import widened
 from tpusim.schedule import GroupSchedule, Row, Scheduled
 
 
@@ -27,12 +28,14 @@ class Refinements:
     group_overlap: first loads run beside the last ops of the group before, last stores beside the first ops of the
     group after.
     timestep_combine: rows become one, and a load and a store change places, in groups of up to 100 ops.
+    wide_rows: rows become one beside transfers that take longer than the ops of one, in groups of any size.
     """
 
     timestep_moves: bool = True
     in_place: bool = False
     group_overlap: bool = True
     timestep_combine: bool = True
+    wide_rows: bool = False
 
 
 class Refiner:
@@ -61,9 +64,11 @@ class Refiner:
             return plan
         ns = self._ns_of(plan)
         moved = self._moved(plan, ns) if self._steps.timestep_moves else plan
-        if not self._steps.timestep_combine:
+        if not self._steps.timestep_combine and not self._steps.wide_rows:
             return moved
-        found = combined(moved, self.model, self.replaced, ns)
+        found = combined(moved, self.model, self.replaced, ns) if self._steps.timestep_combine else moved
+        if self._steps.wide_rows:
+            found = widened(found, self.model, self.replaced, ns)
         return self._moved(found, ns) if found is not moved and self._steps.timestep_moves else found
 
     def _ns_of(self, plan: GroupSchedule) -> Ns:

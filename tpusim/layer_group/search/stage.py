@@ -34,6 +34,7 @@ class LayerGroupConfig(Refinements):
     force: groups that are pinned; what is not pinned is searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
+    everywhere: "2" is dynamic programming on every chip, whatever its `group_search` says.
     cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
     """
 
@@ -41,6 +42,7 @@ class LayerGroupConfig(Refinements):
     force: tuple[ForcedGroup, ...] = ()
     shape_secs_search_strategy: Literal["0", "1"] = "0"
     cores: int = 1
+    everywhere: bool = False
 
 
 def _single(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None) -> list[Decided]:
@@ -86,7 +88,7 @@ def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...
         return (partial(plugged, config.opt, strategies.loaded(config.opt)),)
     if config.opt != "2":
         return (STRATEGIES[config.opt],)
-    if chip.group_search != "2":
+    if chip.group_search != "2" and not config.everywhere:
         return (_greedy,)
     return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"), _greedy
 

@@ -1,0 +1,148 @@
+"""`tpusim explore roofline`: what bounds every op and layer group, and what would change it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions, OptionalPath, require_count
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tpusim.explore.roofline import Found, Regrouped
+    from tpusim.simulator import Place
+
+LEAST = 0.01
+"""Share of the cycles from which on something counts as a change."""
+
+
+@dataclass
+class ExploreRoofline:
+    """What bounds every op and layer group, and what would change it: the clock, asked with a figure changed.
+
+    Takes a lowered module or an ONNX model (with assumed ranges). Twice the bandwidth and twice the lanes are asked for
+    the same commands, twice the local memory and another cut for a network that is grouped anew.
+    """
+
+    model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
+    ops: int = 12
+    """How many ops to print, those that take longest; 0: all. The file has all."""
+    best: bool = False
+    """Also cut by strategy best, which takes many times as long."""
+    plot: OptionalPath = None
+    """Draw the ops and groups under the roofs of the chip here (png or svg by its name)."""
+    out: OptionalPath = None
+    """Write all figures here, as JSON."""
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
+
+    def execute(self, console: Console) -> bool:
+        """Compile, ask the clock, print, and write what was asked for."""
+        from tpusim.explore.roofline import under_roofs
+        from tpusim.persistence import load_module
+        from tpusim.prospect.fit import assumed
+        from tpusim.verify.npz import write_atomically
+
+        require_count("--ops", self.ops, "prints all")
+        picture = self._picture()
+        is_module = self.model.suffix == ".mlir"
+        tpu = load_module(self.model) if is_module else assumed(self.model, self.lowering.config())
+        with console.status("compile") as status:
+            found = under_roofs(tpu, self.grouping.config(), best=self.best, progress=status.update)
+        for part in lines(found, self.ops):
+            console.print(part, highlight=False, markup=False)
+        if picture is not None:
+            from tpusim.cli.explore_roofline_plot import draw
+
+            draw(found, picture)
+        if self.out is not None:
+            content = (json.dumps(found.to_json(), indent=1) + "\n").encode()
+            write_atomically(self.out, lambda file: file.write(content))
+        written = [str(path) for path in (picture, self.out) if path is not None]
+        if written:
+            console.print(f"wrote {', '.join(written)}", highlight=False, markup=False)
+        return True
+
+    def _picture(self) -> Path | None:
+        """Where to draw, if anywhere; matplotlib is asked for before anything is computed."""
+        if self.plot is not None:
+            from tpusim.cli.explore_plot import KINDS
+            from tpusim.cli.plot import library
+
+            library()
+            if self.plot.suffix not in KINDS:
+                raise ConfigError(f"--plot {self.plot}: a name that ends in {' or '.join(KINDS)} is required")
+        return self.plot
+
+
+def lines(found: "Found", most: int) -> Iterator[Table | str]:
+    """The network, its groups, its longest ops, and what changes where it is grouped anew."""
+    roofs = found.roofs
+    yield (
+        f"{found.model} on {found.chip.name} in {found.mode}: {roofs.cycles:,} cycles; roofs {roofs.peak_macs:,} MAC "
+        f"and {roofs.load_rate:.1f} loaded bytes per cycle"
+    )
+    for name, cycles in (*roofs.changed.items(), *((one.name, one.cycles) for one in found.regrouped)):
+        yield f"  {name}: {cycles:,} cycles ({_change(roofs.cycles, cycles)})"
+    yield _table("Groups and global layers", roofs.groups, roofs.cycles)
+    ranked = sorted(roofs.ops, key=lambda place: -place.cycles)[: most or None]
+    yield _table(
+        f"Ops, {len(ranked)} of {len(roofs.ops)}, by the engine that works longer for them", ranked, roofs.cycles
+    )
+    for one in found.regrouped:
+        yield from _regrouped(one)
+
+
+def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
+    """One line for each: what it takes, its limit, and the cycles saved by each change."""
+    from tpusim.page.roofs import LIMITS
+
+    table = Table(title=escape(title), title_justify="left")
+    names = list(dict.fromkeys(name for place in places for name in place.changed))
+    grouped = any(place.ops > 1 for place in places)
+    table.add_column("first op" if grouped else "op", overflow="fold")
+    for name in (*(["ops"] if grouped else []), "cycles", "share", "MAC/byte"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound by", overflow="fold")
+    for name in names:
+        table.add_column(name, justify="right")
+    for place in places:
+        share = f"{place.cycles / whole:.1%}" if whole else "-"
+        changed = (_change(place.cycles, place.changed[name]) for name in names)
+        cells = (
+            place.name,
+            *([str(place.ops)] if grouped else []),
+            f"{place.cycles:,}",
+            share,
+            f"{place.intensity:,.1f}",
+        )
+        table.add_row(*map(escape, (*cells, LIMITS[place.limit], *changed)))
+    return table
+
+
+def _regrouped(one: "Regrouped") -> Iterator[Table | str]:
+    """The parts that take another time, those that change most first."""
+    found = [(part, part.sums("cycles")) for part in one.parts]
+    changed = [item for item in found if abs(item[1][1] - item[1][0]) >= LEAST * max(item[1][0], 1)]
+    if not changed:
+        yield f"{one.name}: no part of the network takes another time"
+        return
+    table = Table(title=escape(f"{one.name}: parts that take another time"), title_justify="left")
+    table.add_column("part, from its first op on", overflow="fold")
+    for name in ("groups", "then", "cycles", "then", "change"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for part, (before, after) in sorted(changed, key=lambda item: item[1][1] - item[1][0]):
+        first = next(group["ops"][0] for group in (*part.before, *part.after))
+        counts = str(len(part.before)), str(len(part.after))
+        table.add_row(*map(escape, (first, *counts, f"{before:,}", f"{after:,}", _change(before, after))))
+    yield table
+
+
+def _change(before: int, after: int) -> str:
+    return f"{after / before - 1:+.1%}" if before else "-"

@@ -1,0 +1,94 @@
+"""The roofline as a picture: ops and layer groups under the roofs of the chip, on two logarithmic axes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil, floor, log10
+from typing import Any, Final
+
+from tpusim.page.pictures import CHART, LEFT, TOP, Dot, Line, Picture, Text
+
+Json = Mapping[str, Any]
+LIMITS: Final = {
+    "tiu": "TIU, lanes filled",
+    "lanes": "TIU, lanes not filled",
+    "load": "loads",
+    "store": "stores",
+    "start-up": "start-up of transfers",
+    "dependency": "waiting for the other engine",
+    "sync": "synchronisation",
+}
+"""Limit -> how it is said."""
+HEIGHT = 300
+Axis = tuple[float, float]
+"""The logarithms of both ends."""
+
+
+def roofs(roofline: Json) -> Picture | None:
+    """Ops and groups that multiply and move something; None where there are none. roofline: as in `report.json`."""
+    places = [(p, True) for p in roofline["groups"]] + [(p, False) for p in roofline["ops"]]
+    drawn = [(p, group) for p, group in places if p["macs"] and p["cycles"] and p["load_bytes"] + p["store_bytes"]]
+    if not drawn:
+        return None
+    peak, rate = roofline["peak_macs"], roofline["load_rate"]
+    ridge = peak / rate
+    across = _axis([*(_intensity(p) for p, _ in drawn), ridge / 2, ridge * 2])
+    up = _axis([*(p["macs"] / p["cycles"] for p, _ in drawn), peak * 1.05])
+    left, right = 10 ** across[0], 10 ** across[1]
+    lines = [Line(tuple(_grid(way, at, across, up))) for way, at in _decades(across, up)]
+    lines.append(Line(tuple(_at(x, min(peak, x * rate), across, up) for x in (left, ridge, right)), "roof"))
+    return Picture(
+        CHART[0],
+        HEIGHT + 34,
+        f"Roofline: {len(drawn)} ops and groups below {peak:,} multiply-adds and {rate:.1f} loaded bytes per cycle",
+        lines=tuple(lines),
+        dots=tuple(_dots(drawn, across, up)),
+        texts=tuple(_texts(across, up)),
+        legend={"view0": "layer groups", "view1": "ops"},
+    )
+
+
+def _intensity(place: Json) -> float:
+    return place["macs"] / (place["load_bytes"] + place["store_bytes"])
+
+
+def _axis(values: Sequence[float]) -> Axis:
+    """Whole decades that hold all values."""
+    low, high = floor(log10(min(values))), ceil(log10(max(values)))
+    return float(low), float(max(high, low + 1))
+
+
+def _at(x: float, y: float, across: Axis, up: Axis) -> tuple[float, float]:
+    """Where a point is drawn; what is below the axis is drawn on it."""
+    share = (log10(x) - across[0]) / (across[1] - across[0])
+    rise = max((log10(y) - up[0]) / (up[1] - up[0]), 0.0)
+    return LEFT + share * (CHART[0] - LEFT - 12), TOP + (1 - rise) * (HEIGHT - TOP)
+
+
+def _decades(across: Axis, up: Axis) -> Iterator[tuple[str, float]]:
+    yield from (("across", 10.0**i) for i in range(int(across[0]), int(across[1]) + 1))
+    yield from (("up", 10.0**i) for i in range(int(up[0]), int(up[1]) + 1))
+
+
+def _grid(way: str, at: float, across: Axis, up: Axis) -> Iterator[tuple[float, float]]:
+    for end in (0, 1):
+        yield _at(*((at, 10 ** up[end]) if way == "across" else (10 ** across[end], at)), across, up)
+
+
+def _dots(drawn: Iterable[tuple[Json, bool]], across: Axis, up: Axis) -> Iterator[Dot]:
+    for place, group in drawn:
+        achieved = place["macs"] / place["cycles"]
+        what = f"group {place['group']}, from {place['name']} on" if group else place["name"]
+        says = f"{what}: {achieved:,.0f} multiply-adds per cycle, {_intensity(place):,.1f} per byte"
+        yield Dot(
+            *_at(_intensity(place), achieved, across, up), "view0 whole" if group else "view1",
+            f"{says}; {LIMITS[place['limit']]}",
+        )  # fmt: skip
+
+
+def _texts(across: Axis, up: Axis) -> Iterator[Text]:
+    for way, at in _decades(across, up):
+        if way == "across":
+            x, _ = _at(at, 10 ** up[0], across, up)
+            yield Text(x, HEIGHT + 14, f"{at:,g}", "middle" if log10(at) < across[1] else "end")
+        else:
+            yield Text(LEFT - 6, _at(10 ** across[0], at, across, up)[1] + 4, f"{at:,g}", "end")
+    yield Text((CHART[0] + LEFT) / 2, HEIGHT + 30, "multiply-adds per byte moved", "middle")
