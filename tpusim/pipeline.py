@@ -102,7 +102,6 @@ def stage_lower(a: Artefacts) -> None:
     """Top -> tpu for a chip and mode, as the chip's compiler hands it to the layer groups."""
     lowered, a.fallbacks = lower(need(a.calibrated, "the calibrated module"), a.config.lowering)
     a.tpu = optimize_for_chip(lowered)
-    check_kept(a)
 
 
 def stage_group(a: Artefacts) -> None:
@@ -204,6 +203,8 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         for name in wanted[len(reused) :]:
             if name != a.stages[-1][0]:
                 _compute(a, name)
+            if name == "lower":
+                check_kept(a)
             files, seconds = FILES[name], a.stages[-1][1]
             store.keep(name, keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
