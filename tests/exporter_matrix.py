@@ -168,7 +168,8 @@ per channel); both sides take the largest magnitude over the same {CALIBRATION} 
 yolo_v8 joins boxes (pixels) and scores (0 to 1) in one Concat, whose operands share one scale: the scores of all
 candidates have 5 or 6 different bytes (8 or 9 in ONNX Runtime, whose bytes have zero points), and TopK takes others of
 equal ones. The candidates themselves have a cosine of 0.9998 and more on both sides. With the Concat and what is behind
-it in F16 (`--qtable`) the results have 0.881.
+it in F16 (`--qtable`) the results have 0.881. TPU-MLIR itself does the same: on BM1684X its Concat has this scale
+(0.12285), and the lowest cosine of its results, of its interpreter and of its closed simulator, is 0.84392 too.
 """
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from plain_names import import_onnx
 from xdsl.dialects.func import ReturnOp
 
 from tpusim.errors import ImportModelError, UnsupportedError
 from tpusim.frontend import OnnxReference, onnx_outputs
 from tpusim.inference import run
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.text import print_module
 from tpusim.ir.types import shape_of
@@ -524,3 +525,17 @@ def test_the_reference_refuses_what_does_not_fit() -> None:
         reference.run({"z": floats(1)})
     with pytest.raises(ImportModelError, match=r"input 'x' has shape \(1, 3, 8, 8\), got \(1, 3, 8\)"):
         reference.run({"x": floats(1, 3, 8)})
+
+
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_are_aligned_as_onnx_does_it(mode: str) -> None:
+    """Regions that leave the image, that are narrower than a place, and of another image; negative values too."""
+    boxes = np.array([[0, 0, 5, 5], [-3, -2, 3, 9], [2.3, 1.7, 2.6, 1.9], [5, 4, 9, 8]], np.float32)
+    attributes = {"mode": mode, "output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.75}
+    nodes = [node("RoiAlign", "x rois batch", "y", **attributes)]
+    weights = {"rois": boxes, "batch": np.array([0, 1, 0, 1])}
+    proto, x = network(nodes, {"x": (2, 3, 6, 5)}, ["y"], weights), {"x": floats(2, 3, 6, 5)}
+    top = import_onnx(proto)
+    found = run(top, x)[value_name(top.results[0])]
+    wanted = ReferenceEvaluator(proto).run(None, x)[0]
+    assert np.allclose(found, wanted, rtol=0, atol=1e-6)  # the corners' weights are multiplied in another order

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from end_to_end import floats, node, save_network
 
 from tpusim import zoo
 from tpusim.calibration.stage import CalibrationConfig
@@ -50,3 +51,46 @@ def test_a_whole_network(name: str, tmp_path: Path) -> None:
     assert found["same"] and found["tensors"] >= 2
     assert found["seconds"]["sanitized"] < 8 and found["seconds"]["bare"] < 3, found
     assert found["mib"] < 1536, found
+
+
+MEMORY = """
+import gc, json, sys
+from pathlib import Path
+from tpusim import pipeline
+from tpusim.calibration.stage import CalibrationConfig
+from tpusim.lowering import LoweringConfig
+
+def status(word):
+    return int(Path("/proc/self/status").read_text().split(word)[1].split()[0]) / 1024
+
+peaks = {}
+def measured(name, stage):
+    def run(a):
+        gc.collect()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        stage(a)
+        peaks[name] = status("VmHWM:") - idle
+    return run
+
+for name, stage in pipeline.STAGES.items():
+    pipeline.STAGES[name] = measured(name, stage)
+model, out = Path(sys.argv[1]), Path(sys.argv[2])
+idle = status("VmRSS:")
+pipeline.run(pipeline.RunConfig(model=model, lowering=LoweringConfig("bm1684x", sys.argv[3]), data="random:1",
+             calibration=CalibrationConfig("max", max_samples=1), out=out, to="lower"))
+print(json.dumps({name: peak / (model.stat().st_size / 2**20) for name, peak in peaks.items()}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks by stage are read from Linux")
+@pytest.mark.parametrize("mode", ["int8", pytest.param("f16", marks=pytest.mark.slow)])
+def test_memory_of_large_weights(tmp_path: Path, mode: str) -> None:
+    """No stage takes three times the file; 120 MB, so that the buffers of JAX and the checkers count little."""
+    weights = {f"w{i}": floats(3_000, 3_000, seed=i) * 0.02 for i in range(3)} | {"v": floats(3_000, 500)}
+    names = ["x", "a", "b", "c", "y"]
+    nodes = [node("MatMul", f"{x} {w}", y) for x, w, y in zip(names, weights, names[1:], strict=False)]
+    model = save_network(tmp_path / "m.onnx", nodes, {"x": (1, 3_000)}, ["y"], weights)
+    words = [sys.executable, "-c", MEMORY, str(model), str(tmp_path / "out"), mode]
+    found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout)
+    assert list(found) == ["import", "canonicalize", "calibrate", "lower"]
+    assert found["import"] < 2.7 and max(found.values()) < 3, found

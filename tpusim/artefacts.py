@@ -20,6 +20,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.lowering.lower import Fallback
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
+from tpusim.verify.kept import Keep
 from tpusim.verify.report import MAX_DROP, Report
 from tpusim.workers import Workers
 
@@ -65,6 +66,7 @@ class RunConfig:
     cut: between which tensors the network lies. also: patterns that are applied on request. local_samples: how many
     labelled samples the machine runs, 0: all.
     max_drop: points of top-1 that quantisation may cost on labelled data.
+    keep: which tensors of the sample are written; all are computed and compared whatever it says.
     workers: who measures and evaluates samples, None: this process.
     """
 
@@ -88,6 +90,7 @@ class RunConfig:
     resume: bool = False
     local_samples: int = 0
     max_drop: float = MAX_DROP
+    keep: Keep = Keep()
     workers: Workers | None = None
 
 

@@ -20,6 +20,7 @@ from tpusim.calibration.table import read_table
 from tpusim.errors import ConfigError
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
+from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import calibrated_range, is_tensor
@@ -30,13 +31,16 @@ from tpusim.ops import context
 from tpusim.page import Diagnosis, Evidence, histograms, report_page, works, write_page
 from tpusim.simulator import Simulator, trace
 from tpusim.store import Manifest, digest
-from tpusim.verify.about import About
+from tpusim.verify.about import About, read_about
+from tpusim.verify.kept import Keep
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
 from tpusim.verify.report import write_report
 from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 
 LEVELS = ("onnx", "top", "tpu")
+TENSOR_FILES = tuple(f"{level}_outputs.npz" for level in (*LEVELS, "local"))
+"""What `--keep` chooses the tensors of."""
 PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
 """Groups and commands, which the page shows."""
 
@@ -75,6 +79,11 @@ def is_calibrated(config: RunConfig) -> bool:
     return config.lowering.format.calibrated or config.lowering.qtable is not None
 
 
+def kept_key(config: RunConfig) -> list[str] | None:
+    """Which tensors were written; None where all were."""
+    return None if config.keep.everything else list(config.keep.asked)
+
+
 def write_calibration(a: Artefacts, folder: Path) -> None:
     """The first sample; thresholds if they were measured, and the calibrated module."""
     save_tensors(folder / "inputs.npz", a.sample)
@@ -110,7 +119,21 @@ def read_program(a: Artefacts, folder: Path) -> None:
 def write_tensors(a: Artefacts, folder: Path) -> None:
     """Tensors of the three flat levels."""
     for level in LEVELS:
-        save_tensors(folder / f"{level}_outputs.npz", a.tensors[level], about(a, level))
+        write_level(a, folder, level)
+
+
+def write_level(a: Artefacts, folder: Path, level: str) -> None:
+    """The tensors of a level that are to be kept; no file if there are none."""
+    keep = a.config.keep
+    found = keep.of(a.tensors[level], output_names(a)) if not keep.everything else a.tensors[level]
+    if found or keep.everything:
+        save_tensors(folder / f"{level}_outputs.npz", found, about(a, level))
+
+
+def output_names(a: Artefacts) -> list[str]:
+    """The network's results, as the canonical and as the lowered module call them."""
+    modules = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
+    return [value_name(value) for module in modules for value in module.results]
 
 
 def read_tensors(a: Artefacts, folder: Path) -> None:
@@ -128,12 +151,13 @@ def load_level(folder: Path, level: str) -> Tensors:
 def about(a: Artefacts, level: str) -> About:
     """What the file of a level's tensors says of itself."""
     quantised = quantisation(need(a.tpu, "the tpu module")) if level in ("tpu", "local") else {}
-    return About(level, a.config.lowering.format.name, a.config.lowering.qtable is not None, quantised)
+    kept = "" if a.config.keep.everything else str(a.config.keep)
+    return About(level, a.config.lowering.format.name, a.config.lowering.qtable is not None, quantised, kept)
 
 
 def write_simulation(a: Artefacts, folder: Path) -> None:
     """Tensors and timeline of the machine, and the accuracy if there were labels."""
-    save_tensors(folder / "local_outputs.npz", a.tensors["local"], about(a, "local"))
+    write_level(a, folder, "local")
     write_json(folder / "trace.json", trace(need(a.program, "the program"), need(a.machine, "the machine").timeline))
     if a.accuracy is not None:
         write_json(folder / "accuracy.json", a.accuracy)
@@ -169,19 +193,44 @@ def evidence(a: Artefacts) -> Evidence:
     )
 
 
+def require_kept(path: Path) -> Path:
+    """The path. Raises ConfigError if the run in its folder left the file out for its `--keep`."""
+    manifest = Manifest.read(path.parent)
+    if path.exists() or path.name not in TENSOR_FILES or manifest is None:
+        return path
+    asked, stage = (
+        str(manifest.config.get("keep", Keep())),
+        "infer" if path.name in FILES["infer"].names else "simulate",
+    )
+    if asked != str(Keep()) and stage in manifest.stages:
+        raise ConfigError(
+            f"{path}: the run in this folder wrote no such tensors, for it was asked to {asked}; "
+            "run it again with --resume --keep all, or with the names of those that are needed"
+        )
+    return path
+
+
+def top_tensors(folder: Path, calibrated: Model) -> Tensors:
+    """The tensors of the float network, computed anew where `--keep` left some out."""
+    path = folder / "top_outputs.npz"
+    if path.is_file() and not read_about(path).kept:
+        return load_level(folder, "top")
+    return run_flat(calibrated, load_tensors(folder / "inputs.npz"))
+
+
 def page_of(folder: Path, calibrated: Model, diagnosis: Diagnosis) -> str:
     """The page of the run in a folder, from its files, with what was found out about its calibrated module.
 
     Raises ConfigError if the folder has no run that went to its end.
     """
-    missing = [n for n in ("report.json", "top_outputs.npz", *PAGE_FILES) if not (folder / n).is_file()]
+    missing = [n for n in ("report.json", "inputs.npz", *PAGE_FILES) if not (folder / n).is_file()]
     if missing:
         raise ConfigError(f"{folder}: its page needs a whole `tpusim run`; missing: {', '.join(missing)}")
     read_report(folder / "report.json")
     grouped, program = PAGE_FILES
     commands = load(folder / program)
     found = Evidence(
-        dict(histograms(load_level(folder, "top"), ranges(calibrated))),
+        dict(histograms(top_tensors(folder, calibrated), ranges(calibrated))),
         tuple(views(load_module(folder / grouped))),
         tuple(works(commands, Simulator(commands).timeline)),
         diagnosis,
@@ -245,7 +294,7 @@ FILES: dict[str, Files] = {
     "group": module_files("5_grouped.mlir", "chip_weights.npz", "grouped", lambda c: repr(c.layer_group)),
     "assign": module_files("6_final.mlir", "chip_weights.npz", "final"),
     "codegen": Files(("7_model.tpusim",), write_program, read_program),
-    "infer": Files(tuple(f"{level}_outputs.npz" for level in LEVELS), write_tensors, read_tensors),
+    "infer": Files(TENSOR_FILES[:-1], write_tensors, read_tensors, kept_key),
     "simulate": Files(
         ("local_outputs.npz", "trace.json", "accuracy.json"),
         write_simulation,

@@ -31,6 +31,7 @@ from tpusim.grouping import divide
 from tpusim.images import images_of, with_preprocess
 from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
+from tpusim.ir.attrs import value_name
 from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
@@ -40,6 +41,7 @@ from tpusim.layer_group import lower_bounds, products
 from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
+from tpusim.ops.base import ShapedOp
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
@@ -194,11 +196,15 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         for name in reused:
             FILES[name].read(a, source)
         check_samples(a)
+        if a.tpu is not None:
+            check_kept(a)
         store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
             if name != a.stages[-1][0]:
                 _compute(a, name)
+            if name == "lower":
+                check_kept(a)
             files, seconds = FILES[name], a.stages[-1][1]
             store.keep(name, keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
@@ -217,7 +223,8 @@ def _compute(a: Artefacts, name: str) -> None:
 
 def _reused(store: Store, config: RunConfig, keys: Mapping[str, str]) -> tuple[Path, list[str]]:
     """(folder, stages) whose artefacts are read instead of made. Raises ConfigError if `config.start` needs others."""
-    before = {name: key for name, key in keys.items() if name != "verify"}
+    unread = ("verify",) if config.keep.everything else ("infer", "simulate", "verify")
+    before = {name: key for name, key in keys.items() if name not in unread}
     if config.start is not None:
         names = list(STAGES)[: list(STAGES).index(config.start)]
         source, found = store.completed({n: before[n] for n in names}, edited=True)
@@ -239,8 +246,16 @@ def checked(config: RunConfig) -> RunConfig:
     for flag, stage in (("--to", config.to), ("--from", config.start)):
         if stage is not None and stage not in STAGES:
             raise ConfigError(f"{flag} {stage}: expected one of {', '.join(STAGES)}")
-    if config.start is not None and list(STAGES).index(config.start) > list(STAGES).index(config.to):
+    order = list(STAGES)
+    if config.start is not None and order.index(config.start) > order.index(config.to):
         raise ConfigError(f"--from {config.start}: a stage up to --to {config.to} is required")
+    if not config.keep.everything and order.index(config.to) < order.index("infer"):
+        raise ConfigError(f"{config.keep}: needs --to infer or a later stage, which make tensors; got --to {config.to}")
+    if not config.keep.everything and config.start in ("simulate", "verify"):
+        raise ConfigError(
+            f"--from {config.start}: reads the tensors of the stages before, which {config.keep} does not write; "
+            "give --from infer, or leave --keep out"
+        )
     chip = load_chip(config.lowering.chip)  # its figures, not its file's name, decide what a stage makes
     config = replace(config, lowering=config_for_chip(replace(config.lowering, chip=chip)))
     require_cores(chip, config.layer_group.cores)
@@ -273,6 +288,13 @@ def check_samples(a: Artefacts) -> None:
             tested = load_samples(config.test_data or config.data, specs, images=images)
             count = sum(batch_of(sample) for sample in tested)
             require_labels(config.labels, len(wanted), count)
+
+
+def check_kept(a: Artefacts) -> None:
+    """Raise ConfigError for a name of `--keep` that no tensor of the network has."""
+    modules = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
+    computed = [op for module in modules for op in module.ops if isinstance(op, ShapedOp)]
+    a.config.keep.require_tensors(value_name(value) for op in computed for value in op.results)
 
 
 def _reads(config: RunConfig) -> Callable[[Path], bool]:

@@ -44,13 +44,14 @@ class Compare:
 
     def execute(self, console: Console) -> bool:
         """Compare and print; True if everything passed."""
+        from tpusim.persistence import require_kept
         from tpusim.verify.about import comparable, read_about, unknown_scale, usual_tolerance
         from tpusim.verify.compare import Tolerance, compare
         from tpusim.verify.npz import load_tensors, write_atomically
         from tpusim.verify.render import print_comparison
 
         tolerance = None if self.tolerance is None else Tolerance.parse(self.tolerance)
-        stored = load_tensors(self.target), load_tensors(self.reference)
+        stored = load_tensors(require_kept(self.target)), load_tensors(require_kept(self.reference))
         about = read_about(self.target), read_about(self.reference)
         targets, references = comparable(*stored, *about)
         found = compare(targets, references, tolerance or usual_tolerance(*about), **self._choice())
@@ -59,6 +60,9 @@ class Compare:
             found = self._as_a_run(*stored, about[0])
         if warning := unknown_scale(targets, references):
             console.out(warning, highlight=False)
+        for path, said in zip((self.target, self.reference), about, strict=True):
+            if said.kept:
+                console.out(f"{path} holds only the tensors of {said.kept}", highlight=False)
         names = {"target_name": str(self.target), "reference_name": str(self.reference)}
         print_comparison(console, found, verbose=self.verbose, targets=targets, references=references, **names)
         if self.save is not None:

@@ -1,7 +1,7 @@
 """Subcommands that execute a model. Fields are options; `execute` does the work and says whether it succeeded."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ from tpusim.cli.options import (
     Grouping,
     GroupingOptions,
     In,
+    KeepWords,
     Lowering,
     LoweringOptions,
     Method,
@@ -35,7 +36,10 @@ from tpusim.errors import ConfigError, UnsupportedError
 if TYPE_CHECKING:
     import numpy as np
 
+    from tpusim.ir.module import Model
+    from tpusim.isa.stream import Program
     from tpusim.verify.about import About
+    from tpusim.verify.kept import Keep
 
 
 @dataclass
@@ -73,6 +77,9 @@ class Run:
     seed: int = 0
     """With --dma random: which order."""
     working: Working = WorkerOptions()
+    keep: KeepWords = ("all",)
+    """Which tensors of the sample the run writes: all, none, or any of outputs (the network's results), names of
+    tensors and patterns such as 'layer4*'. All are computed and compared whatever it says."""
     out: OptionalPath = None
     """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for."""
     to: str = "verify"
@@ -91,6 +98,7 @@ class Run:
         from tpusim.cli.rewriting import check_run, show_check
         from tpusim.cli.show import LiveProgress, show_run
         from tpusim.pipeline import RunConfig, run
+        from tpusim.verify.kept import Keep
 
         self._check()
         config = RunConfig(
@@ -114,6 +122,7 @@ class Run:
             resume=self.resume,
             local_samples=self.local_samples,
             max_drop=self.max_drop,
+            keep=Keep(self.keep),
             workers=self.working.workers(),
         )
         with LiveProgress(console) as progress:
@@ -158,7 +167,10 @@ class Infer:
     out: OptionalPath = None
     """Tensors to write; default MODEL_outputs.npz beside the model."""
     all_tensors: bool = False
-    """Write every tensor, not only the network's results."""
+    """Write every tensor, not only the network's results; the same as --keep all."""
+    keep: KeepWords = ("outputs",)
+    """Which tensors to write: all, or any of outputs (the network's results), names of tensors and patterns such as
+    'layer4*'."""
     network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
@@ -173,11 +185,26 @@ class Infer:
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
         inputs = self._images() if self.input.suffix.lower() in SUFFIXES else load_tensors(self.input)
-        tensors, about = self._onnx(inputs) if self.model.suffix in (".onnx", ".tflite") else self._module(inputs)
+        keep = self._keep()
+        run = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
+        tensors, about = run(inputs, keep)
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
         save_tensors(path, tensors, about)
         console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
         return True
+
+    def _keep(self) -> "Keep":
+        """What to write. Raises ConfigError for words that contradict each other or leave nothing."""
+        from tpusim.verify.kept import Keep
+
+        keep = Keep(self.keep)
+        if keep.nothing:
+            raise ConfigError(
+                "--keep none: all that `tpusim infer` does is to write tensors; name some, or leave --keep out"
+            )
+        if self.all_tensors and self.keep not in (("outputs",), ("all",)):
+            raise ConfigError(f"--all-tensors: is --keep all, got {keep} too; leave one out")
+        return Keep() if self.all_tensors else keep
 
     def _images(self) -> "Mapping[str, np.ndarray]":
         from tpusim.calibration.samples import load_samples
@@ -192,30 +219,45 @@ class Infer:
         model = load(self.model)
         return next(load_samples(self.input, input_specs(model), images=images_of(model)))
 
-    def _onnx(self, inputs: "Mapping[str, np.ndarray]") -> "tuple[Mapping[str, np.ndarray], About]":
+    def _onnx(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
         from tpusim.canonicalize import canonicalize
         from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx import read_onnx
         from tpusim.verify.about import About
 
         shapes, cut, about = self.network.shapes(), self.network.cut(), About("onnx")
-        proto = cut.of(read_onnx(self.model), shapes, str(self.model))
-        names = None if self.all_tensors else [o.name for o in proto.graph.output]
+        results = [o.name for o in cut.of(read_onnx(self.model), shapes, str(self.model)).graph.output]
+        names = results if keep.asked == ("outputs",) else None
         tensors = OnnxReference(self.model, names, input_shapes=shapes, cut=cut).run(inputs)
         try:
             top = canonicalize(import_onnx(self.model, input_shapes=shapes, cut=cut))[0]
-            return as_called(top, tensors), about
-        except UnsupportedError:
-            return tensors, about  # no module has names for them
+        except UnsupportedError:  # no module has names for them
+            return self._kept(tensors, results, keep), about
+        return self._kept(as_called(top, tensors), _result_names(top), keep), about
 
-    def _module(self, inputs: "Mapping[str, np.ndarray]") -> "tuple[Mapping[str, np.ndarray], About]":
+    def _module(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
         from tpusim.inference import Gradual, quantisation, run
         from tpusim.verify.about import About
 
         model = load(self.model)
         level = "tpu" if model.state.startswith("TPU") else "top"
         about = About(level, model.attribute("module.mode"), quantised=quantisation(model))
-        return run(model, inputs) if self.all_tensors else Gradual(model)(inputs), about
+        if keep.asked == ("outputs",):
+            return Gradual(model)(inputs), about
+        return self._kept(run(model, inputs), _result_names(model), keep), about
+
+    def _kept(
+        self, tensors: "Mapping[str, np.ndarray]", results: "Sequence[str]", keep: "Keep"
+    ) -> "Mapping[str, np.ndarray]":
+        """Those to write, of all that there are, or of the results alone. Raises ConfigError for a wrong name."""
+        keep.require_tensors(tensors)
+        return tensors if keep.asked == ("outputs",) else keep.of(tensors, results)
+
+
+def _result_names(model: "Model") -> list[str]:
+    from tpusim.ir.attrs import value_name
+
+    return [value_name(value) for value in model.results]
 
 
 @dataclass
@@ -227,6 +269,9 @@ class Simulate:
     """Inputs, npz keyed by input name."""
     out: OptionalPath = None
     """Tensors to write; default local_outputs.npz beside the program."""
+    keep: KeepWords = ("all",)
+    """Which of the tensors that are stored to write: all, none, or any of outputs (the network's results), names of
+    tensors and patterns such as 'layer4*'."""
     trace: OptionalPath = None
     """Chrome trace to write; default trace.json beside the program."""
     dma: Timing = "early"
@@ -251,29 +296,30 @@ class Simulate:
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
         from tpusim.isa.stream import load
+        from tpusim.persistence import require_kept
         from tpusim.simulator import Checker, Simulator, trace
-        from tpusim.verify.about import About
-        from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
+        from tpusim.verify.kept import Keep
+        from tpusim.verify.npz import load_tensors, write_atomically
 
         require_ulps(self.ulps, self.check)
+        keep = Keep(self.keep)
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
         # an unknown chip is another mistake than the program's chip
         program = load(self.program, chips.load(self.chip).name if self.chip else "")
         machine = Simulator(program, options=options)
+        keep.require_tensors(entry.name for entry in program.tensors)
         checker = None
         if self.check is not None:
-            reference = load_tensors(self.check)
+            reference = load_tensors(require_kept(self.check))
             checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
         elif self.collect:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
         result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
-        path = beside(self.program, "local_outputs.npz", self.out)
-        quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
-        save_tensors(path, result.tensors, About("local", program.header.mode, quantised=quantised))
+        wrote = self._save(program, result.tensors, keep)
         content = json.dumps(trace(program, result.timeline)).encode()
         write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
         console.print(
-            f"wrote {path}: {len(result.tensors)} tensors; {result.timeline.cycles:,} cycles = "
+            f"{wrote}; {result.timeline.cycles:,} cycles = "
             f"{estimate(result.timeline.milliseconds, known.factor, known.residual)}",
             highlight=False,
         )
@@ -283,3 +329,17 @@ class Simulate:
         if self.sanitize and machine.unconfirmed:
             console.print(said_alone(machine.unconfirmed), highlight=False, soft_wrap=True)
         return checker is None or show_check(console, checker)
+
+    def _save(self, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep") -> str:
+        """Write the tensors that are to be kept; what was written, for a person."""
+        from tpusim.verify.about import About
+        from tpusim.verify.npz import save_tensors
+
+        if keep.nothing:
+            return "wrote no tensors (--keep none)"
+        found = keep.of(tensors, [entry.name for entry in program.tensors if entry.role == "output"])
+        path = beside(self.program, "local_outputs.npz", self.out)
+        quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
+        kept = "" if keep.everything else str(keep)
+        save_tensors(path, found, About("local", program.header.mode, quantised=quantised, kept=kept))
+        return f"wrote {path}: {len(found)} tensors"

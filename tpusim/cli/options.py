@@ -30,6 +30,8 @@ Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_lapla
 Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None
+KeepWords = Annotated[tuple[str, ...], tyro.conf.arg(metavar="{all,outputs,none,NAME}...")]
+"""Of `--keep` (`tpusim.verify.kept`)."""
 
 
 def require_count(flag: str, value: int, zero: str) -> None:

@@ -25,17 +25,20 @@ Quantisation = tuple[float, int]
 class About:
     """level: onnx, top, tpu or local, "" if unknown; mode: of the run; mixed: whether a quantisation table changed it.
 
-    quantised: what the integers of a tensor stand for, scale * (q - zero point).
+    quantised: what the integers of a tensor stand for, scale * (q - zero point). kept: the `--keep` that left tensors
+    out, "" if none did.
     """
 
     level: str = ""
     mode: str = ""
     mixed: bool = False
     quantised: Mapping[str, Quantisation] = field(default_factory=dict[str, Quantisation])
+    kept: str = ""
 
     def comment(self) -> bytes:
         """The comment of the whole archive."""
-        return _encoded({"level": self.level, "mode": self.mode, "mixed": self.mixed})
+        kept = {"kept": self.kept} if self.kept else {}
+        return _encoded({"level": self.level, "mode": self.mode, "mixed": self.mixed, **kept})
 
     def comment_of(self, name: str) -> bytes:
         """The zip comment of one member: its scale and zero point; empty if it is not quantised."""
@@ -64,7 +67,8 @@ def read_about(path: Path) -> About:
     except (OSError, zipfile.BadZipFile):
         return About()
     quantised = {name: found for name, said in members.items() if (found := _quantisation(said)) is not None}
-    return About(_text(head, "level"), _text(head, "mode"), head.get("mixed") is True, quantised)
+    mixed = head.get("mixed") is True
+    return About(_text(head, "level"), _text(head, "mode"), mixed, quantised, _text(head, "kept"))
 
 
 def _encoded(content: Mapping[str, Any]) -> bytes:

@@ -53,13 +53,14 @@ class Debug:
 
     def _debugger(self, console: Console) -> "Debugger":
         from tpusim.isa.stream import load
+        from tpusim.persistence import require_kept
         from tpusim.simulator.debugger import Debugger, random_inputs
         from tpusim.simulator.run import SimulatorOptions
         from tpusim.verify.npz import load_tensors
 
         program = load(self.program)
         inputs = load_tensors(self.input) if self.input is not None else random_inputs(program, self.seed)
-        reference = None if self.check is None else load_tensors(self.check)
+        reference = None if self.check is None else load_tensors(require_kept(self.check))
 
         def made(*, sanitize: bool) -> Debugger:
             options = SimulatorOptions(dma=self.dma, seed=self.seed if self.dma == "random" else 0, sanitize=sanitize)

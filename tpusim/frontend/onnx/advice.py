@@ -20,7 +20,7 @@ ADVICE: dict[str, str] = {
     **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), TEXT),
     "ImageDecoder": "it reads a file; start the network behind it with --inputs, and give it decoded images",
     "DeformConv": "export the convolution with GridSample and MatMul, which tpusim has, or cut it out with --outputs",
-    "MaxRoiPool": "export RoiAlign with averages and a fixed sampling_ratio in its place",
+    "MaxRoiPool": "export RoiAlign with a fixed sampling_ratio in its place",
 }  # fmt: skip
 
 

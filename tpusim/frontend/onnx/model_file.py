@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.inliner
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError, EncodeError, Message
 from ml_dtypes import bfloat16
 from onnx import TensorProto, helper
 
@@ -21,6 +21,8 @@ from tpusim.errors import ImportModelError
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
 DEFAULT_DOMAINS = ("", "ai.onnx")
+LARGE = 1 << 20
+"""Bytes of a tensor that is not copied for a check, and of a file that are read at a time."""
 LARGEST = 2**31 - 1
 """Elements of the largest input: more than 4 GB of any type but bytes, which is what the chips address."""
 NUMBERS: dict[int, np.dtype] = {
@@ -113,13 +115,43 @@ def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
-    """Run the ONNX checker unless the model is too large to be serialised."""
-    if proto_bytes(model) > PROTO_LIMIT:
+    """Run the ONNX checker, on all but the numbers of large tensors, unless the rest is too large to be serialised."""
+    light = _without_numbers(model)
+    if proto_bytes(light) > PROTO_LIMIT:
         return
     try:
-        onnx.checker.check_model(_with_shapes(model))
+        onnx.checker.check_model(_with_shapes(light))
     except (onnx.checker.ValidationError, ValueError) as error:
         raise ImportModelError(f"model '{label}' is not valid ONNX: {first_line(error)}") from error
+
+
+def _without_numbers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with empty tensors in place of large well-formed ones: the checker takes twice what it is given."""
+    light, graph = onnx.ModelProto(), model.graph
+    for whole, part, left_out in ((model, light, "graph"), (graph, light.graph, "initializer")):
+        for field, value in whole.ListFields():
+            if field.name == left_out:
+                continue
+            if isinstance(value, int | float | str | bytes):
+                setattr(part, field.name, value)
+            elif isinstance(value, Message):
+                getattr(part, field.name).CopyFrom(value)
+            else:
+                getattr(part, field.name).extend(value)
+    for tensor in graph.initializer:
+        if _is_large(tensor):
+            light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0], raw_data=b"")
+        else:
+            light.graph.initializer.add().CopyFrom(tensor)
+    return light
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    """Whether a tensor is worth leaving out, and has exactly the bytes that its shape and type say."""
+    if tensor.data_type not in NUMBERS or min(tensor.dims, default=0) <= 0:
+        return False
+    size = prod(tensor.dims) * NUMBERS[tensor.data_type].itemsize
+    return size >= LARGE and tensor.HasField("raw_data") and len(tensor.raw_data) == size
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -135,16 +167,22 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def proto_bytes(model: onnx.ModelProto) -> int:
-    """Serialised size; anything above PROTO_LIMIT for a model that protobuf cannot serialise."""
+    """Serialised size, which takes as much memory to find out; above PROTO_LIMIT where protobuf cannot serialise it."""
     try:
         return model.ByteSize()
     except (EncodeError, ValueError):
         return PROTO_LIMIT + 1
 
 
+def weight_bytes(graph: onnx.GraphProto) -> int:
+    """Of the initializers, by their shapes and types; those of strings count as nothing."""
+    tensors = [t for t in graph.initializer if t.data_type in NUMBERS]
+    return sum(prod(t.dims) * NUMBERS[t.data_type].itemsize for t in tensors)
+
+
 def external_files(path: Path) -> list[Path]:
     """The files beside an ONNX model that hold weights of it; none for a file that is no model."""
-    if path.suffix == ".tflite":
+    if path.suffix == ".tflite" or not _mentions(path, b"location"):
         return []
     try:
         model = onnx.load(path, "protobuf", load_external_data=False)
@@ -152,6 +190,20 @@ def external_files(path: Path) -> list[Path]:
         return []
     names = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
     return [path.parent / name for name in sorted(names)]
+
+
+def _mentions(path: Path, word: bytes) -> bool:
+    """Whether a word stands in a file, of which little is in memory at a time; False for one that cannot be read."""
+    end = b""
+    try:
+        with path.open("rb") as file:
+            while block := file.read(LARGE):
+                if word in end + block:
+                    return True
+                end = block[1 - len(word) :]
+    except OSError:
+        return False
+    return False
 
 
 def save_external(model: onnx.ModelProto, path: Path) -> None:

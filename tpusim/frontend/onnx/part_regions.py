@@ -1,6 +1,7 @@
 """Regions of images: RoiAlign as products with the weights of its sampling points."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,30 +16,74 @@ def f32(value: object) -> np.ndarray:
 
 
 def roi_align(p: Parts) -> None:
-    """Average of bilinear samples: rows and columns are weighted apart, so a region is rows x image x columns."""
+    """Bilinear samples of every region's bins: rows and columns are weighted apart, which makes rows x image x columns.
+
+    Averages are taken of rows and columns at once. By maximum, ONNX takes the largest of all samples' four weighted
+    corners: a product for each corner.
+    """
     half = (
         str(p.node.take("coordinate_transformation_mode", "half_pixel" if p.node.opset >= 16 else "")) == "half_pixel"
     )
     mode, samples = str(p.node.take("mode", "avg")), int(p.node.take("sampling_ratio", 0))
     sizes = int(p.node.take("output_height", 1)), int(p.node.take("output_width", 1))
     scale = float(p.node.take("spatial_scale", 1.0))
-    if mode != "avg":
-        raise ValueError("mode avg is required, got max: export the regions with averages")
+    if mode not in ("avg", "max"):
+        raise ValueError(f"mode avg or max is required, got {mode}; export the regions with averages")
     if samples < 1:
-        raise ValueError("a sampling_ratio of 1 or more is required, got 0, which counts samples by each region's size")
-    regions, height, width = p.node.shape(1)[0], *p.node.shape(0)[2:]
+        raise ValueError(
+            "a sampling_ratio of 1 or more is required, got 0, which counts samples by each region's size; export it "
+            "with a fixed one (2 is usual), or end the network in front of it with --outputs"
+        )
+    height, width = p.node.shape(0)[2:]
     boxes = p.op("Sub", p.op("Mul", p.input(1), f32(scale)), f32(0.5 if half else 0.0))
     left, top, right, bottom = p.ops("Split", 4, boxes, axis=1, num_outputs=4)
-    rows = _weights(p, top, bottom, (sizes[0], samples, height), half=half)
-    columns = _weights(p, left, right, (sizes[1], samples, width), half=half)
+    rows = _places(p, top, bottom, (sizes[0], samples, height), half=half)
+    columns = _places(p, left, right, (sizes[1], samples, width), half=half)
     images = p.op("Gather", p.x, p.input(2), axis=0)
-    part = p.op("MatMul", p.reshape(rows, regions, 1, sizes[0], height), images)
-    turned = p.op("Transpose", p.reshape(columns, regions, 1, sizes[1], width), perm=[0, 1, 3, 2])
-    p.result("MatMul", part, turned)
+    if mode == "avg":
+        averages = _mean(p, rows.both(p), sizes[0], samples), _mean(p, columns.both(p), sizes[1], samples)
+        p.result("Identity", _samples(p, images, *averages))
+        return
+    corners = [_samples(p, images, row, column) for row in rows.corners(p) for column in columns.corners(p)]
+    regions, channels = p.node.shape(1)[0], p.node.shape(0)[1]
+    parts = p.reshape(p.op("Max", *corners), regions * channels, sizes[0], samples, sizes[1] * samples)
+    of_rows = p.op("ReduceMax", parts, np.array([2], INT), keepdims=0)
+    of_bins = p.reshape(of_rows, regions, channels, sizes[0], sizes[1], samples)
+    p.result("ReduceMax", of_bins, np.array([4], INT), keepdims=0)
 
 
-def _weights(p: Parts, start: str, end: str, extents: tuple[int, int, int], *, half: bool) -> str:
-    """(regions, bins, length): how much every place along an axis counts in a bin; extents: bins, samples, length.
+@dataclass(frozen=True)
+class Places:
+    """Samples along an axis of so many places. edge: (regions, samples), clipped to it; inside: 0 for those too far."""
+
+    edge: str
+    inside: str
+    length: int
+
+    def both(self, p: Parts) -> str:
+        """(regions, samples, length): how much every place counts."""
+        return self._weighted(p, self._near(p, self.edge))
+
+    def corners(self, p: Parts) -> tuple[str, str]:
+        """The same for the place below a sample alone, and for the one above."""
+        below = p.op("Floor", self.edge)
+        above = p.op("Min", p.op("Add", below, f32(1.0)), f32(self.length - 1))
+        share = p.op("Unsqueeze", p.op("Sub", self.edge, below), np.array([2], INT))
+        low = p.op("Mul", self._near(p, below), p.op("Sub", f32(1.0), share))
+        return self._weighted(p, low), self._weighted(p, p.op("Mul", self._near(p, above), share))
+
+    def _near(self, p: Parts, at: str) -> str:
+        """1 at a place, less within 1 of it."""
+        grid = np.arange(self.length, dtype=np.float32)
+        away = p.op("Abs", p.op("Sub", p.op("Unsqueeze", at, np.array([2], INT)), grid))
+        return p.op("Max", p.op("Sub", f32(1.0), away), f32(0.0))
+
+    def _weighted(self, p: Parts, near: str) -> str:
+        return p.op("Mul", near, p.op("Unsqueeze", self.inside, np.array([2], INT)))
+
+
+def _places(p: Parts, start: str, end: str, extents: tuple[int, int, int], *, half: bool) -> Places:
+    """The samples along an axis; extents: bins, samples of each, length.
 
     start, end: (regions, 1). A sample at most 1 outside the image counts as its edge, one further away as 0.
     """
@@ -50,12 +95,21 @@ def _weights(p: Parts, start: str, end: str, extents: tuple[int, int, int], *, h
     too_low, too_high = p.op("Less", at, f32(-1.0)), p.op("Greater", at, f32(length))
     inside = p.op("Cast", p.op("Not", p.op("Or", too_low, too_high)), to=1)
     edge = p.op("Min", p.op("Max", at, f32(0.0)), f32(length - 1))
-    away = p.op("Abs", p.op("Sub", p.op("Unsqueeze", edge, np.array([2], INT)), np.arange(length, dtype=np.float32)))
-    near = p.op("Max", p.op("Sub", f32(1.0), away), f32(0.0))
-    counted = p.op("Mul", near, p.op("Unsqueeze", inside, np.array([2], INT)))
+    return Places(edge, inside, length)
+
+
+def _mean(p: Parts, weights: str, bins: int, samples: int) -> str:
+    """(regions, bins, length): the average of the samples of each bin."""
     regions = p.node.shape(1)[0]
-    of_bins = p.reshape(counted, regions, bins, samples, length)
+    of_bins = p.reshape(weights, regions, bins, samples, -1)
     return p.op("ReduceMean", of_bins, np.array([2], INT), keepdims=0)
+
+
+def _samples(p: Parts, images: str, rows: str, columns: str) -> str:
+    """(regions, channels, rows, columns) of images by region, weighted by rows and by columns."""
+    part = p.op("MatMul", p.op("Unsqueeze", rows, np.array([1], INT)), images)
+    turned = p.op("Transpose", p.op("Unsqueeze", columns, np.array([1], INT)), perm=[0, 1, 3, 2])
+    return p.op("MatMul", part, turned)
 
 
 DECOMPOSITIONS: dict[str, Callable[[Parts], None]] = {"RoiAlign": roi_align}

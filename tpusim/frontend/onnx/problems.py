@@ -41,7 +41,8 @@ class Problems:
         listing = "\n".join(f"  {line}" for line in lines)
         return NetworkRefused(
             f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n"
-            "replace these nodes before the export, or run them outside the network",
+            "replace these nodes before the export, or run them outside the network: --outputs ends it in front of "
+            "them, --inputs begins it behind them",
             wanted,
         )
 

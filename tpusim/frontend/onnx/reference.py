@@ -22,9 +22,13 @@ from tpusim.frontend.onnx.model_file import (
     read_onnx,
     reads,
     save_external,
+    weight_bytes,
 )
 from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.session import Session
+
+IN_MEMORY = 256 << 20
+"""Bytes of weights above which a model goes to ONNX Runtime as a file, since it keeps what it is given in memory."""
 
 
 class OnnxReference:
@@ -48,8 +52,11 @@ class OnnxReference:
         pairs: bool = True,
     ) -> None:
         self._label = model_label(source)
-        proto, found = onnx.ModelProto(), cut.of(read_onnx(source), input_shapes, self._label)
-        proto.CopyFrom(found if pairs else without_pairs(found)[0])
+        proto = cut.of(read_onnx(source), input_shapes, self._label)
+        proto = proto if pairs else without_pairs(proto)[0]
+        if isinstance(source, onnx.ModelProto) and proto is source:  # it is changed
+            proto = onnx.ModelProto()
+            proto.CopyFrom(source)
         nodes = live_nodes(proto.graph)
         used = {n for node in nodes for n in reads(node)}
         inputs = [i for i in graph_inputs(proto.graph, input_shapes, self._label) if i.name in used]
@@ -73,7 +80,7 @@ class OnnxReference:
 
     def _open(self, proto: onnx.ModelProto, threads: int) -> Session:
         try:
-            if proto_bytes(proto) <= PROTO_LIMIT:
+            if weight_bytes(proto.graph) <= IN_MEMORY and proto_bytes(proto) <= PROTO_LIMIT:
                 return Session(proto.SerializeToString(), threads=threads)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "model.onnx"
