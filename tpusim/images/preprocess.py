@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import IntegerAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, StringAttr
 from xdsl.ir import Attribute
 
 from tpusim.errors import CalibrationError, ConfigError
@@ -101,41 +101,90 @@ class Preprocess:
 
     @classmethod
     def of(cls, op: TopInput) -> "Preprocess | None":
-        """What the attributes of an input say; None if it is no image."""
+        """What the attributes of an input say; None if it is no image.
+
+        Raises ConfigError for an attribute of another type or value than a preprocessing has.
+        """
         found = op.attributes
-        wanted, image = found.get("do_preprocess"), found.get("pixel_format")
-        if image is None or (wanted is not None and not _integer(wanted)):
+        if "pixel_format" not in found or found.get("channel_format") == text("none"):
             return None
-        if found.get("channel_format") == text("none"):
+        if "do_preprocess" in found and not _read(op, "do_preprocess"):
             return None
-        known = {f.name: READERS[f.name](found[f.name]) for f in fields(cls) if f.name in found}
-        return cls(**cast("dict[str, Any]", known))
+        if "yuv_type" in found:
+            _read(op, "yuv_type")
+        known = {f.name: _read(op, f.name) for f in fields(cls) if f.name in found}
+        try:
+            return cls(**cast("dict[str, Any]", known))
+        except ConfigError as error:
+            raise ConfigError(f"input '{op_name(op)}': {error}") from error
 
 
 def _listed(values: Iterable[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
 
 
-def _string(attribute: Attribute) -> str:
-    return cast("StringAttr", attribute).data
+@dataclass(frozen=True)
+class Reader:
+    """How an attribute is read: its Python value, or None if it is none of what is allowed."""
+
+    allowed: str
+    value: Callable[[Attribute], object]
 
 
-def _integer(attribute: Attribute) -> int:
-    return cast("IntegerAttr", attribute).value.data
+def _text_of(*allowed: str) -> Reader:
+    """One of these strings."""
+
+    def value(attribute: Attribute) -> object:
+        return attribute.data if isinstance(attribute, StringAttr) and attribute.data in allowed else None
+
+    return Reader(" or ".join(f'"{word}"' for word in allowed), value)
 
 
-READERS: dict[str, Callable[[Attribute], object]] = {
-    "mean": floats,
-    "scale": floats,
-    "pixel_format": _string,
-    "channel_format": _string,
-    "resize_dims": ints,
-    "keep_aspect_ratio": lambda attribute: bool(_integer(attribute)),
-    "keep_ratio_mode": _string,
-    "pad_value": _integer,
-    "pad_type": _string,
+def _integer(attribute: Attribute) -> int | None:
+    return attribute.value.data if isinstance(attribute, IntegerAttr) else None
+
+
+def _flag(attribute: Attribute) -> bool | None:
+    found = _integer(attribute)
+    return bool(found) if found in (0, 1, -1) else None
+
+
+def _all_of(attribute: Attribute, kind: type[IntegerAttr | FloatAttr]) -> bool:
+    return isinstance(attribute, ArrayAttr) and all(
+        isinstance(entry, kind) for entry in cast("ArrayAttr[Attribute]", attribute)
+    )
+
+
+_FLAG = Reader("true or false", _flag)
+_NUMBERS = Reader("an array of floats", lambda attribute: floats(attribute) if _all_of(attribute, FloatAttr) else None)
+READERS: dict[str, Reader] = {
+    "mean": _NUMBERS,
+    "scale": _NUMBERS,
+    "pixel_format": _text_of(*get_args(PixelFormat)),
+    "channel_format": _text_of(*get_args(ChannelFormat)),
+    "resize_dims": Reader(
+        "an array of integers", lambda attribute: ints(attribute) if _all_of(attribute, IntegerAttr) else None
+    ),
+    "keep_aspect_ratio": _FLAG,
+    "keep_ratio_mode": _text_of("letterbox", "short_side_scale"),
+    "pad_value": Reader("an integer", _integer),
+    "pad_type": _text_of("center", "normal"),
+    "do_preprocess": _FLAG,
+    "yuv_type": _text_of(""),
 }
-"""How an attribute is read."""
+"""The attributes of `top.Input` that are read; a yuv_type would mean files in YUV, which are not read."""
+
+
+def _read(op: TopInput, attribute: str) -> object:
+    """The value of an attribute of an input; ConfigError if it is none of what is allowed."""
+    found, reader = op.attributes[attribute], READERS[attribute]
+    value = reader.value(found)
+    if value is None:
+        raise ConfigError(
+            f"input '{op_name(op)}': its attribute {attribute} must be {reader.allowed}, got {found}; change it in the "
+            "text of the module, or import the model again"
+        )
+    return value
 
 
 def images_of(model: Model) -> dict[str, Preprocess]:
