@@ -59,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.images": OPS,
     "tpusim.schedule": OPS,
     **{unit: OPS for unit in STAGE_UNITS},
+    "tpusim.lowering": {*OPS, "tpusim.images"},
     "tpusim.layer_group": {*OPS, "tpusim.schedule"},
     "tpusim.codegen": {*OPS, "tpusim.schedule"},
     "tpusim.calibration": {*OPS, "tpusim.inference", "tpusim.images"},

@@ -16,11 +16,12 @@ from tpusim.images.resize import center_crop, letterbox, resize, short_side
 from tpusim.ir.attrs import flag, floats, floats_attr, int_attr, ints, ints_attr, op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
+from tpusim.ops.frames import Frame
 from tpusim.ops.structure import TopInput
 
 PixelFormat = Literal["bgr", "rgb", "gray", "rgba", "gbrg", "grbg", "bggr", "rggb"]
 ChannelFormat = Literal["nchw", "nhwc"]
-Array = NDArray[np.float32]
+Array = NDArray[np.float32] | NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Preprocess:
     resize_dims: (height, width) after resizing, of which the middle is taken if the network's image is smaller; (): as
     the network's image. keep_aspect_ratio: by keep_ratio_mode, letterbox (on pad_value) or short_side_scale (cropped);
     else the image is stretched. pixel_format: order of channels; gbrg, grbg, bggr and rggb say what a camera gives and
-    leave files as bgr. mean, scale: (x - mean) * scale by channel, in f32.
+    leave files as bgr. mean, scale: (x - mean) * scale by channel, in f32. frame: how the bytes lie that the input of a
+    lowered module takes (`--fuse-preprocess`), which are not cropped; None: floats.
     """
 
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -42,6 +44,7 @@ class Preprocess:
     keep_ratio_mode: Literal["letterbox", "short_side_scale"] = "letterbox"
     pad_value: int = 0
     pad_type: Literal["center", "normal"] = "center"
+    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what no image can have."""
@@ -112,7 +115,7 @@ class Preprocess:
             return None
         if "yuv_type" in found:
             _read(op, "yuv_type")
-        known = {f.name: _read(op, f.name) for f in fields(cls) if f.name in found}
+        known = {f.name: _read(op, f.name) for f in fields(cls) if f.name in found} | {"frame": Frame.read(op)}
         try:
             return cls(**cast("dict[str, Any]", known))
         except ConfigError as error:
@@ -216,6 +219,8 @@ def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int])
     batch = shape[0]
     if len(files) not in (1, batch):
         raise CalibrationError(f"samples: {files[0]} ...: 1 or {batch} images are required, got {len(files)}")
+    if preprocess.frame is not None:
+        return _frames(files, preprocess, preprocess.frame, batch)
     height, width = preprocess.image_dims(shape)
     images = np.stack([_sized(decode(file, _read_as(preprocess)), preprocess, height, width) for file in files])
     planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
@@ -226,6 +231,16 @@ def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int])
     found = (planes.astype(np.float32) - mean) * scale
     found = found.transpose(0, 2, 3, 1) if preprocess.channel_format == "nhwc" else found
     return np.ascontiguousarray(np.repeat(found, batch // len(files), axis=0))
+
+
+def _frames(files: Sequence[Path], preprocess: Preprocess, frame: Frame, batch: int) -> NDArray[np.uint8]:
+    """The bytes of a camera: of the images' size after resizing, in the order of the frame."""
+    sized = [_sized(decode(file, _read_as(preprocess)), preprocess, frame.height, frame.width) for file in files]
+    images = np.stack(sized)
+    planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    if preprocess.pixel_format == "rgb":
+        planes = planes[:, ::-1]
+    return frame.laid_out(np.repeat(planes, batch // len(files), axis=0))
 
 
 def _read_as(preprocess: Preprocess) -> Channels:

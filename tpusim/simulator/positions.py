@@ -26,6 +26,14 @@ def gather(function: fn.Gather, operands: Operands, output: View) -> np.ndarray:
     return np.take(data, places, axis=function.axis).reshape(output.shape)
 
 
+def channel_tables(function: fn.ChannelTables, operands: Operands, output: View) -> np.ndarray:
+    """The entry of a byte in the table of its channel."""
+    data, tables = operands
+    by_channel = tables.reshape(data.shape[1], -1)
+    channels = np.arange(data.shape[1]).reshape(1, -1, *[1] * (data.ndim - 2))
+    return by_channel[channels, data.view(np.uint8)]
+
+
 def gather_elements(function: fn.GatherElements, operands: Operands, output: View) -> np.ndarray:
     """One element per index."""
     data, indices = operands
