@@ -25,7 +25,7 @@ from tpusim.inference import Flat, input_specs
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.persistence import is_calibrated
-from tpusim.pipeline import STAGES, checked, make_report
+from tpusim.pipeline import STAGES, checked, make_report, sample_for_chip
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
@@ -128,7 +128,7 @@ class Compiled:
         a.tensors, a.comparisons = {}, {}
         STAGES["infer"](a)
         a.machine = self.machine(a.config.simulator)
-        a.tensors["local"] = a.machine.run(a.sample, watch=True).tensors
+        a.tensors["local"] = a.machine.run(sample_for_chip(a), watch=True).tensors
         STAGES["verify"](a)
         return Verification(dict(a.comparisons))
 

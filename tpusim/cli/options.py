@@ -255,6 +255,13 @@ class LoweringOptions:
                 raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {self.mode}")
         return LoweringConfig(**{f.name: getattr(self, f.name) for f in fields(self)})
 
+    def of_floats(self) -> "LoweringConfig":
+        """As `config`, for a command that compares floats. Raises ConfigError for other inputs and results."""
+        flags = ("fuse_preprocess", "quant_input", "quant_output")
+        if asked := [f"--{flag.replace('_', '-')}" for flag in flags if getattr(self, flag)]:
+            raise ConfigError(f"{', '.join(asked)}: inputs and results of floats are required here; leave it out")
+        return self.config()
+
 
 Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]
 

@@ -11,7 +11,7 @@ from tpusim.errors import CalibrationError, ConfigError
 from tpusim.images.preprocess import Preprocess
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.ir.types import shape_of, uniform_of
+from tpusim.ir.types import uniform_of
 from tpusim.ops.cast import quantised_by_host
 from tpusim.ops.frames import FORMATS, Frame, Fused, raw_name
 from tpusim.ops.structure import TopInput
@@ -29,7 +29,9 @@ def fused(
     format = format or {"rgb": "RGB_PLANAR", "bgr": "BGR_PLANAR", "gray": "GRAYSCALE"}.get(preprocess.pixel_format, "")
     if format not in FORMATS:
         asked = f"--customization-format {format}" if format else f"frames in {preprocess.pixel_format}"
-        raise ConfigError(f"input '{name}': {asked} cannot be fused; {', '.join(FORMATS)} can, others stay with the host")
+        raise ConfigError(
+            f"input '{name}': {asked} cannot be fused; {', '.join(FORMATS)} can, others stay with the host"
+        )
     order = FORMATS[format][0]
     if preprocess.channel_format != "nchw":
         raise ConfigError(f"input '{name}': --fuse-preprocess requires --channel-format nchw, got nhwc")
@@ -44,11 +46,13 @@ def fused(
 
 
 def _order(preprocess: Preprocess) -> str:
-    """rgb or bgr: the raw formats of cameras leave files as bgr."""
+    """Rgb or bgr: the raw formats of cameras leave files as bgr."""
     return "rgb" if preprocess.pixel_format == "rgb" else "bgr"
 
 
-def inputs_of(tpu: Model, sample: Tensors, images: Mapping[str, Preprocess], *, nearest: bool = False) -> dict[str, Any]:
+def inputs_of(
+    tpu: Model, sample: Tensors, images: Mapping[str, Preprocess], *, nearest: bool = False
+) -> dict[str, Any]:
     """What a lowered module takes for a sample of floats: frames and stored integers where it wants them.
 
     images: the preprocessing of the inputs before they were fused. nearest: samples that are no image are drawn at

@@ -6,8 +6,9 @@ are TPU-MLIR's fuse-preprocess and its lowering of Preprocess, held to its modul
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from tpusim_kernels.activation import channel_lut
@@ -34,7 +35,6 @@ from tpusim.ir.types import UniformType, element_of, shape_of, tensor
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align
-from tpusim.isa.region import View
 from tpusim.ops.activation.tpu import ENTRIES, TABLE_SHAPE, TpuLut
 from tpusim.ops.base import Array, EmitContext, LoweringContext, Shape, TpuOp
 from tpusim.ops.cast import TpuCast
@@ -160,7 +160,9 @@ class Fused:
     def linear(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(factor, summand) by channel of the frame."""
         step = -1 if self.swap else 1
-        scale, mean = (np.asarray(values, np.float64)[: self.frame.channels][::step] for values in (self.scale, self.mean))
+        scale, mean = (
+            np.asarray(values, np.float64)[: self.frame.channels][::step] for values in (self.scale, self.mean)
+        )
         return scale, -scale * mean
 
 
@@ -230,7 +232,7 @@ class TpuSwapChannel(TpuOp):
         return "channels change their lanes"
 
     def emit(self, ctx: EmitContext) -> None:
-        """One copy per channel."""
+        """Emit one copy for every channel."""
         source, target = ctx.input(0), ctx.output()
         one = (target.shape[0], 1, *target.shape[2:])
         for channel, other in enumerate(ints(self.channel_order)):
@@ -261,7 +263,7 @@ class TpuCopy(TpuOp):
         return (shape,)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """The elements."""
+        """Pick the elements by their places in memory."""
         axes = zip(np.ix_(*map(range, ints(self.shape))), ints(self.input_stride), strict=True)
         places: Any = sum(index * stride for index, stride in axes)
         return (operands[0].reshape(-1)[places],)
@@ -272,20 +274,14 @@ class TpuCopy(TpuOp):
         return "a strided copy in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """One strided copy."""
-        ctx.move(*shorter_axes(_strided(ctx.input(0), ints(self.shape), ints(self.input_stride)), ctx.output()))
+        """Emit one strided copy."""
+        shape, strides = ints(self.shape), ints(self.input_stride)
+        source = msgspec.structs.replace(ctx.input(0), shape=shape, layout="strided", strides=strides)
+        ctx.move(*shorter_axes(source, ctx.output()))
 
 
 def _dense(shape: Shape) -> tuple[int, ...]:
     return tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-
-
-def _strided(view: View, shape: Shape, strides: tuple[int, ...]) -> View:
-    return View(**{**_fields(view), "shape": shape, "layout": "strided", "strides": strides})
-
-
-def _fields(view: View) -> dict[str, Any]:
-    return {name: getattr(view, name) for name in view.__struct_fields__}
 
 
 # ------------------------------------------------------------------------------------------------------------ lowering
@@ -317,7 +313,7 @@ def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSA
         rows = (batch, 1, frame.height, frame.width * frame.channels)
         value = _part(ctx, value, (0, 0, 0, 0), rows, f"{name}_raw_preprocess_csc_slice")
         shape = packed if frame.packed else planes
-        value = ctx.build(TpuReshape, [value], {}, BYTE, shape, f"{name}_raw_preprocess_csc")
+        value = ctx.build(TpuReshape, [value], {"shape": ints_attr(shape)}, BYTE, shape, f"{name}_raw_preprocess_csc")
     elif frame.row_bytes:
         strides = (frame.channels * frame.channel_bytes, frame.channel_bytes, frame.row_bytes, 1)
         copied = {"input_stride": strides, "output_stride": _dense(planes), "shape": planes}
@@ -388,7 +384,7 @@ def fold_swaps(model: Model) -> None:
     for op in [op for op in model.ops if isinstance(op, TpuSwapChannel)]:
         users = [use.operation for use in op.output.uses]
         reader = users[0] if len(users) == 1 else None
-        if not isinstance(reader, TpuConv2D) or reader.group.value.data != 1:
+        if not isinstance(reader, TpuConv2D) or reader.group is None or reader.group.value.data != 1:
             continue
         weight = reader.filter.owner
         if not isinstance(weight, TopWeight):
@@ -416,6 +412,3 @@ def frame_type(fused: Fused, batch: int) -> TensorType:
 def raw_name(input: str) -> str:
     """What the input is called that takes the frames of an input."""
     return f"{input}_raw"
-
-
-__all__ = ["FORMATS", "Frame", "Fused", "fold_swaps", "frame_type", "lower_frame", "raw_name"]

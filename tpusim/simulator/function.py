@@ -25,7 +25,16 @@ from tpusim.simulator.integer import (
     rounding_shift,
     saturate,
 )
-from tpusim.simulator.positions import channel_tables, cumulate, gather, gather_elements, power, remainder, scatter_elements, topk
+from tpusim.simulator.positions import (
+    channel_tables,
+    cumulate,
+    gather,
+    gather_elements,
+    power,
+    remainder,
+    scatter_elements,
+    topk,
+)
 from tpusim.simulator.statistics import groupnorm, layernorm, reduce, rmsnorm
 
 Operands = tuple[np.ndarray, ...]

@@ -30,8 +30,8 @@ def channel_tables(function: fn.ChannelTables, operands: Operands, output: View)
     """The entry of a byte in the table of its channel."""
     data, tables = operands
     by_channel = tables.reshape(data.shape[1], -1)
-    channels = np.arange(data.shape[1]).reshape(1, -1, *[1] * (data.ndim - 2))
-    return by_channel[channels, data.view(np.uint8)]
+    places: list[Any] = list(np.indices(data.shape, sparse=True))
+    return by_channel[places[1], data.view(np.uint8)]
 
 
 def gather_elements(function: fn.GatherElements, operands: Operands, output: View) -> np.ndarray:
