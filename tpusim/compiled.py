@@ -14,6 +14,7 @@ import numpy as np
 
 from tpusim.artefacts import Artefacts, RunConfig, Silent, need
 from tpusim.calibration.own import with_own
+from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import CalibrationError
@@ -177,6 +178,8 @@ def compile_network(
         import_onnx(model, input_shapes=config.input_shapes, cut=config.cut) if not isinstance(model, Model) else model
     )
     begin = time.perf_counter()
+    if measured_rewrites(config.also):
+        samples = a.given = list(samples)
     STAGES["canonicalize"](a)
     a.table, a.calibrated = table, a.canonical
     if is_calibrated(config):

@@ -20,6 +20,7 @@ from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
+from tpusim.calibration.smooth import patterns_of, rewritten
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
@@ -64,15 +65,24 @@ def stage_import(a: Artefacts) -> None:
 
 
 def stage_canonicalize(a: Artefacts) -> None:
-    """Top patterns and fusions."""
-    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), a.config.also)
+    """Top patterns and fusions; then what is rewritten on request by what samples show."""
+    also = a.config.also
+    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), patterns_of(also))
+    samples = a.given if a.given is not None else samples_of(a, a.canonical)
+    a.canonical, counts = rewritten(a.canonical, also, samples)
+    a.patterns |= counts
+
+
+def samples_of(a: Artefacts, model: Model) -> Samples:
+    """The calibration samples of a run, in the order of upstream's calibration."""
+    count, images = a.config.calibration.max_samples, images_of(model)
+    return Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
 
 
 def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
-    count, images = a.config.calibration.max_samples, images_of(model)
-    samples = Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
+    samples = samples_of(a, model)
     a.sample = dict(next(iter(samples)))
     if not is_calibrated(a.config):
         a.calibrated = model
