@@ -213,6 +213,8 @@ def test_what_cannot_be_fused_is_named() -> None:
         refused(frame("GRAYSCALE"))
     with pytest.raises(ConfigError, match="RGB_PACKED does not fit images in gray"):
         refused(frame("RGB_PACKED"), net="digit")
+    with pytest.raises(ConfigError, match="--quant-input: an input that one cast to integers alone reads"):
+        lowered("photo", "bm1684x", "f16", {"quant_input": True})
     with pytest.warns(ModeWarning, match="--aligned-input on bm1684x: its frames are not aligned"):
         refused(dict(ALIGNED))
     plain = canonicalize(import_onnx(network([node("Relu", "image")])({"image": PHOTO})))[0]

@@ -52,7 +52,10 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
 
 
 def strip_input_casts(model: Model) -> None:
-    """Let inputs be what their one cast makes of them, where a cast to integers is all that reads them."""
+    """Let inputs be what their one cast makes of them, where a cast to integers is all that reads them.
+
+    Raises ConfigError if there is no such input, and none that takes integers already.
+    """
     for op in [op for op in model.ops if isinstance(op, TopInput)]:
         casts = [use.operation for use in op.output.uses]
         cast = casts[0] if len(casts) == 1 else None
@@ -66,4 +69,6 @@ def strip_input_casts(model: Model) -> None:
         cast.erase()
         for value in (op.input, op.output):
             set_type(value, kind)
+    if not any(uniform_of(op.output) is not None for op in model.ops if isinstance(op, TopInput)):
+        raise ConfigError("--quant-input: an input that one cast to integers alone reads is required, there is none")
     model.function.update_function_type()
