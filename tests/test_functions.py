@@ -227,6 +227,18 @@ ROWS = [
         ),
     ),
     Row(fn.Gather(1), ((2, 9, 4, 5), (6,)), IMAGE, ((fn.Gather(1), ((2, 9, 4, 5), (5,)), "a result of 200 elements"),)),
+    Row(
+        fn.ChannelTables(),
+        (IMAGE, (1, 6, 16, 16)),
+        IMAGE,
+        (
+            (
+                fn.ChannelTables(),
+                (IMAGE, (1, 5, 16, 16)),
+                "256 entries for each of the channels of (2, 6, 4, 5), got 1280",
+            ),
+        ),
+    ),
 ]
 BY_NAME = pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row.right).__name__)
 CHIP, SMALL = chips.load("bm1684x"), chips.load("cv183x")

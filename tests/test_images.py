@@ -82,6 +82,28 @@ def test_the_module_has_upstreams_attributes():
     assert read.attributes() == op.attributes
 
 
+@pytest.mark.parametrize(
+    ("was", "put", "what"),
+    [
+        ('"rgb"', '"yuv420"', r'pixel_format must be "bgr" or "rgb" .* got "yuv420"'),
+        ('"rgb"', "3 : i64", r'pixel_format must be "bgr" .* got 3 : i64'),
+        ('yuv_type = ""', 'yuv_type = "YUV_NV12"', r'yuv_type must be "", got "YUV_NV12"'),
+        ('"nchw"', '"chwn"', 'channel_format must be "nchw" or "nhwc", got "chwn"'),
+        ("pad_value = 114 : i64", "pad_value = 1.0 : f64", "pad_value must be an integer, got 1.0"),
+        ("pad_value = 114 : i64", "pad_value = 300 : i64", "--pad-value 300: 0 to 255"),
+        ("keep_aspect_ratio = true", 'keep_aspect_ratio = "no"', 'keep_aspect_ratio must be true or false, got "no"'),
+        ("resize_dims = [24, 32]", "resize_dims = [24.0, 32.0]", r"resize_dims must be an array of integers, got \["),
+        ("mean = [123.67500305175781,", 'mean = ["1",', r'mean must be an array of floats, got \["1"'),
+        ("do_preprocess = true", "do_preprocess = 0.5", "do_preprocess must be true or false"),
+    ],
+)
+def test_attributes_of_another_kind_are_named(was, put, what):
+    assert was in UPSTREAM
+    (op,) = (op for op in parse_module(UPSTREAM.replace(was, put, 1), context()).walk() if isinstance(op, TopInput))
+    with pytest.raises(ConfigError, match=f"input 'image': .*{what}"):
+        Preprocess.of(op)
+
+
 def test_attributes_stay_with_the_chosen_inputs(tmp_path):
     asked = Preprocess(pixel_format="rgb")
     model = canonicalize(with_preprocess(small("a", "b"), asked, (2,)))[0]

@@ -59,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.images": OPS,
     "tpusim.schedule": OPS,
     **{unit: OPS for unit in STAGE_UNITS},
+    "tpusim.lowering": {*OPS, "tpusim.images"},
     "tpusim.layer_group": {*OPS, "tpusim.schedule"},
     "tpusim.codegen": {*OPS, "tpusim.schedule"},
     "tpusim.calibration": {*OPS, "tpusim.inference", "tpusim.images"},
@@ -145,6 +146,14 @@ FROM_OPS: dict[str, set[str] | None] = {
     },
     "tpusim.ops.masking": {"MASK", "has_mask"},  # what integers would ruin
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
+    "tpusim.ops.frames": {"Fused", "fold_swaps", "frame_type", "lower_frame"},  # what images of the user become
+    "tpusim.ops.smoothing": {
+        "Smoothing",
+        "attentions",
+        "smoothings",
+        "split_norms",
+        "spread",
+    },  # where factors may move
     "tpusim.ops.rescale": {"requantised_indices"},  # and what stands for two of them
     "tpusim.ops.view": {"make_view"},  # the importer names copies of a returned value
     "tpusim.ops": {"Top", "Tpu", "context"},  # all ops, as data

@@ -13,7 +13,7 @@ import numpy as np
 from tpusim.artefacts import Artefacts, Tensors, need
 from tpusim.calibration.samples import load_samples
 from tpusim.errors import CalibrationError, ConfigError
-from tpusim.images import images_of
+from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, float_upstream, input_specs
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model, load_model, save_model
@@ -63,6 +63,7 @@ class Levels:
         floats = float_upstream(tpu)
         self.exact = [name for name in stored if name not in floats]
         self._machine = machine
+        self._tpu, self._images = tpu, images_of(top)
         self._top, self._top_results = Gradual(top), _result_names(top)
         self._results = _result_names(tpu)
         self._flat = Gradual(tpu, list(dict.fromkeys([*stored, *self._results])))
@@ -70,14 +71,18 @@ class Levels:
     def scores(self, rows: Iterable[Row]) -> Iterator[Score]:
         """Of one row after the other."""
         rows, first, second = tee(rows, 3)
-        reals, flats = self._top.each(row.sample for row in first), self._flat.each(row.sample for row in second)
+        reals, flats = self._top.each(row.sample for row in first), self._flat.each(self._given(row) for row in second)
         for row, (_, real), (_, flat) in zip(rows, reals, flats, strict=True):
             yield self._score(row, real, flat)
+
+    def _given(self, row: Row) -> Tensors:
+        """The sample as the tpu module takes it."""
+        return inputs_of(self._tpu, row.sample, self._images)
 
     def _score(self, row: Row, real: Tensors, flat: Tensors) -> Score:
         images, local, local_hits, identical = len(row.truth), 0, 0, 0
         if row.on_machine:
-            found = self._machine.run(row.sample).tensors
+            found = self._machine.run(self._given(row)).tensors
             local, local_hits = images, int(_right(found, self._results, row.truth).sum())
             same = bool(self.exact) and all(np.array_equal(found[name], flat[name]) for name in self.exact)
             identical = images * same

@@ -1,6 +1,6 @@
 """What a run is asked for, and what its stages have made so far."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +116,8 @@ class Artefacts:
     final: Model | None = None
     program: Program | None = None
     machine: Simulator | None = None
+    given: Sequence[Mapping[str, np.ndarray]] | None = None
+    """The calibration samples of a compilation in memory; None: those of `config.data`."""
     sample: Tensors = field(default_factory=dict[str, np.ndarray])
     tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
     """By level: the reference's (onnx), top, tpu, local."""

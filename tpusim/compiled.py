@@ -14,6 +14,7 @@ import numpy as np
 
 from tpusim.artefacts import Artefacts, RunConfig, Silent, need
 from tpusim.calibration.own import with_own
+from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import CalibrationError
@@ -25,7 +26,7 @@ from tpusim.inference import Flat, input_specs
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.persistence import is_calibrated
-from tpusim.pipeline import STAGES, checked, make_report
+from tpusim.pipeline import STAGES, checked, make_report, sample_for_chip
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
@@ -128,7 +129,7 @@ class Compiled:
         a.tensors, a.comparisons = {}, {}
         STAGES["infer"](a)
         a.machine = self.machine(a.config.simulator)
-        a.tensors["local"] = a.machine.run(a.sample, watch=True).tensors
+        a.tensors["local"] = a.machine.run(sample_for_chip(a), watch=True).tensors
         STAGES["verify"](a)
         return Verification(dict(a.comparisons))
 
@@ -177,6 +178,8 @@ def compile_network(
         import_onnx(model, input_shapes=config.input_shapes, cut=config.cut) if not isinstance(model, Model) else model
     )
     begin = time.perf_counter()
+    if measured_rewrites(config.also):
+        samples = a.given = list(samples)
     STAGES["canonicalize"](a)
     a.table, a.calibrated = table, a.canonical
     if is_calibrated(config):

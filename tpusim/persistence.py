@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
+from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
 from tpusim.errors import ConfigError
@@ -257,6 +258,12 @@ def read_nothing(a: Artefacts, folder: Path) -> None:
     del a, folder
 
 
+def canonical_key(config: RunConfig) -> list[object]:
+    """What canonicalisation depends on: the samples too, if they decide about a rewrite."""
+    read = (config.data, config.calibration.max_samples) if measured_rewrites(config.also) else ()
+    return [*sorted(config.also), *read]
+
+
 FILES: dict[str, Files] = {
     "import": module_files(
         "1_top.mlir",
@@ -270,7 +277,7 @@ FILES: dict[str, Files] = {
             *([repr(c.preprocess), c.preprocess_list] if c.preprocess else []),
         ],
     ),
-    "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical", lambda c: sorted(c.also)),
+    "canonicalize": module_files("2_canonical.mlir", "canonical_weights.npz", "canonical", canonical_key),
     "calibrate": Files(
         ("inputs.npz", "cali_table", "3_calibrated.mlir", "canonical_weights.npz"),
         write_calibration,

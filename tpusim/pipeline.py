@@ -13,11 +13,14 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
+from tpusim.calibration.smooth import patterns_of, rewritten
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
@@ -28,7 +31,7 @@ from tpusim.errors import ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
 from tpusim.grouping import divide
-from tpusim.images import images_of, with_preprocess
+from tpusim.images import images_of, inputs_of, with_preprocess
 from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
@@ -64,15 +67,24 @@ def stage_import(a: Artefacts) -> None:
 
 
 def stage_canonicalize(a: Artefacts) -> None:
-    """Top patterns and fusions."""
-    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), a.config.also)
+    """Top patterns and fusions; then what is rewritten on request by what samples show."""
+    also = a.config.also
+    a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), patterns_of(also))
+    samples = a.given if a.given is not None else samples_of(a, a.canonical)
+    a.canonical, counts = rewritten(a.canonical, also, samples)
+    a.patterns |= counts
+
+
+def samples_of(a: Artefacts, model: Model) -> Samples:
+    """The calibration samples of a run, in the order of upstream's calibration."""
+    count, images = a.config.calibration.max_samples, images_of(model)
+    return Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
 
 
 def stage_calibrate(a: Artefacts) -> None:
     """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
-    count, images = a.config.calibration.max_samples, images_of(model)
-    samples = Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
+    samples = samples_of(a, model)
     a.sample = dict(next(iter(samples)))
     if not is_calibrated(a.config):
         a.calibrated = model
@@ -125,7 +137,13 @@ def stage_infer(a: Artefacts) -> None:
     if reference is not None:
         a.tensors[reference.level] = as_called(top, reference.run(a.sample))
     a.tensors["top"] = run_flat(top, a.sample)
-    a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), a.sample)
+    a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))
+
+
+def sample_for_chip(a: Artefacts) -> dict[str, np.ndarray]:
+    """The sample as the lowered module takes it: frames of a camera and stored integers where it wants them."""
+    images = images_of(need(a.canonical, "the canonical module"))
+    return inputs_of(need(a.tpu, "the tpu module"), a.sample, images, nearest=a.config.data.startswith("random:"))
 
 
 def reference_of(a: Artefacts) -> Reference | None:
@@ -139,7 +157,7 @@ def stage_simulate(a: Artefacts) -> None:
     """The local-memory machine; then, with labels, the whole labelled data on every level."""
     program = need(a.program, "the program")
     a.machine = Simulator(program, options=a.config.simulator)
-    result = a.machine.run(a.sample, watch=True)
+    result = a.machine.run(sample_for_chip(a), watch=True)
     a.tensors["local"] = result.tensors
     if a.config.labels is not None:
         a.accuracy = evaluate(a, a.config.labels)
@@ -158,7 +176,7 @@ def stage_verify(a: Artefacts) -> None:
     a.comparisons["tpu_vs_top"] = with_channels(flat, a.tensors["tpu"], real, a.tensors["top"])
     mixed = a.config.lowering.qtable is not None
     a.comparisons["local_vs_tpu"] = compare_local(
-        tpu, a.sample, a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
+        tpu, sample_for_chip(a), a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
     )
 
 

@@ -26,6 +26,20 @@ def lut(x: Array, table: Array) -> Array:
     return table.at[index].get(mode="promise_in_bounds")
 
 
+@kernel()
+def channel_lut(x: Array, tables: Array) -> Array:
+    """Compute y[n, c, ...] = tables[c, byte of x[n, c, ...]]: x int8|uint8 (n, c, ...).
+
+    tables (c, 256), any dtype, which is the output dtype: one table per channel (numerics 10, ScaleLut).
+    """
+    x, tables = jnp.asarray(x), jnp.asarray(tables)
+    if x.ndim < 2 or tables.shape != (x.shape[1], 256) or x.dtype not in (jnp.int8, jnp.uint8):
+        raise ValueError(f"channel_lut needs 256 entries per channel and bytes, got {tables.shape} and {x.dtype}")
+    index = lax.bitcast_convert_type(x, jnp.uint8).astype(jnp.int32)
+    channel = jnp.arange(x.shape[1], dtype=jnp.int32).reshape(1, -1, *[1] * (x.ndim - 2))
+    return tables.reshape(-1).at[channel * 256 + index].get(mode="promise_in_bounds")
+
+
 def _sigmoid(x: Array) -> Array:
     return 1.0 / (1.0 + jnp.exp(-x))
 

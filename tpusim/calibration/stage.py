@@ -8,6 +8,7 @@ from pathlib import Path
 from warnings import warn
 
 import numpy as np
+from xdsl.dialects.builtin import FloatAttr
 
 from tpusim.calibration import estimates, units
 from tpusim.calibration.measured import Measured
@@ -91,11 +92,21 @@ def calibrate(
     run = _Run(model, config, number, progress or _silent)
     if workers is None:
         run.here(samples, state)
-        return CalibrationTable(run.entries(partial(tuned_thresholds, run.graph))), run.taken.count
+        found = CalibrationTable(run.entries(partial(tuned_thresholds, run.graph)))
+        return with_fixed(model, found), run.taken.count
     with workers.begun() as crew:
         shared = units.Shared(crew, model, config.method, config.bins, number)
         run.by_workers(samples, shared)
-        return CalibrationTable(run.entries(shared.tuned)), run.taken.count
+        return with_fixed(model, CalibrationTable(run.entries(shared.tuned))), run.taken.count
+
+
+def with_fixed(model: Model, table: CalibrationTable) -> CalibrationTable:
+    """The table with the thresholds that ops state themselves (softmax correction): 0 to the threshold."""
+    stated = ((op_name(op), op.attributes.get("fixed_threshold")) for op in model.ops)
+    fixed = {
+        name: Entry(found.value.data, 0.0, found.value.data) for name, found in stated if isinstance(found, FloatAttr)
+    }
+    return replace(table, entries={**table.entries, **fixed}) if fixed else table
 
 
 def _silent(done: int) -> None:

@@ -180,6 +180,10 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Whether a matrix product in F16 rounds its bias to F16 too (numerics.md 9.2)."""
     int16_outputs: bool = False
     """Whether integer products in front of an op in float have 16-bit results (numerics.md 2.2, 3.4)."""
+    fused_frames: bool = True
+    """Whether the real compiler makes preprocessing a part of the network (--fuse-preprocess)."""
+    frame_alignment: tuple[int, int] | None = None
+    """Bytes that rows and planes of aligned frames are multiples of (--aligned-input); None: frames are not aligned."""
     column_multipliers: bool = False
     """Whether an integer matrix product may have a multiplier per column (numerics.md 5.1)."""
     float_exceptions: tuple[FloatException, ...] = ()

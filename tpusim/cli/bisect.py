@@ -49,7 +49,7 @@ class Bisect:
         from tpusim.diagnosis import first_broken
         from tpusim.lowering import lower
 
-        tolerance, config = self._tolerance(), self.lowering.config()
+        tolerance, config = self._tolerance(), self.lowering.of_floats()
         top = load(self.module)
         sample = self._sample(top)
         broken = first_broken(top, lower(top, config)[0], sample, tolerance)
@@ -113,7 +113,7 @@ class Bisect:
         from tpusim.diagnosis import Reproducer
         from tpusim.lowering.qtable import read_qtable
 
-        config, options = self.lowering.config(), self.lowering
+        config, options = self.lowering.of_floats(), self.lowering
         modes = {} if options.qtable is None else read_qtable(options.qtable, config.format)
         tried: list[Reproducer] = []
         for before in BEFORE:

@@ -39,6 +39,9 @@ class Compare:
     """More lines per tensor; repeat for still more."""
     save: OptionalPath = None
     """Also write the results: .csv (as upstream's tool), .json (as in report.json) or .xml (JUnit)."""
+    by_layout: bool = False
+    """The target is a dump of a board or of another tool: also pair names that differ by what TPU-MLIR puts behind a
+    tensor's name, and turn NHWC and 4N round where the shapes say so."""
     upstream_sampling: bool = False
     """Compare only a sample of more than 400 tensors, as upstream does."""
 
@@ -54,6 +57,8 @@ class Compare:
         stored = load_tensors(require_kept(self.target)), load_tensors(require_kept(self.reference))
         about = read_about(self.target), read_about(self.reference)
         targets, references = comparable(*stored, *about)
+        if self.by_layout:
+            targets = self._paired(console, targets, references)
         found = compare(targets, references, tolerance or usual_tolerance(*about), **self._choice())
         exact = all(t.bit_exact for t in found.tensors)
         if tolerance is None and not exact and self._is_machine_against_flat(about):
@@ -69,6 +74,20 @@ class Compare:
             text = self._as_text(found, self.save).encode()
             write_atomically(self.save, lambda file: file.write(text))
         return found.passed
+
+    def _paired(self, console: Console, targets: "Tensors", references: "Tensors") -> "Tensors":
+        """Under the references' names and in their layouts; what was done and what is missing is printed."""
+        from tpusim.verify.pairing import paired
+
+        found = paired(targets, references)
+        for note in found.notes:
+            console.out(note, highlight=False)
+        missing = [name for name in references if name not in found.targets]
+        for name in missing:
+            console.out(f"missing in the target: {name}", highlight=False)
+        if missing:
+            console.out(f"{len(missing)} of {len(references)} tensors are missing in the target", highlight=False)
+        return found.targets
 
     def _as_text(self, found: "Comparison", path: "Path") -> str:
         """The results in the form that a file's suffix names; CSV for any that is none of them."""

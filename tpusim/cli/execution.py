@@ -70,7 +70,8 @@ class Run:
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
-    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large."""
+    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; by
+    the calibration samples: smoothquant, softmax_correction."""
     grouping: Grouping = GroupingOptions()
     dma: Timing = "early"
     """When the simulated DMA delivers; random: any order of the queues that dependencies allow."""

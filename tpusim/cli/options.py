@@ -27,6 +27,7 @@ else:  # so that --help names plug-ins too
     Opt = Literal[strategies.names()]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
+FrameFormat = Literal["", "RGB_PLANAR", "RGB_PACKED", "BGR_PLANAR", "BGR_PACKED", "GRAYSCALE"]
 Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None
@@ -237,6 +238,17 @@ class LoweringOptions:
     matmul_perchannel: bool = False
     """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
 
+    fuse_preprocess: bool = False
+    """Inputs that are images take the bytes of a camera; mean, scale, channels and cropping are ops of the module."""
+    customization_format: FrameFormat = ""
+    """With --fuse-preprocess: how the bytes lie; default: by the pixel format of the preprocessing."""
+    aligned_input: bool = False
+    """With --fuse-preprocess on CV18xx: rows and planes of frames begin at the multiples of its video subsystem."""
+    quant_input: bool = False
+    """Inputs are the stored integers: no cast from f32 in the module."""
+    quant_output: bool = False
+    """Results are the stored numbers: no cast to f32 in the module."""
+
     def config(self) -> "LoweringConfig":
         """What the options say about lowering. Raises ConfigError for one without effect."""
         from tpusim.lowering import LoweringConfig
@@ -246,6 +258,13 @@ class LoweringOptions:
             if given and not number_format(self.mode).calibrated and self.qtable is None:
                 raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {self.mode}")
         return LoweringConfig(**{f.name: getattr(self, f.name) for f in fields(self)})
+
+    def of_floats(self) -> "LoweringConfig":
+        """As `config`, for a command that compares floats. Raises ConfigError for other inputs and results."""
+        flags = ("fuse_preprocess", "quant_input", "quant_output")
+        if asked := [f"--{flag.replace('_', '-')}" for flag in flags if getattr(self, flag)]:
+            raise ConfigError(f"{', '.join(asked)}: inputs and results of floats are required here; leave it out")
+        return self.config()
 
 
 Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]

@@ -70,7 +70,7 @@ class SearchQtable:
         model = self._model()
         samples = self._samples(model)
         goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
-        trials = Trials(model, self.lowering.config(), samples, goal, mode=self.float_mode)
+        trials = Trials(model, self.lowering.of_floats(), samples, goal, mode=self.float_mode)
         known = known_floats(model) if self.patterns else {}
         with console.status("search") as status:
             found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)

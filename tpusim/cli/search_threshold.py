@@ -43,7 +43,7 @@ class SearchThreshold:
         require_count("--tune-num", self.tune_num, "tunes nothing")
         if self.inference_num < 1:
             raise ConfigError(f"--inference-num {self.inference_num}: 1 or more is required")
-        model, config = load(self.module), self.lowering.config()
+        model, config = load(self.module), self.lowering.of_floats()
         data = Samples(self.data, input_specs(model), self.samples, shuffled=True)
         with console.status("search") as status:
             found = search_threshold(

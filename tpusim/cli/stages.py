@@ -61,26 +61,46 @@ class Canonicalize:
     out: OptionalPath = None
     """Module to write; default 2_canonical.mlir beside the input."""
     also: tuple[str, ...] = ()
-    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large."""
+    """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; by
+    samples: smoothquant, softmax_correction."""
     verify_passes: bool = False
     """Run the module after every pattern that fires, and fail at the first that changes numbers."""
     data: str | None = None
-    """With --verify-passes: where its sample is from, npz, folder or random:N[:SEED]; default random:1."""
+    """Calibration samples for --also smoothquant and softmax_correction, or the sample of --verify-passes (by default
+    random:1): npz, folder or random:N[:SEED]."""
 
     def execute(self, console: Console) -> bool:
         """Apply patterns and say which fired how often; False if one changed numbers."""
+        from tpusim.calibration.smooth import measured_rewrites, patterns_of
         from tpusim.canonicalize import canonicalize
         from tpusim.cli.rewriting import check_of, show_check
 
-        if self.data is not None and not self.verify_passes:
+        measured = measured_rewrites(self.also)
+        if self.data is not None and not (self.verify_passes or measured):
             raise ConfigError(f"--data {self.data}: needs --verify-passes, nothing else runs the module")
+        if self.data is None and measured:
+            raise ConfigError(f"--also {measured[0]}: needs --data, the samples that decide about its factors")
         top = load(self.module)
         check = check_of(top, self.data or "random:1") if self.verify_passes else None
-        model, patterns = canonicalize(top, self.also, check)
+        model, patterns = canonicalize(top, patterns_of(self.also), check)
+        model, patterns = self._by_samples(model, patterns)
         for name, count in sorted(patterns.items()):
             console.print(f"{name}: {count}", highlight=False)
         saved = save(console, model, beside(self.module, "2_canonical.mlir", self.out))
         return saved and (check is None or show_check(console, check))
+
+    def _by_samples(self, model: "Model", patterns: dict[str, int]) -> "tuple[Model, dict[str, int]]":
+        """What is rewritten by samples, and how much."""
+        from tpusim.calibration.samples import Samples
+        from tpusim.calibration.smooth import rewritten
+        from tpusim.images import images_of
+        from tpusim.inference import input_specs
+
+        if self.data is None:
+            return model, patterns
+        samples = Samples(self.data, input_specs(model), shuffled=True, images=images_of(model))
+        model, counts = rewritten(model, self.also, samples)
+        return model, patterns | counts
 
 
 @dataclass

@@ -67,7 +67,7 @@ class Why:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
         if (self.labels is None) != (self.data is None):
             raise ConfigError("--labels: needs --data, the samples that they belong to, and --data needs --labels")
-        calibrated, config = load(self.module), self.lowering.config()
+        calibrated, config = load(self.module), self.lowering.of_floats()
         sample = load_tensors(self.inputs or self.module.parent / "inputs.npz")
         remedies = Remedies(calibrated, config, sample, self.float_mode)
         found = losses(calibrated, lower(calibrated, config)[0], sample)

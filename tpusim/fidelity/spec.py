@@ -48,6 +48,7 @@ DECISIONS: Final[dict[str, str]] = {
     "weight and leaves out the others",
     "DN-02 round_half_away": "quirk reproduced: Round takes halves away from zero, where ONNX takes the even integer",
     "DN-02 uint8_filter_zp_zero": "quirk reproduced: an unsigned filter loses the zero point's term of the bias",
+    "DN-02 frames_without_zero_point": "quirk reproduced: tables of fused preprocessing leave the zero point out",
     "DN-02 where_const_no_round_mode": "quirk reproduced: constants of Where are rounded half away from zero",
     "DN-02 where_raw_bytes": "quirk reproduced: Where selects the bytes of branches whatever their scales",
     "DN-05": "an op without a scale runs in the chip's float type",

@@ -9,6 +9,7 @@ changed by OpenCV's bilinear interpolation in 11-bit fixed point, restated here.
 """
 
 from tpusim.images.decode import SUFFIXES
+from tpusim.images.frames import FORMATS, inputs_of
 from tpusim.images.preprocess import Preprocess, images_of, prepare, with_preprocess
 
-__all__ = ["SUFFIXES", "Preprocess", "images_of", "prepare", "with_preprocess"]
+__all__ = ["FORMATS", "SUFFIXES", "Preprocess", "images_of", "inputs_of", "prepare", "with_preprocess"]

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import IntegerAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, StringAttr
 from xdsl.ir import Attribute
 
 from tpusim.errors import CalibrationError, ConfigError
@@ -16,11 +16,12 @@ from tpusim.images.resize import center_crop, letterbox, resize, short_side
 from tpusim.ir.attrs import flag, floats, floats_attr, int_attr, ints, ints_attr, op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
+from tpusim.ops.frames import Frame
 from tpusim.ops.structure import TopInput
 
 PixelFormat = Literal["bgr", "rgb", "gray", "rgba", "gbrg", "grbg", "bggr", "rggb"]
 ChannelFormat = Literal["nchw", "nhwc"]
-Array = NDArray[np.float32]
+Array = NDArray[np.float32] | NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Preprocess:
     resize_dims: (height, width) after resizing, of which the middle is taken if the network's image is smaller; (): as
     the network's image. keep_aspect_ratio: by keep_ratio_mode, letterbox (on pad_value) or short_side_scale (cropped);
     else the image is stretched. pixel_format: order of channels; gbrg, grbg, bggr and rggb say what a camera gives and
-    leave files as bgr. mean, scale: (x - mean) * scale by channel, in f32.
+    leave files as bgr. mean, scale: (x - mean) * scale by channel, in f32. frame: how the bytes lie that the input of a
+    lowered module takes (`--fuse-preprocess`), which are not cropped; None: floats.
     """
 
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -42,6 +44,7 @@ class Preprocess:
     keep_ratio_mode: Literal["letterbox", "short_side_scale"] = "letterbox"
     pad_value: int = 0
     pad_type: Literal["center", "normal"] = "center"
+    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what no image can have."""
@@ -101,41 +104,90 @@ class Preprocess:
 
     @classmethod
     def of(cls, op: TopInput) -> "Preprocess | None":
-        """What the attributes of an input say; None if it is no image."""
+        """What the attributes of an input say; None if it is no image.
+
+        Raises ConfigError for an attribute of another type or value than a preprocessing has.
+        """
         found = op.attributes
-        wanted, image = found.get("do_preprocess"), found.get("pixel_format")
-        if image is None or (wanted is not None and not _integer(wanted)):
+        if "pixel_format" not in found or found.get("channel_format") == text("none"):
             return None
-        if found.get("channel_format") == text("none"):
+        if "do_preprocess" in found and not _read(op, "do_preprocess"):
             return None
-        known = {f.name: READERS[f.name](found[f.name]) for f in fields(cls) if f.name in found}
-        return cls(**cast("dict[str, Any]", known))
+        if "yuv_type" in found:
+            _read(op, "yuv_type")
+        known = {f.name: _read(op, f.name) for f in fields(cls) if f.name in found} | {"frame": Frame.read(op)}
+        try:
+            return cls(**cast("dict[str, Any]", known))
+        except ConfigError as error:
+            raise ConfigError(f"input '{op_name(op)}': {error}") from error
 
 
 def _listed(values: Iterable[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
 
 
-def _string(attribute: Attribute) -> str:
-    return cast("StringAttr", attribute).data
+@dataclass(frozen=True)
+class Reader:
+    """How an attribute is read: its Python value, or None if it is none of what is allowed."""
+
+    allowed: str
+    value: Callable[[Attribute], object]
 
 
-def _integer(attribute: Attribute) -> int:
-    return cast("IntegerAttr", attribute).value.data
+def _text_of(*allowed: str) -> Reader:
+    """One of these strings."""
+
+    def value(attribute: Attribute) -> object:
+        return attribute.data if isinstance(attribute, StringAttr) and attribute.data in allowed else None
+
+    return Reader(" or ".join(f'"{word}"' for word in allowed), value)
 
 
-READERS: dict[str, Callable[[Attribute], object]] = {
-    "mean": floats,
-    "scale": floats,
-    "pixel_format": _string,
-    "channel_format": _string,
-    "resize_dims": ints,
-    "keep_aspect_ratio": lambda attribute: bool(_integer(attribute)),
-    "keep_ratio_mode": _string,
-    "pad_value": _integer,
-    "pad_type": _string,
+def _integer(attribute: Attribute) -> int | None:
+    return attribute.value.data if isinstance(attribute, IntegerAttr) else None
+
+
+def _flag(attribute: Attribute) -> bool | None:
+    found = _integer(attribute)
+    return bool(found) if found in (0, 1, -1) else None
+
+
+def _all_of(attribute: Attribute, kind: type[IntegerAttr | FloatAttr]) -> bool:
+    return isinstance(attribute, ArrayAttr) and all(
+        isinstance(entry, kind) for entry in cast("ArrayAttr[Attribute]", attribute)
+    )
+
+
+_FLAG = Reader("true or false", _flag)
+_NUMBERS = Reader("an array of floats", lambda attribute: floats(attribute) if _all_of(attribute, FloatAttr) else None)
+READERS: dict[str, Reader] = {
+    "mean": _NUMBERS,
+    "scale": _NUMBERS,
+    "pixel_format": _text_of(*get_args(PixelFormat)),
+    "channel_format": _text_of(*get_args(ChannelFormat)),
+    "resize_dims": Reader(
+        "an array of integers", lambda attribute: ints(attribute) if _all_of(attribute, IntegerAttr) else None
+    ),
+    "keep_aspect_ratio": _FLAG,
+    "keep_ratio_mode": _text_of("letterbox", "short_side_scale"),
+    "pad_value": Reader("an integer", _integer),
+    "pad_type": _text_of("center", "normal"),
+    "do_preprocess": _FLAG,
+    "yuv_type": _text_of(""),
 }
-"""How an attribute is read."""
+"""The attributes of `top.Input` that are read; a yuv_type would mean files in YUV, which are not read."""
+
+
+def _read(op: TopInput, attribute: str) -> object:
+    """The value of an attribute of an input; ConfigError if it is none of what is allowed."""
+    found, reader = op.attributes[attribute], READERS[attribute]
+    value = reader.value(found)
+    if value is None:
+        raise ConfigError(
+            f"input '{op_name(op)}': its attribute {attribute} must be {reader.allowed}, got {found}; change it in the "
+            "text of the module, or import the model again"
+        )
+    return value
 
 
 def images_of(model: Model) -> dict[str, Preprocess]:
@@ -167,6 +219,8 @@ def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int])
     batch = shape[0]
     if len(files) not in (1, batch):
         raise CalibrationError(f"samples: {files[0]} ...: 1 or {batch} images are required, got {len(files)}")
+    if preprocess.frame is not None:
+        return _frames(files, preprocess, preprocess.frame, batch)
     height, width = preprocess.image_dims(shape)
     images = np.stack([_sized(decode(file, _read_as(preprocess)), preprocess, height, width) for file in files])
     planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
@@ -177,6 +231,16 @@ def prepare(files: Sequence[Path], preprocess: Preprocess, shape: Sequence[int])
     found = (planes.astype(np.float32) - mean) * scale
     found = found.transpose(0, 2, 3, 1) if preprocess.channel_format == "nhwc" else found
     return np.ascontiguousarray(np.repeat(found, batch // len(files), axis=0))
+
+
+def _frames(files: Sequence[Path], preprocess: Preprocess, frame: Frame, batch: int) -> NDArray[np.uint8]:
+    """The bytes of a camera: of the images' size after resizing, in the order of the frame."""
+    sized = [_sized(decode(file, _read_as(preprocess)), preprocess, frame.height, frame.width) for file in files]
+    images = np.stack(sized)
+    planes = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    if preprocess.pixel_format == "rgb":
+        planes = planes[:, ::-1]
+    return frame.laid_out(np.repeat(planes, batch // len(files), axis=0))
 
 
 def _read_as(preprocess: Preprocess) -> Channels:

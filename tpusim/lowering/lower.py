@@ -33,6 +33,7 @@ from tpusim.ir.types import (
     uniform_of,
 )
 from tpusim.ir.weights import WeightStore
+from tpusim.lowering.borders import frames_of, strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_known_ops, rewrite_for_chip
 from tpusim.lowering.marks import counts, float_marks, masks
 from tpusim.lowering.own import mark_changed_scales
@@ -41,6 +42,7 @@ from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
 from tpusim.ops.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
 
@@ -56,6 +58,10 @@ class LoweringConfig:
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
     quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.lowering.quirks.QUIRKS`).
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
+    fuse_preprocess: inputs that are images take bytes of a camera, and the module does the preprocessing.
+    customization_format: how the bytes lie, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
+    aligned_input: rows and planes begin at the chip's multiples. quant_input, quant_output: inputs and results are the
+    stored numbers, without casts from and to f32.
     """
 
     chip: str | ChipSpec = "bm1684x"
@@ -64,6 +70,11 @@ class LoweringConfig:
     qtable: str | None = None
     quirks_off: tuple[str, ...] = ()
     matmul_perchannel: bool = False
+    fuse_preprocess: bool = False
+    customization_format: str = ""
+    aligned_input: bool = False
+    quant_input: bool = False
+    quant_output: bool = False
 
     def __post_init__(self) -> None:
         """A format with zero points asks for them."""
@@ -128,6 +139,7 @@ class Lowering:
         chip: ChipSpec,
         formats: Mapping[Operation, NumberFormat],
         marks: Mapping[Operation, str],
+        frames: Mapping[Operation, Fused],
     ) -> None:
         self.chip = chip
         self.asymmetric = config.asymmetric
@@ -142,7 +154,9 @@ class Lowering:
         self._config = config
         self._formats = formats
         self._marks = marks
-        self._block = Block(arg_types=[a.type for a in model.body.args])
+        self._frames = frames
+        inputs = {op.input: op for op in model.ops if isinstance(op, TopInput)}
+        self._block = Block(arg_types=[self._argument_type(inputs.get(a), a) for a in model.body.args])
         self._lowered: dict[SSAValue, SSAValue] = dict(zip(model.body.args, self._block.args, strict=True))
         self._casts: dict[tuple[SSAValue, Attribute], SSAValue] = {}
         self._none: SSAValue | None = None
@@ -392,8 +406,17 @@ class Lowering:
         section = "12.2" if asked == "f16" else "12.3"
         return f"mode {asked} computes and stores it in {element} (numerics.md {section})"
 
+    def _argument_type(self, op: TopInput | None, argument: SSAValue) -> Attribute:
+        """Of frames if the input takes them."""
+        frame = self._frames.get(op) if op is not None else None
+        return argument.type if frame is None else frame_type(frame, shape_of(argument)[0])
+
     def _input(self, op: TopInput) -> None:
         argument = self._lowered[op.input]
+        if op in self._frames:
+            raw, self._lowered[op.output] = lower_frame(self, op, argument, self._frames[op])
+            self._noted(op, raw)
+            return
         lowered = TopInput.create(operands=[argument], result_types=[argument.type], attributes=dict(op.attributes))
         lowered.location = op.location
         self._block.add_op(lowered)
@@ -402,7 +425,7 @@ class Lowering:
 
     def _result(self, value: SSAValue) -> SSAValue:
         lowered = self._lowered[value]
-        return self._cast(lowered, f32, "")
+        return lowered if self._config.quant_output else self._cast(lowered, f32, "")
 
     def _finish(self, results: Sequence[SSAValue]) -> Model:
         types = ([a.type for a in self._block.args], [r.type for r in results])
@@ -493,8 +516,11 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         marks = {op: why for op, why in float_marks(work).items() if op not in listed and formats[op].calibrated}
         in_float = {op for op, format in listed.items() if format.name in ("f32", "f16")}
         propagate(work, chip, in_float | (marks.keys() & masks(work).keys()))
-    stage = Lowering(work, config, chip, formats, marks)
+    stage = Lowering(work, config, chip, formats, marks, frames_of(work, config, chip))
     lowered = stage.run()
+    fold_swaps(lowered)
+    if config.quant_input:
+        strip_input_casts(lowered)
     fuse_for_chip(lowered, chip)
     mark_changed_scales(work, stage.quant, lowered)
     verify(lowered.module, "after lowering")

@@ -18,6 +18,7 @@ QUIRKS: dict[str, str] = {
     "asymmetric_bools": "with zero points a bool counts as 1/255 of its range where an op takes it; off: as 1",
     "where_const_no_round_mode": "constants of Where are rounded half away from zero; off: half up, as requants",
     "where_raw_bytes": "Where selects the bytes of branches whose scale is not the result's; off: it runs in float",
+    "frames_without_zero_point": "tables of fused preprocessing leave the zero point out of it; off: it is added",
     "instance_norm_on_host": "the host divides mean and variance by the first weight, and leaves out the others; off: "
     "every channel is multiplied by its own",
     "round_half_away": "halves of Round go away from zero; off: to the even integer, as ONNX says",

@@ -29,6 +29,7 @@ from tpusim.ops import (
     deconv,
     depth2space,
     elements,
+    frames,
     grid_sampler,
     groupnorm,
     hard,
@@ -61,7 +62,7 @@ MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
     softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
-    cumulate, power, grid_sampler, depth2space, rmsnorm,
+    cumulate, power, grid_sampler, depth2space, rmsnorm, frames,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """`tpu.Cast`: between float and quantised integers (numerics.md 8.1)."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -123,3 +123,10 @@ def bf16_reciprocal(uniform: UniformType) -> np.float32:
 def _is_index(value: SSAValue) -> bool:
     """Whether a value is stored as plain integers."""
     return isinstance(element_of(value), IntegerType)
+
+
+def quantised_by_host(x: np.ndarray, uniform: UniformType, chip: ChipSpec) -> np.ndarray:
+    """A network's input of floats as a module takes it whose cast was stripped (--quant-input): what the cast made."""
+    step = np.float32(1) / np.float32(uniform.scale.data) if chip.bf16_unit else np.float32(1.0 / uniform.scale.data)
+    zero, dtype = uniform.zero_point.value.data, storage_dtype(uniform).name
+    return np.asarray(kernels.quantize(cast("Array", x), step, zero, out_dtype=dtype, through="float32"))

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.prim.multiplier import best_fit, tflite_multiplier
-from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
@@ -48,6 +48,8 @@ class TopMul(ArithmeticTop):
     SPEC: ClassVar[tuple[str, ...]] = ("9.5", "9.3", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(product=True)
     ALIGNED_FROM: ClassVar[int | None] = 0
+    fixed_threshold = opt_attr_def(FloatAttr)
+    """What calibration takes for the threshold, whatever was measured (softmax correction)."""
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32 product from left to right, relu."""

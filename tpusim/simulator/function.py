@@ -25,7 +25,16 @@ from tpusim.simulator.integer import (
     rounding_shift,
     saturate,
 )
-from tpusim.simulator.positions import cumulate, gather, gather_elements, power, remainder, scatter_elements, topk
+from tpusim.simulator.positions import (
+    channel_tables,
+    cumulate,
+    gather,
+    gather_elements,
+    power,
+    remainder,
+    scatter_elements,
+    topk,
+)
 from tpusim.simulator.statistics import groupnorm, layernorm, reduce, rmsnorm
 
 Operands = tuple[np.ndarray, ...]
@@ -240,6 +249,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.Slice: slice_,
     fn.Tile: tile,
     fn.Gather: gather,
+    fn.ChannelTables: channel_tables,
     fn.GatherElements: gather_elements,
     fn.ScatterElements: scatter_elements,
     fn.TopK: topk,

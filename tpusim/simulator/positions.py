@@ -26,6 +26,14 @@ def gather(function: fn.Gather, operands: Operands, output: View) -> np.ndarray:
     return np.take(data, places, axis=function.axis).reshape(output.shape)
 
 
+def channel_tables(function: fn.ChannelTables, operands: Operands, output: View) -> np.ndarray:
+    """The entry of a byte in the table of its channel."""
+    data, tables = operands
+    by_channel = tables.reshape(data.shape[1], -1)
+    places: list[Any] = list(np.indices(data.shape, sparse=True))
+    return by_channel[places[1], data.view(np.uint8)]
+
+
 def gather_elements(function: fn.GatherElements, operands: Operands, output: View) -> np.ndarray:
     """One element per index."""
     data, indices = operands

@@ -42,7 +42,7 @@ from tpusim.isa.functions.normalised import (
     SoftmaxInt,
     SoftmaxTables,
 )
-from tpusim.isa.functions.picked import Arg, Gather, GatherElements, ScatterElements, TopK
+from tpusim.isa.functions.picked import Arg, ChannelTables, Gather, GatherElements, ScatterElements, TopK
 
 AnyFunction: TypeAlias = (
     Softmax
@@ -73,6 +73,7 @@ AnyFunction: TypeAlias = (
     | Slice
     | Tile
     | Gather
+    | ChannelTables
     | Arg
     | GatherElements
     | ScatterElements
@@ -94,6 +95,7 @@ __all__ = [
     "Arg",
     "Attention",
     "AttentionWeights",
+    "ChannelTables",
     "Concat",
     "ConcatShift",
     "ConstInt",

@@ -25,6 +25,21 @@ class Gather(Function, frozen=True, tag="gather"):
         return None if found == prod(result) else Misfit(f"a result of {found} elements", f"{result}")
 
 
+class ChannelTables(Function, frozen=True, tag="channel_tables"):
+    """Every byte of the first operand by the table of its channel (axis 1); the second holds 256 entries for each."""
+
+    def made_of(self, operands: int) -> Steps:
+        """One table access per element."""
+        return Steps(arithmetic=0, lookups=1)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """A table for each channel."""
+        if (why := counted(operands, 2) or alike(operands[:1], result)) is not None:
+            return why
+        wanted, got = 256 * result[1] if len(result) > 1 else 0, prod(operands[1])
+        return None if wanted == got else Misfit(f"256 entries for each of the channels of {result}", f"{got}")
+
+
 class Arg(Function, frozen=True, tag="arg"):
     """Index of the extreme along `axis` as i32: the first of equals, or the last."""
 

@@ -1,0 +1,158 @@
+"""Rewrites of a network with factors that are measured: SmoothQuant and softmax correction (numerics.md 15.6).
+
+Both leave what the network computes in float as it is, but for rounding, and make its tensors fit 8 bits better. They
+come after canonicalisation, on request, and before calibration, which measures the rewritten network. Samples are read
+one at a time; what is kept of them is a maximum per channel and a loss per factor.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tpusim.errors import CalibrationError, ConfigError
+from tpusim.inference import run
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.ops.smoothing import Smoothing, attentions, smoothings, split_norms, spread
+
+Array = np.ndarray
+Samples = Iterable[Mapping[str, Array]]
+
+ALPHAS = [float(alpha) for alpha in np.arange(0, 1.05, 0.05)]
+"""How much of the differences between channels goes to the matrices: SmoothQuant's exponent."""
+STEPS = 20
+"""Limits between the largest channel's range and a twentieth of it; channels above them are divided down to them."""
+
+
+def smoothquant(model: Model, samples: Samples) -> tuple[Model, list[str]]:
+    """A module with channels divided by factors that quantise it best, and the tensors that were divided.
+
+    For every tensor the factors with the least mean square error of the products behind it, both quantised to 8 bits;
+    the first of equals. samples are read twice. As `run_calibration.py --sq`.
+    """
+    work = model.clone()
+    split_norms(work)
+    found = smoothings(work)
+    if not found:
+        return model, []
+    largest = _largest(work, found, samples)
+    candidates = [_factors(one.matrices(work), largest[op_name(one.op)]) for one in found]
+    losses = [np.zeros(len(factors)) for factors in candidates]
+    for sample in samples:
+        tensors = run(work, sample)
+        for one, factors, loss in zip(found, candidates, losses, strict=True):
+            name = op_name(one.op)
+            loss += _losses(tensors[name], one.matrices(work), factors, largest[name])
+    for one, factors, loss in zip(found, candidates, losses, strict=True):
+        one.apply(work, factors[int(np.argmin(loss))])
+    verify(work.module, "after smoothquant")
+    return work, [op_name(one.op) for one in found]
+
+
+def _largest(model: Model, found: Sequence[Smoothing], samples: Samples) -> dict[str, Array]:
+    """By tensor the largest magnitude in each channel."""
+    largest: dict[str, Array] = {}
+    for sample in samples:
+        tensors = run(model, sample)
+        for one in found:
+            name, channels = op_name(one.op), tensors[op_name(one.op)].shape[-1]
+            seen = np.abs(tensors[name].reshape(-1, channels)).max(axis=0)
+            largest[name] = np.maximum(seen, largest[name]) if name in largest else seen
+    if not largest:
+        raise CalibrationError("smoothquant: at least one sample is required, got none")
+    return largest
+
+
+def _factors(matrices: Sequence[Array], largest: Array) -> list[Array]:
+    """The factors that are tried, float32: by exponents, then by limits."""
+    rows = np.max([np.abs(matrix).max(axis=1) for matrix in matrices], axis=0)
+    top = largest.max()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [largest**alpha / rows ** (1 - alpha) for alpha in ALPHAS]
+        limits = (top * np.float32(1 + step) / np.float32(STEPS) for step in range(STEPS))
+        found += [np.maximum(np.float32(1), largest / limit) for limit in limits]
+    return [np.where(np.isfinite(factor), factor, np.float32(1)) for factor in found]
+
+
+def _losses(x: Array, matrices: Sequence[Array], factors: Sequence[Array], largest: Array) -> Array:
+    """The mean square errors of the products for each of the factors, added up."""
+    exact = [x @ matrix for matrix in matrices]
+    found = np.zeros(len(factors))
+    for number, factor in enumerate(factors):
+        if not factor.all():  # of a channel that is always zero
+            found[number] = np.inf
+            continue
+        near = _quantised(x / factor, (largest / factor).max())
+        for matrix, wanted in zip(matrices, exact, strict=True):
+            scaled = matrix * factor.reshape(-1, 1)
+            found[number] += np.mean(
+                (near @ _quantised(scaled, np.abs(scaled).max(axis=1, keepdims=True)) - wanted) ** 2
+            )
+    return found
+
+
+def _quantised(values: Array, limit: Array) -> Array:
+    """To 127 steps of a limit and back; zeros where the limit is zero."""
+    step = limit / np.float32(127)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.clip(np.round(values / step), -127, 127)
+    return np.where(np.isfinite(whole), whole, 0) * step
+
+
+def correct_softmax(model: Model, samples: Samples) -> tuple[Model, list[str]]:
+    """A module whose softmaxes in attentions reach 1 on average, and which they are.
+
+    Each is divided by the mean of its largest values, by head, and the product behind it multiplied; the quotient is
+    quantised up to 1. As `run_calibration.py --smc`.
+    """
+    work = model.clone()
+    found = list(attentions(work))
+    if not found:
+        return model, []
+    count, sums = 0, {op_name(softmax): np.float32(0) for softmax, _ in found}
+    samples = list(samples) if not hasattr(samples, "__len__") else samples
+    number = np.float32(len(samples))  # type: ignore[arg-type]
+    for sample in samples:
+        tensors = run(work, sample)
+        for name in sums:
+            sums[name] = sums[name] + tensors[name].max(axis=-1, keepdims=True) / number
+        count += 1
+    if not count:
+        raise CalibrationError("softmax_correction: at least one sample is required, got none")
+    for softmax, product in found:
+        values = np.asarray(sums[op_name(softmax)])
+        head = values.ndim - 3
+        axes = tuple(axis for axis in range(values.ndim) if axis != head)
+        spread(work, softmax, product, values.mean(axis=axes, keepdims=True))
+    verify(work.module, "after softmax_correction")
+    return work, list(sums)
+
+
+REWRITES: dict[str, Callable[[Model, Samples], tuple[Model, list[str]]]] = {
+    "smoothquant": smoothquant,
+    "softmax_correction": correct_softmax,
+}
+"""By the names of --also, in the order in which they are done."""
+
+
+def patterns_of(also: Sequence[str]) -> tuple[str, ...]:
+    """The names that are patterns of the canonicalisation."""
+    return tuple(name for name in also if name not in REWRITES)
+
+
+def measured_rewrites(also: Sequence[str]) -> tuple[str, ...]:
+    """The names that are rewrites by samples."""
+    return tuple(name for name in also if name in REWRITES)
+
+
+def rewritten(model: Model, also: Sequence[str], samples: Samples) -> tuple[Model, dict[str, int]]:
+    """The module with the rewrites of these names, and of how many tensors. Raises ConfigError if one finds nothing."""
+    counts: dict[str, int] = {}
+    for name, rewrite in REWRITES.items():
+        if name in also:
+            model, tensors = rewrite(model, samples)
+            if not tensors:
+                raise ConfigError(f"--also {name}: the network has no tensor that it applies to; leave it out")
+            counts[name] = len(tensors)
+    return model, counts

@@ -1,0 +1,96 @@
+"""Frames of a camera for modules that do the preprocessing themselves (`--fuse-preprocess`): options, and the bytes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpusim import chips
+from tpusim.errors import CalibrationError, ConfigError
+from tpusim.images.preprocess import Preprocess
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.ir.types import uniform_of
+from tpusim.ops.cast import quantised_by_host
+from tpusim.ops.frames import FORMATS, Frame, Fused, raw_name
+from tpusim.ops.structure import TopInput
+
+Tensors = Mapping[str, NDArray[Any]]
+
+NEAR = 0.01
+"""How far from a whole number a byte may come out of f32 by mean and scale."""
+
+
+def fused(
+    name: str, shape: Sequence[int], preprocess: Preprocess, format: str, alignment: tuple[int, int] | None
+) -> Fused:
+    """How an input of this shape takes frames. Raises ConfigError for a format that does not fit its preprocessing."""
+    format = format or {"rgb": "RGB_PLANAR", "bgr": "BGR_PLANAR", "gray": "GRAYSCALE"}.get(preprocess.pixel_format, "")
+    if format not in FORMATS:
+        asked = f"--customization-format {format}" if format else f"frames in {preprocess.pixel_format}"
+        raise ConfigError(
+            f"input '{name}': {asked} cannot be fused; {', '.join(FORMATS)} can, others stay with the host"
+        )
+    order = FORMATS[format][0]
+    if preprocess.channel_format != "nchw":
+        raise ConfigError(f"input '{name}': --fuse-preprocess requires --channel-format nchw, got nhwc")
+    if (order == "gray") != (preprocess.channels == 1) or preprocess.channels == 4:
+        raise ConfigError(
+            f"input '{name}': --customization-format {format} does not fit images in {preprocess.pixel_format}"
+        )
+    height, width = preprocess.resize_dims or preprocess.image_dims(shape)
+    swap = order != "gray" and order != _order(preprocess)
+    frame = Frame.of(format, preprocess.channels, (height, width), alignment)
+    return Fused(frame, preprocess.mean, preprocess.scale, swap)
+
+
+def _order(preprocess: Preprocess) -> str:
+    """Rgb or bgr: the raw formats of cameras leave files as bgr."""
+    return "rgb" if preprocess.pixel_format == "rgb" else "bgr"
+
+
+def inputs_of(
+    tpu: Model, sample: Tensors, images: Mapping[str, Preprocess], *, nearest: bool = False
+) -> dict[str, Any]:
+    """What a lowered module takes for a sample of floats: frames and stored integers where it wants them.
+
+    images: the preprocessing of the inputs before they were fused. nearest: samples that are no image are drawn at
+    random, and the nearest frame will do. Raises CalibrationError for other samples that are none.
+    """
+    found: dict[str, Any] = {}
+    for op in tpu.ops:
+        if not isinstance(op, TopInput):
+            continue
+        name, frame, uniform = op_name(op), Frame.read(op), uniform_of(op.output)
+        own = name.removesuffix(raw_name(""))
+        if frame is not None and name not in sample and own in images:
+            found[name] = frame_of(sample[own], images[own], frame, own, nearest=nearest)
+        elif frame is None and uniform is not None and sample[name].dtype.kind == "f":
+            found[name] = quantised_by_host(sample[name], uniform, chips.of(tpu))
+        else:
+            found[name] = sample[name]
+    return found
+
+
+def frame_of(
+    floats: NDArray[Any], preprocess: Preprocess, frame: Frame, name: str, *, nearest: bool
+) -> NDArray[np.uint8]:
+    """The frame whose preprocessing makes these floats; what is cropped off is zero."""
+    count = preprocess.channels
+    mean, scale = (np.asarray(v[:count], np.float32)[:, None, None] for v in (preprocess.mean, preprocess.scale))
+    values = floats.astype(np.float64) / scale + mean
+    whole = np.clip(np.rint(values), 0, 255)
+    far = float(np.abs(values - whole).max())
+    if far > NEAR and not nearest:
+        raise CalibrationError(
+            f"samples: input '{name}' takes frames of a camera: (x - mean) * scale of whole numbers from 0 to 255 is "
+            f"required, got a value that is {far:g} away from one; give image files"
+        )
+    if FORMATS[frame.format][0] not in ("gray", _order(preprocess)):
+        whole = whole[:, ::-1]
+    height, width = whole.shape[2:]
+    images = np.zeros((len(whole), count, frame.height, frame.width), np.uint8)
+    top, left = frame.height // 2 - height // 2, frame.width // 2 - width // 2
+    images[:, :, top : top + height, left : left + width] = whole
+    return frame.laid_out(images)

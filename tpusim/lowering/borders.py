@@ -1,0 +1,74 @@
+"""What the inputs of a lowered module take: floats, frames of a camera (--fuse-preprocess), stored integers."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from warnings import warn
+
+from xdsl.ir import Operation
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
+from tpusim.images import Preprocess
+from tpusim.images.frames import fused
+from tpusim.ir.attrs import op_name, text
+from tpusim.ir.module import Model
+from tpusim.ir.types import set_type, shape_of, storage_dtype, uniform_of
+from tpusim.ops.cast import TpuCast
+from tpusim.ops.frames import Fused
+from tpusim.ops.structure import TopInput
+
+if TYPE_CHECKING:
+    from tpusim.lowering.lower import LoweringConfig
+
+
+def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping[Operation, Fused]:
+    """How the inputs that are images are fused; {} if that is not asked for.
+
+    Raises ConfigError for options without effect and for a network without images, UnsupportedError for a chip that
+    cannot.
+    """
+    if not config.fuse_preprocess:
+        given = {"--customization-format": config.customization_format, "--aligned-input": config.aligned_input}
+        for flag, value in given.items():
+            if value:
+                raise ConfigError(f"{flag}: needs --fuse-preprocess")
+        return {}
+    if not chip.fused_frames:
+        raise UnsupportedError(f"--fuse-preprocess on {chip.name}: the real compiler has no such form; leave it out")
+    if config.aligned_input and chip.frame_alignment is None:
+        warn(ModeWarning(f"--aligned-input on {chip.name}: its frames are not aligned; nothing changes"), stacklevel=4)
+    alignment = chip.frame_alignment if config.aligned_input else None
+    found: dict[Operation, Fused] = {}
+    for op in model.ops:
+        preprocess = Preprocess.of(op) if isinstance(op, TopInput) else None
+        if isinstance(op, TopInput) and preprocess is not None:
+            found[op] = fused(op_name(op), shape_of(op.output), preprocess, config.customization_format, alignment)
+    if not found:
+        raise ConfigError(
+            "--fuse-preprocess: an input that is an image is required, and the module says of none that it is; give "
+            "--mean, --scale, --pixel-format ... where the model is imported"
+        )
+    return found
+
+
+def strip_input_casts(model: Model) -> None:
+    """Let inputs be what their one cast makes of them, where a cast to integers is all that reads them.
+
+    Raises ConfigError if there is no such input, and none that takes integers already.
+    """
+    for op in [op for op in model.ops if isinstance(op, TopInput)]:
+        casts = [use.operation for use in op.output.uses]
+        cast = casts[0] if len(casts) == 1 else None
+        uniform = uniform_of(cast.output) if isinstance(cast, TpuCast) else None
+        if not isinstance(cast, TpuCast) or uniform is None or uniform_of(op.output) is not None:
+            continue
+        op.attributes["dtype"] = text(storage_dtype(uniform).name)
+        kind = cast.output.type
+        cast.output.replace_all_uses_with(op.output)
+        cast.detach()
+        cast.erase()
+        for value in (op.input, op.output):
+            set_type(value, kind)
+    if not any(uniform_of(op.output) is not None for op in model.ops if isinstance(op, TopInput)):
+        raise ConfigError("--quant-input: an input that one cast to integers alone reads is required, there is none")
+    model.function.update_function_type()

@@ -1,0 +1,414 @@
+"""Frames of a camera as inputs: how they lie in memory, and the ops that make the network's image of them.
+
+`--fuse-preprocess`: the network takes bytes, and what was done with an image on the host is done by the module. Sources
+are TPU-MLIR's fuse-preprocess and its lowering of Preprocess, held to its modules (tests/test_frames.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from tpusim_kernels.activation import channel_lut
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
+from xdsl.ir import Attribute, SSAValue
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+
+from tpusim.chips import ChipSpec
+from tpusim.errors import ConfigError
+from tpusim.ir.attrs import (
+    LayerGroupAttr,
+    flag,
+    float_attr,
+    floats_attr,
+    int_attr,
+    ints,
+    ints_attr,
+    op_name,
+    text,
+)
+from tpusim.ir.module import Model
+from tpusim.ir.quantisation import QuantParams
+from tpusim.ir.types import UniformType, element_of, shape_of, tensor
+from tpusim.isa import commands as isa
+from tpusim.isa import functions
+from tpusim.isa.layout import align
+from tpusim.ops.activation.tpu import ENTRIES, TABLE_SHAPE, TpuLut
+from tpusim.ops.base import Array, EmitContext, LoweringContext, Shape, TpuOp
+from tpusim.ops.cast import TpuCast
+from tpusim.ops.conv.tpu import TpuConv2D
+from tpusim.ops.families import part_of, shorter_axes
+from tpusim.ops.permute import TpuPermute
+from tpusim.ops.slice import TpuSlice
+from tpusim.ops.structure import TopInput, TopWeight, make_weight
+from tpusim.ops.view import TpuReshape
+
+Bytes = NDArray[np.uint8]
+
+FORMATS: dict[str, tuple[str, bool]] = {
+    "RGB_PLANAR": ("rgb", False),
+    "RGB_PACKED": ("rgb", True),
+    "BGR_PLANAR": ("bgr", False),
+    "BGR_PACKED": ("bgr", True),
+    "GRAYSCALE": ("gray", False),
+}
+"""Formats of frames by TPU-MLIR's names: the order of channels, and whether those of a pixel lie side by side."""
+BYTE = UniformType.of_params(QuantParams.of(1.0, signed=False))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How the frames of an input lie in memory, and which part of them is the network's image.
+
+    format: of FORMATS. height, width: of a frame, in pixels. channel_bytes, row_bytes: from one plane and one row to
+    the next where they are aligned (hardware: VPSS of CV18xx), else 0. A packed frame has no planes.
+    """
+
+    format: str
+    channels: int
+    height: int
+    width: int
+    channel_bytes: int = 0
+    row_bytes: int = 0
+
+    @classmethod
+    def of(cls, format: str, channels: int, size: tuple[int, int], alignment: tuple[int, int] | None) -> "Frame":
+        """alignment: bytes that rows and planes are multiples of, None: as they come."""
+        height, width = size
+        if alignment is None:
+            return cls(format, channels, height, width)
+        row = align(width * channels if FORMATS[format][1] else width, alignment[0])
+        return cls(format, channels, height, width, align(row * height, alignment[1]), row)
+
+    @property
+    def packed(self) -> bool:
+        """Whether the channels of a pixel lie side by side."""
+        return FORMATS[self.format][1]
+
+    def shape(self, batch: int) -> Shape:
+        """Of the input that a user gives, in bytes."""
+        if not self.row_bytes:
+            size = (self.height, self.width)
+            return (batch, *size, self.channels) if self.packed else (batch, self.channels, *size)
+        if self.packed or self.channels == 1:
+            return (batch, 1, self.height, self.row_bytes)
+        return (batch, self.channels, 1, self.channel_bytes)
+
+    def laid_out(self, images: Bytes) -> Bytes:
+        """Frames of images (batch, channels, height, width), their channels in the frame's order; zeros fill up."""
+        batch = len(images)
+        if not self.row_bytes:
+            return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.packed else images
+        found = np.zeros(self.shape(batch), np.uint8)
+        if self.packed or self.channels == 1:
+            found[:, 0, :, : self.width * self.channels] = images.transpose(0, 2, 3, 1).reshape(batch, self.height, -1)
+            return found
+        rows = found[..., 0, : self.height * self.row_bytes].reshape(batch, self.channels, self.height, self.row_bytes)
+        rows[..., : self.width] = images
+        found[..., 0, : self.height * self.row_bytes] = rows.reshape(batch, self.channels, -1)
+        return found
+
+    def attributes(self, input: TopInput) -> dict[str, Attribute]:
+        """Of the input that takes frames: as TPU-MLIR writes them, and where rows and planes begin."""
+        order = FORMATS[self.format][0]
+        found: dict[str, Attribute] = {
+            **input.attributes,
+            "dtype": text("uint8"),
+            "channel_format": text("nhwc" if self.packed else "nchw"),
+            "customization_format": text(self.format),
+            "mean": floats_attr([0.0] * self.channels),
+            "scale": floats_attr([1.0] * self.channels),
+            "pixel_format": text(order),
+            "resize_dims": ints_attr((self.height, self.width)),
+        }
+        if self.row_bytes:
+            found |= {"aligned": flag(True), "frame_strides": ints_attr((self.channel_bytes, self.row_bytes))}
+        return found
+
+    @classmethod
+    def read(cls, op: TopInput) -> "Frame | None":
+        """What `attributes` wrote; None of an input that takes no frames. Raises ConfigError for an unknown format."""
+        found = op.attributes.get("customization_format")
+        if found is None:
+            return None
+        format = found.data if isinstance(found, StringAttr) else str(found)
+        if format not in FORMATS:
+            raise ConfigError(
+                f"input '{op_name(op)}': its attribute customization_format must be one of {', '.join(FORMATS)}, "
+                f"got {found}"
+            )
+        height, width = ints(op.attributes["resize_dims"])
+        channel, row = ints(op.attributes["frame_strides"]) if "frame_strides" in op.attributes else (0, 0)
+        return cls(format, 1 if FORMATS[format][0] == "gray" else 3, height, width, channel, row)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What becomes of a frame: the middle of it, (byte - mean) * scale by channel, its channels in the network's order.
+
+    mean, scale: in the network's order of channels. swap: whether the frame has them the other way round.
+    """
+
+    frame: Frame
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    swap: bool
+
+    @property
+    def linear(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(factor, summand) by channel of the frame."""
+        step = -1 if self.swap else 1
+        scale, mean = (
+            np.asarray(values, np.float64)[: self.frame.channels][::step] for values in (self.scale, self.mean)
+        )
+        return scale, -scale * mean
+
+
+# ------------------------------------------------------------------------------------------------------------- the ops
+
+
+@irdl_op_definition
+class TpuScaleLut(TpuOp):
+    """`tpu.ScaleLut`: output = table[channel][byte of input]; scale and bias are what the tables were made of."""
+
+    name = "tpu.ScaleLut"
+
+    input = operand_def(TensorType)
+    table = operand_def(TensorType)
+    output = result_def(TensorType)
+    scale = attr_def(ArrayAttr)
+    bias = attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The result has the operand's shape; there is a table for every channel."""
+        wanted = (1, shape_of(self.input)[1], 16, 16)
+        if shape_of(self.table) != wanted:
+            raise ValueError(f"tables of shape {wanted} are required, got {shape_of(self.table)}")
+        return (shape_of(self.input),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Look every byte up in the table of its channel."""
+        x, table = operands
+        return (channel_lut(x, table.reshape(-1, ENTRIES)),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As the real compiler has it in front of every group."""
+        del chip
+        return "tables by channel run in global memory"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Emit the macro function of tables by channel."""
+        ctx.emit(isa.Fn, function=functions.ChannelTables(), inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
+
+
+@irdl_op_definition
+class TpuSwapChannel(TpuOp):
+    """`tpu.SwapChannel`: channel i of the result is channel channel_order[i] of the operand, the same stored type."""
+
+    name = "tpu.SwapChannel"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    channel_order = attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """The result has the operand's shape."""
+        order, channels = ints(self.channel_order), shape_of(self.input)[1]
+        if sorted(order) != list(range(channels)):
+            raise ValueError(f"an order of {channels} channels is required, got {list(order)}")
+        return (shape_of(self.input),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """The channels in the other order."""
+        return (operands[0][:, np.asarray(ints(self.channel_order))],)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Never local: channels are lanes."""
+        del chip
+        return "channels change their lanes"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Emit one copy for every channel."""
+        source, target = ctx.input(0), ctx.output()
+        one = (target.shape[0], 1, *target.shape[2:])
+        for channel, other in enumerate(ints(self.channel_order)):
+            ctx.move(part_of(source, 1, other, one, ctx.chip), part_of(target, 1, channel, one, ctx.chip))
+
+
+@irdl_op_definition
+class TpuCopy(TpuOp):
+    """`tpu.Copy`: elements of a tensor at `input_stride`, as many as `shape` says; output_stride: of a dense result."""
+
+    name = "tpu.Copy"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    shape = attr_def(ArrayAttr)
+    input_stride = attr_def(ArrayAttr)
+    output_stride = attr_def(ArrayAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """What `shape` says, inside the operand."""
+        shape, strides, held = ints(self.shape), ints(self.input_stride), int(np.prod(shape_of(self.input)))
+        last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if min(shape) < 1 or min(strides) < 0 or last >= held:
+            raise ValueError(f"elements inside the {held} of the operand are required, got {shape} at {strides}")
+        if ints(self.output_stride) != _dense(shape):
+            raise ValueError(f"a dense result is required, got strides {ints(self.output_stride)}")
+        return (shape,)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Pick the elements by their places in memory."""
+        axes = zip(np.ix_(*map(range, ints(self.shape))), ints(self.input_stride), strict=True)
+        places: Any = sum(index * stride for index, stride in axes)
+        return (operands[0].reshape(-1)[places],)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Never local: a strided copy in global memory."""
+        del chip
+        return "a strided copy in global memory"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Emit one strided copy."""
+        shape, strides = ints(self.shape), ints(self.input_stride)
+        source = msgspec.structs.replace(ctx.input(0), shape=shape, layout="strided", strides=strides)
+        ctx.move(*shorter_axes(source, ctx.output()))
+
+
+def _dense(shape: Shape) -> tuple[int, ...]:
+    return tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
+
+
+# ------------------------------------------------------------------------------------------------------------ lowering
+
+
+def lower_frame(ctx: LoweringContext, op: TopInput, argument: SSAValue, fused: Fused) -> tuple[SSAValue, SSAValue]:
+    """(the input, what the network reads) of an image input that takes frames; the argument has the frames' type.
+
+    In an integer mode tables make the stored integers of the bytes, in a float mode a depthwise convolution. The
+    channels are swapped at the end; a convolution that reads nothing else is turned round instead (`fold_swaps`).
+    """
+    name = op_name(op)
+    raw = ctx.build(TopInput, [argument], fused.frame.attributes(op), BYTE, shape_of(argument), f"{name}_raw")
+    value = _cropped(ctx, _planes(ctx, raw, fused.frame, name), shape_of(op.output), name)
+    value = _quantised(ctx, op, value, fused) if ctx.format(op).calibrated else _scaled(ctx, op, value, fused)
+    if fused.swap:
+        order = {"channel_order": ints_attr(range(fused.frame.channels - 1, -1, -1))}
+        value = ctx.build(
+            TpuSwapChannel, [value], order, element_of(value), shape_of(value), f"{name}_preprocess_swap_channel"
+        )
+    return raw, value
+
+
+def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSAValue:
+    """(batch, channels, height, width) of a frame."""
+    batch, value, size = shape_of(raw)[0], raw, (frame.height, frame.width)
+    planes, packed = (batch, frame.channels, *size), (batch, *size, frame.channels)
+    if frame.row_bytes and (frame.packed or frame.channels == 1):
+        rows = (batch, 1, frame.height, frame.width * frame.channels)
+        value = _part(ctx, value, (0, 0, 0, 0), rows, f"{name}_raw_preprocess_csc_slice")
+        shape = packed if frame.packed else planes
+        value = ctx.build(TpuReshape, [value], {"shape": ints_attr(shape)}, BYTE, shape, f"{name}_raw_preprocess_csc")
+    elif frame.row_bytes:
+        strides = (frame.channels * frame.channel_bytes, frame.channel_bytes, frame.row_bytes, 1)
+        copied = {"input_stride": strides, "output_stride": _dense(planes), "shape": planes}
+        attributes = {key: ints_attr(values) for key, values in copied.items()}
+        value = ctx.build(TpuCopy, [value], attributes, BYTE, planes, f"{name}_raw_preprocess_csc")
+    if frame.packed:
+        order = {"order": ints_attr((0, 3, 1, 2))}
+        value = ctx.build(TpuPermute, [value], order, BYTE, planes, f"{name}_preprocess_transpose")
+    return value
+
+
+def _cropped(ctx: LoweringContext, value: SSAValue, shape: Shape, name: str) -> SSAValue:
+    """The middle, in the size of the network's image."""
+    if shape_of(value) == shape:
+        return value
+    (_, _, height, width), (_, _, h, w) = shape_of(value), shape
+    return _part(ctx, value, (0, 0, height // 2 - h // 2, width // 2 - w // 2), shape, f"{name}_preprocess_slice")
+
+
+def _part(ctx: LoweringContext, value: SSAValue, offset: tuple[int, ...], shape: Shape, name: str) -> SSAValue:
+    ends = [begin + size for begin, size in zip(offset, shape, strict=True)]
+    cut = {"offset": ints_attr(offset), "steps": ints_attr([1] * len(shape)), "ends": ints_attr(ends)}
+    return ctx.build(TpuSlice, [value], cut, BYTE, shape, name)
+
+
+def _quantised(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused) -> SSAValue:
+    """The stored integers, by a table for every channel; of one channel by one."""
+    element, name = ctx.quantised_type(op.output), f"{op_name(op)}_preprocess"
+    quant = ctx.quant(op.output)
+    assert quant is not None  # held by quantised_type
+    factor, summand = (part / quant.scale for part in fused.linear)
+    values = np.arange(ENTRIES) * factor[:, None] + summand[:, None]
+    theirs, ours = (_entries(values + zero, quant) for zero in (0, quant.zero_point))
+    tables = ctx.quirked(op, "frames_without_zero_point", theirs, ours)
+    shape = shape_of(op.output)
+    if fused.frame.channels == 1:
+        table = ctx.weight(f"{name}_lut_{name}_table", tables.reshape(TABLE_SHAPE))
+        return ctx.build(TpuLut, [value, table], {}, element, shape, f"{name}_lut")
+    table = ctx.weight(f"{name}_scale_lut_{name}_table", tables.reshape(1, -1, 16, 16))
+    made_of = {"scale": floats_attr(factor), "bias": floats_attr(summand)}
+    return ctx.build(TpuScaleLut, [value, table], made_of, element, shape, f"{name}_scale_lut")
+
+
+def _entries(values: NDArray[np.float64], quant: QuantParams) -> np.ndarray:
+    """Rounded half away from zero, saturated."""
+    low, high = (-128, 127) if quant.signed else (0, 255)
+    rounded = np.sign(values) * np.floor(np.abs(values) + 0.5)
+    return np.clip(rounded, low, high).astype(np.int8 if quant.signed else np.uint8)
+
+
+def _scaled(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused) -> SSAValue:
+    """(byte - mean) * scale as a depthwise convolution of one pixel, in the float type of the mode."""
+    name, element, channels = op_name(op), ctx.float_type(op), fused.frame.channels
+    shape = shape_of(value)
+    cast = f"{name}_raw{name}_preprocess_{ctx.float_mode(op)}"
+    value = ctx.build(TpuCast, [value], {}, element, shape, cast)
+    factor, summand = (part.astype(np.float32) for part in fused.linear)
+    filter = ctx.float_weight(op, f"{name}_preprocess_dwconv_weight", factor.reshape(channels, 1, 1, 1))
+    bias = ctx.weight(f"{name}_preprocess_dwconv_bias", summand)
+    one: dict[str, Attribute] = {k: ints_attr((1, 1)) for k in ("kernel_shape", "strides", "dilations")}
+    one |= {"pads": ints_attr((0, 0, 0, 0)), "group": int_attr(channels)}
+    one |= {"do_relu": flag(False), "relu_limit": float_attr(-1.0)}
+    return ctx.build(TpuConv2D, [value, filter, bias], one, element, shape, f"{name}_preprocess_dwconv")
+
+
+def fold_swaps(model: Model) -> None:
+    """Turn the filter round of a convolution that alone reads a swapped image, in place of the swap."""
+    for op in [op for op in model.ops if isinstance(op, TpuSwapChannel)]:
+        users = [use.operation for use in op.output.uses]
+        reader = users[0] if len(users) == 1 else None
+        if not isinstance(reader, TpuConv2D) or reader.group is None or reader.group.value.data != 1:
+            continue
+        weight = reader.filter.owner
+        if not isinstance(weight, TopWeight):
+            continue
+        turned = model.weights[op_name(weight)][:, list(ints(op.channel_order))]
+        new = make_weight(model.weights, f"{op_name(weight)}_swap_channel", turned, element_of(weight.output))
+        new.attributes |= weight.attributes
+        block = reader.parent
+        assert block is not None  # it stands in a function
+        block.insert_op_before(new, reader)
+        reader.operands[1] = new.output
+        reader.operands[0] = op.input
+        op.detach()
+        op.erase()
+        if weight.output.first_use is None:
+            weight.detach()
+            weight.erase()
+
+
+def frame_type(fused: Fused, batch: int) -> TensorType:
+    """The type of the argument that takes frames."""
+    return tensor(fused.frame.shape(batch), BYTE)
+
+
+def raw_name(input: str) -> str:
+    """What the input is called that takes the frames of an input."""
+    return f"{input}_raw"

@@ -1,0 +1,93 @@
+"""Dumps of a board or of another tool beside ours: tensors paired by what names and shapes say, in our layout.
+
+`npz_tool.py compare` pairs equal names only, and reads other shapes of as many elements in the order of their bytes;
+that is what `compare` does unless it is asked for this.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpusim.verify.similarity import Tensor
+
+ENDINGS = (re.compile(r"_(f32|f16|bf16|si8|ui8|si16|si32)$"), re.compile(r"_[A-Z][A-Za-z0-9]*$"))
+"""What TPU-MLIR puts behind the name of a framework's tensor: the type of a cast, the kind of an op."""
+PACKED = 4
+"""Samples in a word of BM1684's 4N layout."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """targets: by the names of the references, in their layout; the others as they were. notes: what was done."""
+
+    targets: dict[str, Tensor]
+    notes: tuple[str, ...]
+
+
+def paired(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> Pairs:
+    """Give targets the names and layouts of references where those say so without doubt.
+
+    A name is a reference's if they are equal without what upstream puts behind it, and if no other tensor of either
+    side is. Layouts: NHWC for NCHW and back, and 4N (batch / 4, c, h, w * 4 or w, 4) for n samples.
+    """
+    names = _names(targets, references)
+    found: dict[str, Tensor] = {}
+    notes: list[str] = []
+    for name, tensor in targets.items():
+        reference = names.get(name, name)
+        if reference != name:
+            notes.append(f"{name} is compared as {reference}")
+        if reference in references:
+            tensor, layout = _in_layout(tensor, references[reference].shape)
+            notes += [f"{reference}: {layout} in the target"] * bool(layout)
+        found[reference] = tensor
+    return Pairs(found, tuple(notes))
+
+
+def _names(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> dict[str, str]:
+    """Target -> reference for names that are not equal, but alone alike, and of as many elements."""
+    left, right = (
+        [n for n in side if n not in other] for side, other in ((targets, references), (references, targets))
+    )
+    ours, theirs = (_by_stem(names) for names in (left, right))
+    pairs = {ours[stem][0]: theirs[stem][0] for stem in ours.keys() & theirs.keys() if _alone(ours, theirs, stem)}
+    return {t: r for t, r in pairs.items() if _samples(targets[t].size, references[r])}
+
+
+def _alone(ours: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]], stem: str) -> bool:
+    return len(ours[stem]) == len(theirs[stem]) == 1
+
+
+def _by_stem(names: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        stem = name
+        for ending in ENDINGS:
+            stem = ending.sub("", stem)
+        found.setdefault(stem, []).append(name)
+    return found
+
+
+def _samples(size: int, reference: Tensor) -> bool:
+    """Whether so many elements are the reference's, filled up to whole words of 4N or not."""
+    batch = reference.shape[0] if reference.ndim else 1
+    filled = reference.size // max(batch, 1) * -(-batch // PACKED) * PACKED
+    return size in (reference.size, filled)
+
+
+def _in_layout(tensor: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, str]:
+    """The tensor as the shape has it, and how it lay; ("" if nothing was done) where its shape is another layout's."""
+    if tensor.shape == shape or len(shape) != 4:
+        return tensor, ""
+    n, c, h, w = shape
+    if tensor.shape == (n, h, w, c):
+        return np.ascontiguousarray(tensor.transpose(0, 3, 1, 2)), "NHWC"
+    if tensor.shape == (n, w, c, h):  # the reference is NHWC: (n, h, w, c) by its own letters
+        return np.ascontiguousarray(tensor.transpose(0, 2, 3, 1)), "NCHW"
+    words = -(-n // PACKED)
+    if tensor.shape in ((words, c, h, w * PACKED), (words, c, h, w, PACKED)):
+        samples = tensor.reshape(words, c, h, w, PACKED).transpose(0, 4, 1, 2, 3).reshape(words * PACKED, c, h, w)
+        return np.ascontiguousarray(samples[:n]), "4N"
+    return tensor, ""
