@@ -92,6 +92,8 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     """
     if chip.cycle_model == "cv18xx":
         return cycles_cv18xx.dma_ns(command, chip)
+    if isinstance(command, Move) and command.kind and chip.dma_run_bytes:
+        return _tile_ns(command, chip)
     system = [view for _, view in command.operands() if view.memory == "gmem"]
     plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())
     if isinstance(command, Move) and plain and len(system) > 1:
@@ -104,9 +106,27 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     return _transfer_ns(direction, moved, chip)
 
 
+def _tile_ns(command: Move, chip: ChipSpec) -> float:
+    """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes."""
+    size, loads = command.input.nbytes, command.direction == "s2l"
+    run = _common_run(command.input, command.output, chip)
+    match command.kind:
+        case "matrix":
+            charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
+            moved = charged * _paged(charged, chip)
+        case "broadcast":
+            moved = max(size, chip.dma_run_bytes)
+        case _:
+            moved = _by_runs(size, run, chip)
+    rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
+    if command.kind != "tensor":
+        rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
+    return chip.latency_ns(command.direction) + moved / rate
+
+
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
     """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count."""
-    load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_store_gbs or chip.kernel_gbs or chip.bandwidth.l2s
+    load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
     loaded, stored = float(command.load_bytes), float(command.store_bytes)
     if chip.dma_run_bytes:
         loaded *= _lengthened(command.reads(), command.body, chip)
