@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def along(function: fn.AnyFunction, dtype: DType, *shape: int, result: tuple[int
     return isa.Fn(function=function, inputs=(t(dtype, *shape),), output=t(dtype, *(result or shape)), **COMMON)
 
 
-def cases() -> dict[str, isa.Command]:
+def cases() -> dict[str, isa.TiuCommand]:
     t = Tensors()
     large = (2, 70, 39, 37)
     bias = t("i32", 300)
@@ -115,7 +116,8 @@ def test_tiles_compute_what_the_whole_command_does(name: str) -> None:
     for turn in turns_of(pieces):
         stores = moves(turn.stores, loads=False) if turn.stores else []
         loads = moves(turn.loads, loads=True) if turn.loads else []
-        for command in (*stores, *loads, *([turn.computes.body] if turn.computes else [])):
+        bodies = [cast("isa.TiuCommand", turn.computes.body)] if turn.computes else []
+        for command in (*stores, *loads, *bodies):
             check(command, SMALL)
             execute(command, cut)
     (result,) = body.writes()
