@@ -1,7 +1,10 @@
 """Global layers: ops that run from and to global memory, in tiles or as library kernels (layer_group.md DL-06)."""
 
 from collections.abc import Iterator
+from math import prod
+from typing import cast
 
+import numpy as np
 from msgspec.structs import replace
 from xdsl.ir import SSAValue
 
@@ -10,12 +13,12 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, Move, slice_owner, tile_step
+from tpusim.isa.commands import Command, Fill, Move, Place, slice_owner, tile_step
 from tpusim.isa.layout import work_area
-from tpusim.isa.region import View
+from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
 from tpusim.isa.tiling import Piece, Transfer, turns_of
-from tpusim.ops.base import TpuOp
+from tpusim.ops.base import TpuOp, logical_shape
 from tpusim.ops.emission import WholeContext
 from tpusim.ops.structure import TopWeight
 
@@ -73,7 +76,7 @@ class GlobalContext(WholeContext):
     def _load(self, first: int, piece: Piece) -> None:
         for load in piece.loads:
             source = self._name_of(load.outside)
-            start, whole = (None, None) if source in self._constants else (load.start, load.whole)
+            start, whole = (None, None) if source in self._constants else self._window(load)
             self._emitter.add(
                 Move, input=load.outside, output=load.inside, kind=load.kind, start=start, whole=whole,
                 op=_load(source), step=tile_step(first + piece.number), sources=(source,),
@@ -92,16 +95,32 @@ class GlobalContext(WholeContext):
 
     def _store(self, first: int, piece: Piece) -> None:
         store, name, step = piece.store, op_name(self.op), tile_step(first + piece.number)
+        start, whole = self._window(store)
         self._emitter.add(
-            Move, input=store.inside, output=store.outside, kind=store.kind, start=store.start, whole=store.whole,
+            Move, input=store.inside, output=store.outside, kind=store.kind, start=start, whole=whole,
             op=name, step=step, tensor=name, sources=(slice_owner(name, step, self._emitter.group),),
         )  # fmt: skip
+
+    def _window(self, moved: Transfer) -> tuple[Place, Place]:
+        """Where a transfer is in its tensor: as the form says, or by its address if the command is over a part."""
+        base = self._base(moved.outside)
+        if base is None or prod(moved.whole) == base.elements:
+            return moved.start, moved.whole
+        n, c, h, w = logical_shape(base.shape)
+        place = (moved.outside.address - base.address) // itemsize(base.dtype)
+        start = (int(i) for i in np.unravel_index(place, (n, c, 1, h, w)))
+        return cast("Place", tuple(start)), (n, c, 1, h, w)
+
+    def _base(self, view: View) -> View | None:
+        """The tensor that a view lies in."""
+        tensors = (self._view(v) for v in (*self.op.operands, self.op.results[0]) if is_tensor(v))
+        return next((t for t in tensors if t.address <= view.address < t.address + t.nbytes), None)
 
     def locations(self) -> Iterator[Location]:
         """Where the tiles of the result are once they are computed, of those whose axes lie as the tensor's."""
         shape = shape_of(self.op.results[0])
         for command, store in self._results:
-            if store.in_order:
+            if store.in_order and prod(store.whole) == prod(shape):
                 yield Location(command, op_name(self.op), store.inside, store.start, store.whole, shape)
 
     def move(self, source: View, target: View) -> None:

@@ -61,18 +61,24 @@ def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
 def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
 
-    Single elements go through local memory, where they are put in order, if that is quicker. Decision: two of them in a
-    cycle; upstream's transpositions take between a half and one cycle for each.
+    Single elements of a transposition go through local memory, where they are put in order, if that is quicker.
+    Decision: two of them in a cycle; upstream's transpositions take between a half and one cycle for each.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
     moved = _by_runs(size, run, chip)
     if chip.dma_run_bytes:
         moved *= _paged(size, chip) ** (chip.copy_page_ends - 1)
     direct = _transfer_ns("s2s", moved, chip)
-    if run > itemsize(command.input.dtype):
+    if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
     there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
     return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+
+def _in_order(view: View) -> list[int]:
+    """The axes of a tensor in global memory by their strides."""
+    strides = gmem_strides(view)
+    return sorted((axis for axis, size in enumerate(view.shape) if size > 1), key=lambda axis: -strides[axis])
 
 
 def traffic(command: Command) -> tuple[int, int]:

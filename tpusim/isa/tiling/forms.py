@@ -175,7 +175,27 @@ def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """A copy is a cast."""
     assert isinstance(body, Arith)
     alone = not isinstance(body.b, View) and body.kind in ("copy", "truncate")
-    yield from (_cast if alone else _elementwise)(body, chip)
+    if alone and not _dense(body):
+        yield from _repeated(body)
+    else:
+        yield from (_cast if alone else _elementwise)(body, chip)
+
+
+def _repeated(body: Arith) -> Iterator[Form]:
+    """A part of a tensor copied to another part, or repeated along axes where it has one element."""
+    views = [_four(view) for view in (body.a, body.output)]
+    shapes = [view.shape for view in views if view is not None]
+    if len(shapes) == len(views):
+        whole = shapes[-1]
+        follows = [tuple(axis if shape[axis] == whole[axis] else None for axis in range(_AXES)) for shape in shapes]
+        yield Form(body, tuple(map(Part, (v for v in views if v is not None), follows)), (0, 1, 2, 3))
+
+
+def _four(view: View) -> View | None:
+    """A tensor, or a part of one, of up to four axes."""
+    missing = _AXES - len(view.shape)
+    strides = view.strides or dense_strides(view.shape)
+    return None if missing < 0 else _seen(view, (1,) * missing + view.shape, (0,) * missing + strides)
 
 
 def _image(shape: Shape) -> Shape:
