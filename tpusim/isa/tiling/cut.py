@@ -75,7 +75,7 @@ def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
     base = 0
     for form in forms(body, chip):
         room = chip.lmem_bytes - base
-        sizes = _sizes(form, chip, chip.lmem_bytes // form.share, room) or _sizes(form, chip, room, room)
+        sizes = _sizes(form, chip, int(chip.lmem_bytes / form.share), room) or _sizes(form, chip, room, room)
         if sizes is None:
             return ()
         found += _pieces(form, sizes, chip, base, len(found))

@@ -64,6 +64,8 @@ _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
 _NEIGHBOURS, _RUN_BYTES = 16, 256
 """Neighbours that one lane has of a softmax, and bytes of anything else."""
+_TWO_AND_A_SUM = 2.8
+"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Form:
     body: Command
     parts: tuple[Part, ...]
     cuts: tuple[int, ...]
-    share: int = 8
+    share: float = 8
     most: int = 0
 
     @property
@@ -168,7 +170,7 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
         yield from _spread(body, chip, kind="matrix", share=32)
     elif _dense(body):
         views = [_seen(view, _image(view.shape)) for _, view in body.operands()]
-        yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), share=32)
+        yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), _TWO_AND_A_SUM)
 
 
 def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
@@ -204,7 +206,7 @@ def _image(shape: Shape) -> Shape:
     return n, c, h, prod(rest)
 
 
-def _spread(body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: int = 8) -> Iterator[Form]:
+def _spread(body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8) -> Iterator[Form]:
     """Equal runs of elements to all lanes."""
     if not _dense(body):
         return
