@@ -11,7 +11,7 @@ from end_to_end import digits_run
 from msgspec import structs
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import GlobalKernel, Move
+from tpusim.isa.commands import TILE, Dequantize, GlobalKernel, Move
 from tpusim.isa.stream import Program, load, save
 from tpusim.simulator import Simulator
 
@@ -73,14 +73,38 @@ def test_what_contradicts_the_commands_is_refused(number: int, digits: Program) 
 
 
 def test_kernels_say_what_they_move(digits: Program) -> None:
-    kernels = [c for c in digits.commands if isinstance(c, GlobalKernel)]
-    if not kernels:
-        pytest.fail("digits has a global kernel on bm1684x")
-    for fields in ({"load_bytes": 1}, {"store_bytes": 1}, {"tiles": 0}, {"tiles": kernels[0].tiles + 1}):
-        with pytest.raises(SimulationError, match="bytes loaded and .* stored, in one tile or more, is required"):
-            Simulator(command(GlobalKernel, **fields)(digits))
-    with pytest.raises(SimulationError, match="no command stores|a command that stores it|the name of the tensor"):
-        Simulator(command(GlobalKernel, tensor="")(digits))
+    """The digits' casts have tiles: a kernel is made of one, at the end of everything."""
+    last = next(c for c in reversed(digits.commands) if isinstance(c, Dequantize))
+    entry = next(t for t in digits.tensors if t.name == last.op)
+    source = next(t for t in digits.tensors if t.name == last.sources[0].rsplit("@g", 1)[0].removeprefix("load_"))
+    body = structs.replace(last, id=0, dep=0, step="", sources=(), input=source.view, output=entry.view)
+    tiu, gdma = (max(c.id for c in digits.commands if c.engine == engine) for engine in ("tiu", "gdma"))
+    kernel = GlobalKernel(
+        id=tiu + 1, dep=gdma, op=last.op, group=last.group, body=body, tensor=last.op, sources=(source.name,),
+        load_bytes=source.view.nbytes, store_bytes=entry.view.nbytes,
+    )  # fmt: skip
+    with_kernel = structs.replace(digits, commands=(*digits.commands, kernel))
+    Simulator(with_kernel)
+    for fields in ({"load_bytes": 1}, {"store_bytes": 1}, {"tiles": 0}, {"tensor": ""}):
+        with pytest.raises(
+            SimulationError, match="bytes loaded and .* stored, in one tile or more|the name of the tensor"
+        ):
+            Simulator(command(GlobalKernel, **fields)(with_kernel))
+
+
+def test_tiles_stay_where_they_were_computed(digits: Program) -> None:
+    stores = [c for c in digits.commands if isinstance(c, Move) and c.step.startswith(TILE) and c.direction == "l2s"]
+    assert stores
+    number = digits.commands.index(stores[0])
+    for fields, message in (
+        ({"sources": (f"{stores[0].op}@g{stores[0].group}tile9",)}, "tile"),
+        ({"start": (0, 0, 0, 0, 1)}, "the window at .0, 0, 0, 0, 1."),
+        ({"tensor": ""}, "as 'logits_Gemm', but 10 of its 10 bytes"),
+    ):
+        new = structs.replace(stores[0], **fields)
+        changed = (*digits.commands[:number], new, *digits.commands[number + 1 :])
+        with pytest.raises(SimulationError, match=message):
+            Simulator(structs.replace(digits, commands=changed))
 
 
 def test_what_nothing_confirms_is_counted(digits: Program) -> None:

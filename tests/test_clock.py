@@ -14,16 +14,13 @@ from benchmarks.conformance.replay import Replay
 
 NEAR = (0.9, 1.12)
 KNOWN = {
-    "cast/bm1684x": (0.7, 0.8), "cast/bm1688": (0.75, 0.85),  # ArgMin: several passes over tiles there
-    "logic/bm1684x": (0.65, 0.75), "logic/bm1688": (0.7, 0.8),  # ArgMax
+    "logic/bm1684x": (0.88, 0.92),  # ArgMax: indices stored by twos there
     "detector/bm1684x": (0.7, 0.8), "detector/bm1688": (0.82, 0.9),  # transposed images by short runs
     "matmul/bm1684x": (1.8, 2.1),  # heads copied behind the product here
     "bert/bm1684x": (1.08, 1.18),  # the last ops, each a global layer there
-    "reduce/bm1688": (0.63, 0.73),  # reductions along the last axis
     "resize/bm1684x": (0.65, 0.75), "resize/bm1688": (0.6, 0.7),  # Upsample by lookups, interpolation row by row
     "segformer/bm1688": (0.82, 0.9),  # interpolation, permutes on the way out of a group
-    "shapes/bm1684x": (0.2, 0.3), "shapes/bm1688": (0.57, 0.67),  # Pads by single elements
-    "softmax/bm1684x": (0.5, 0.65), "softmax/bm1688": (0.73, 0.84),  # softmax over channels in tiles of 16 columns
+    "softmax/bm1688": (0.82, 0.9),  # casts of their own here
 }  # fmt: skip
 """Bounds of tpusim / real, and why they are not near 1."""
 BYTES = 0.02

@@ -23,7 +23,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, ints_attr, op_name
 from tpusim.ir.module import Model
 from tpusim.isa.check import ID_LIMIT
-from tpusim.isa.commands import AnyCommand, Arith, Conv, Depthwise, GlobalKernel, Move
+from tpusim.isa.commands import TILE, AnyCommand, Arith, Conv, Depthwise, Move
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View
@@ -256,10 +256,10 @@ def test_a_global_layer_says_why(chip: str) -> None:
     lowered = _lowered_with_fallbacks(net, chip)
     program = program_of(group_layers(lowered, LayerGroupConfig()))
     found = [g for g in program.groups if g.reason]
-    assert len(found) == 1 and len(found[0].ops) == 1 and found[0].lmem_peak_bytes == 0
-    kernels = [c for c in program.commands if isinstance(c, GlobalKernel)]
-    assert [(k.group, k.reason) for k in kernels] == [(found[0].id, found[0].reason)]
-    assert kernels[0].load_bytes > 0 and kernels[0].store_bytes > 0
+    assert len(found) == 1 and len(found[0].ops) == 1 and found[0].lmem_peak_bytes > 0
+    tiles = [c for c in program.commands if c.step.startswith(TILE)]
+    assert {c.group for c in tiles} == {found[0].id} and {c.op for c in tiles if c.engine == "tiu"} == {*found[0].ops}
+    assert [c.tensor for c in tiles if isinstance(c, Move) and c.direction == "l2s"] == [*found[0].ops]
     assert [g.id for g in program.groups] == list(range(len(program.groups)))
     assert {c.group for c in program.commands} == {g.id for g in program.groups}
 

@@ -384,8 +384,8 @@ def test_a_global_kernel_takes_the_longer_of_its_two_sides() -> None:
     # runs as short as that of four bytes, in one channel, through local memory, where half a cycle goes to an element
     assert move.stop_ns == pytest.approx(4 * 256 / 54.03 + 4 * 256 / 41.0 + 0.5)
     assert kernel.start_ns == move.stop_ns  # it needs both engines
-    # it moves at the rates of kernels; nothing is stored before its one piece is computed, 16 vectors in every lane
-    assert kernel.stop_ns - kernel.start_ns == pytest.approx(wide.nbytes / 58.0 + wide.nbytes / 44.0 + 16)
+    # it moves at the rates of tensors; nothing is stored before its one piece is computed, 16 vectors in every lane
+    assert kernel.stop_ns - kernel.start_ns == pytest.approx(wide.nbytes / 54.03 + wide.nbytes / 41.0 + 16)
 
 
 def test_trace_has_a_track_per_engine() -> None:

@@ -126,8 +126,10 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Latency of a store, where it is not `dma_latency_ns`."""
     kernel_gbs: float = 0.0
     """Load and store rate of the kernels of global layers, where it is not `bandwidth`'s; 0: it is."""
-    kernel_store_gbs: float = 0.0
-    """Store rate of these kernels, where it is not `kernel_gbs`."""
+    matrix_gbs: float = 0.0
+    """Load rate of what these kernels spread over all lanes, or give to all, where it is not `kernel_gbs`."""
+    matrix_store_gbs: float = 0.0
+    """Store rate of the same."""
     kernel_memory_bytes: int = 0
     """Local memory of all lanes that the kernels of global layers were made for; 0: what the lanes have."""
     casts_fill_lanes: bool = False
@@ -146,6 +148,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """So many bytes behind whole pages do not count as a page of their own."""
     merges_kernels: bool = False
     """Whether kernel axes lie in a filter's input channels while few are there, up to 16 bits (hardware.md 2.4)."""
+    row_reduction_steps: int = 1
+    """Steps of a PorD for one element of a window that is a part of a row, each read for itself."""
     strided_window_steps: int = 1
     """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
     quantize_steps: int = 4

@@ -1,5 +1,10 @@
-"""Global layers: ops that run from and to global memory as library kernels (layer_group.md DL-06)."""
+"""Global layers: ops that run from and to global memory, in tiles or as library kernels (layer_group.md DL-06)."""
 
+from collections.abc import Iterator
+from math import prod
+from typing import cast
+
+import numpy as np
 from msgspec.structs import replace
 from xdsl.ir import SSAValue
 
@@ -7,12 +12,15 @@ from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.types import address_of, is_tensor
-from tpusim.isa.commands import Command, Fill
+from tpusim.ir.types import address_of, is_tensor, shape_of
+from tpusim.isa.commands import Command, Fill, Move, Place, slice_owner, tile_step
 from tpusim.isa.layout import work_area
-from tpusim.isa.region import View
-from tpusim.ops.base import TpuOp
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.stream import Location
+from tpusim.isa.tiling import Piece, Transfer, turns_of
+from tpusim.ops.base import TpuOp, logical_shape
 from tpusim.ops.emission import WholeContext
+from tpusim.ops.structure import TopWeight
 
 
 class GlobalContext(WholeContext):
@@ -24,6 +32,10 @@ class GlobalContext(WholeContext):
         self._reason = reason
         operands = [(source_name(v), self._view(v)) for v in op.operands if is_tensor(v)]
         self._name_of = namer(operands, op_name(op), emitter.chip)
+        self._constants = {source_name(v) for v in op.operands if isinstance(v.owner, TopWeight)}
+        self._tiles = 0
+        self._results: list[tuple[int, Transfer]] = []
+        """Of the op's last command: index of every tile's, and what is stored of it."""
 
     def address(self, value: SSAValue) -> int:
         """The address in the tensor's type."""
@@ -47,6 +59,70 @@ class GlobalContext(WholeContext):
             tensor=name,
         )
 
+    def tiled(self, pieces: tuple[Piece, ...]) -> None:
+        """Append the tiles; the places of every second one in local memory are the same."""
+        first, self._tiles = self._tiles, self._tiles + len(pieces)
+        self._results.clear()
+        for turn in turns_of(pieces):
+            self._emitter.begin_row()
+            if turn.loads is not None:
+                self._load(first, turn.loads)
+            if turn.computes is not None:
+                self._compute(first, turn.computes)
+            if turn.stores is not None:
+                self._store(first, turn.stores)
+        self._emitter.end_rows()
+
+    def _load(self, first: int, piece: Piece) -> None:
+        for load in piece.loads:
+            source = self._name_of(load.outside)
+            start, whole = (None, None) if source in self._constants else self._window(load)
+            self._emitter.add(
+                Move, input=load.outside, output=load.inside, kind=load.kind, start=start, whole=whole,
+                op=_load(source), step=tile_step(first + piece.number), sources=(source,),
+            )  # fmt: skip
+
+    def _compute(self, first: int, piece: Piece) -> None:
+        names = [
+            slice_owner(_load(self._name_of(operand.outside)), tile_step(first + loaded), self._emitter.group)
+            for operand, loaded in zip(piece.operands, piece.loaded, strict=True)
+        ]
+        own = [name for name in piece.body.__struct_fields__ if name not in Command.__struct_fields__]
+        fields = {name: getattr(piece.body, name) for name in own}
+        step = tile_step(first + piece.number)
+        self._emitter.add(type(piece.body), op=op_name(self.op), step=step, sources=tuple(names), **fields)
+        self._results.append((len(self._emitter.commands) - 1, piece.store))
+
+    def _store(self, first: int, piece: Piece) -> None:
+        store, name, step = piece.store, op_name(self.op), tile_step(first + piece.number)
+        start, whole = self._window(store)
+        self._emitter.add(
+            Move, input=store.inside, output=store.outside, kind=store.kind, start=start, whole=whole,
+            op=name, step=step, tensor=name, sources=(slice_owner(name, step, self._emitter.group),),
+        )  # fmt: skip
+
+    def _window(self, moved: Transfer) -> tuple[Place, Place]:
+        """Where a transfer is in its tensor: as the form says, or by its address if the command is over a part."""
+        base = self._base(moved.outside)
+        if base is None or prod(moved.whole) == base.elements:
+            return moved.start, moved.whole
+        n, c, h, w = logical_shape(base.shape)
+        place = (moved.outside.address - base.address) // itemsize(base.dtype)
+        start = (int(i) for i in np.unravel_index(place, (n, c, 1, h, w)))
+        return cast("Place", tuple(start)), (n, c, 1, h, w)
+
+    def _base(self, view: View) -> View | None:
+        """The tensor that a view lies in."""
+        tensors = (self._view(v) for v in (*self.op.operands, self.op.results[0]) if is_tensor(v))
+        return next((t for t in tensors if t.address <= view.address < t.address + t.nbytes), None)
+
+    def locations(self) -> Iterator[Location]:
+        """Where the tiles of the result are once they are computed, of those whose axes lie as the tensor's."""
+        shape = shape_of(self.op.results[0])
+        for command, store in self._results:
+            if store.in_order and prod(store.whole) == prod(shape):
+                yield Location(command, op_name(self.op), store.inside, store.start, store.whole, shape)
+
     def move(self, source: View, target: View) -> None:
         """Append a GDMA copy that writes (a part of) the result."""
         name = op_name(self.op)
@@ -61,4 +137,11 @@ class GlobalContext(WholeContext):
 def emit_layer(op: TpuOp, emitter: Emitter, reason: str) -> None:
     """All commands of one global layer; nothing for an op whose result is its operand's bytes."""
     if not op.in_place():
-        op.emit(GlobalContext(emitter, op, reason))
+        context = GlobalContext(emitter, op, reason)
+        op.emit(context)
+        emitter.locations.extend(context.locations())
+
+
+def _load(source: str) -> str:
+    """What the loads of a tensor are called, as in a group."""
+    return f"load_{source}"

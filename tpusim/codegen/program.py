@@ -18,7 +18,8 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.packing import pack
 from tpusim.ir.types import address_of, element_of, is_packed, shape_of, uniform_of
-from tpusim.isa.layout import align, gmem_bytes
+from tpusim.isa.commands import AnyCommand
+from tpusim.isa.layout import align, extent, gmem_bytes
 from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Program, TensorEntry
 from tpusim.ops.base import TpuOp
 from tpusim.ops.families import command_dtype
@@ -66,8 +67,15 @@ def _emit(op: Operation, emitter: Emitter, index: int) -> GroupEntry | None:
         emit_layer(op, emitter, reason)
         if len(emitter.commands) == before:
             return None
-        return GroupEntry(index, (op_name(op),), dict.fromkeys("ncdhw", 1), 0, reason)
+        peak = _peak(emitter.commands[before:], emitter.chip)
+        return GroupEntry(index, (op_name(op),), dict.fromkeys("ncdhw", 1), peak, reason)
     return None
+
+
+def _peak(commands: list[AnyCommand], chip: ChipSpec) -> int:
+    """The highest byte of a lane that the tiles of a global layer use."""
+    views = (view for command in commands for _, view in command.operands() if view.memory == "lmem")
+    return max((extent(view, chip).stop for view in views), default=0)
 
 
 def _header(model: Model) -> Header:

@@ -17,6 +17,7 @@ Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Place = tuple[Length, Length, Length, Length, Length]
 """(n, c, d, h, w) of an element, or of a whole tensor."""
+TransferKind = Literal["", "tensor", "matrix", "broadcast"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -26,6 +27,15 @@ def slice_owner(op: str, step: str, group: int) -> str:
     With the group, as two groups may load one tensor and call their steps alike.
     """
     return f"{op}@g{group}{step}" if step else op
+
+
+TILE = "tile"
+"""How the steps of a global layer begin: "tile0", "tile1"."""
+
+
+def tile_step(number: int) -> str:
+    """The step of a tile of a global layer."""
+    return f"{TILE}{number}"
 
 
 class Command(
@@ -44,7 +54,7 @@ class Command(
     op: str
     """Name of the op this command computes for."""
     step: str = ""
-    """Slice of the layer group, e.g. "n0h2"; empty for a global layer."""
+    """Slice of the layer group, e.g. "n0h2", or tile of a global layer, "tile3"; empty where it has none."""
     group: int = -1
     """Index of the group in the program, in processing order (global layers count as groups of one op)."""
     home: int = -1
@@ -72,6 +82,11 @@ class Command(
         step = f" step '{self.step}'" if self.step else ""
         place = f"{self.engine} of core {self.core}" if self.core else self.engine
         return f"{type(self).__name__} {self.id} ({place}) of op '{self.op}'{step}"
+
+    @property
+    def in_group(self) -> bool:
+        """Whether this command is one of a step of a layer group."""
+        return bool(self.step) and not self.step.startswith(TILE)
 
     def _views(self, names: tuple[str, ...]) -> list[View]:
         found: list[View] = []
@@ -504,7 +519,9 @@ class Move(Command, frozen=True, tag="move"):
 
     whole: of a slice that a layer group loads or stores, (n, c, d, h, w) of its tensor as the group sees it.
     start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
-    Both are there, or none: it moves a constant, or is no transfer of a group.
+    Both are there, or none: it moves a constant, or is no transfer of a group or a tile.
+    kind: of a tile of a global layer, how the library moves it: a tensor, a matrix that is spread over the lanes, or a
+        constant that every lane gets. They differ in what they cost (hardware.md 5.2).
     """
 
     engine = "gdma"
@@ -514,6 +531,7 @@ class Move(Command, frozen=True, tag="move"):
     output: View
     start: Place | None = None
     whole: Place | None = None
+    kind: TransferKind = ""
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:

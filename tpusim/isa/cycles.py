@@ -40,7 +40,7 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.functions import SoftmaxInt
+from tpusim.isa.functions import Reduce, SoftmaxInt
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
@@ -50,6 +50,8 @@ _ONES = 6
 """Cycles that make the ones of a shifting PorD for one channel."""
 _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
+_ROOT = 40
+"""Steps of a root: its series, two sums and three selections, in f32."""
 _DIVISION_STEPS = 31
 """AR steps of a division of floats."""
 
@@ -249,6 +251,8 @@ def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
 
 def _function(command: Fn, chip: ChipSpec) -> int:
     """The sum of what the function is made of (DC-04)."""
+    if isinstance(command.function, Reduce) and max(command.function.axes) in (2, 3) and len(command.output.shape) == 4:  # noqa: PLR2004
+        return _reduce(command, command.function, chip)
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
     view = command.inputs[0] if command.function.OVER_INPUT else command.output
     elements, rate = _padded_elements(view, chip, vector), vector * chip.lanes
@@ -259,6 +263,30 @@ def _function(command: Fn, chip: ChipSpec) -> int:
         + steps.shifts * _shift(view, chip)
         + _serial(command, steps.serial, chip)
     )
+
+
+def _reduce(command: Fn, function: Reduce, chip: ChipSpec) -> int:
+    """A PorD whose window is the axis; a minimum is a negated maximum, a norm has squares before and a root behind.
+
+    Along the last axis every result is read for itself, which takes one step more where rows and results fill vectors.
+    """
+    view, output = command.inputs[0], command.output
+    n, c, h, w = view.shape
+    rows, vector = n * ceil_div(c, chip.lanes), chip.eu_elements(itemsize(view.dtype))
+    if max(function.axes) == 2:  # noqa: PLR2004  h
+        windows = rows * h * ceil_div(w, vector)
+    else:
+        results = ceil_div(output.elements, output.shape[1]) * ceil_div(c, chip.lanes)
+        steps = chip.row_reduction_steps + (chip.row_reduction_steps > 1 and min(results, w) > vector)
+        windows = results * (h if 2 in function.axes else 1) * w * steps  # noqa: PLR2004
+    match function.mode:
+        case "ReduceMin":
+            beside = 2 * (_steps(view, itemsize(view.dtype), chip) + _steps(output, itemsize(view.dtype), chip))
+        case "ReduceL2":
+            beside = 2 * _steps(view, itemsize(view.dtype), chip) + _ROOT * _steps(output, 4, chip)
+        case _:
+            beside = 0
+    return windows + beside
 
 
 def _shift(view: View, chip: ChipSpec) -> int:

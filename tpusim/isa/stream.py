@@ -65,7 +65,7 @@ class Location(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class GroupEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One layer group, or one global layer (ops of length 1, lmem_peak_bytes 0)."""
+    """One layer group, or one global layer (one op, with `reason`; its lmem_peak_bytes are its tiles')."""
 
     id: int
     ops: tuple[str, ...]

@@ -61,18 +61,24 @@ def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
 def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
 
-    Single elements go through local memory, where they are put in order, if that is quicker. Decision: two of them in a
-    cycle; upstream's transpositions take between a half and one cycle for each.
+    Single elements of a transposition go through local memory, where they are put in order, if that is quicker.
+    Decision: two of them in a cycle; upstream's transpositions take between a half and one cycle for each.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
     moved = _by_runs(size, run, chip)
     if chip.dma_run_bytes:
         moved *= _paged(size, chip) ** (chip.copy_page_ends - 1)
     direct = _transfer_ns("s2s", moved, chip)
-    if run > itemsize(command.input.dtype):
+    if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
     there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
     return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+
+def _in_order(view: View) -> list[int]:
+    """The axes of a tensor in global memory by their strides."""
+    strides = gmem_strides(view)
+    return sorted((axis for axis, size in enumerate(view.shape) if size > 1), key=lambda axis: -strides[axis])
 
 
 def traffic(command: Command) -> tuple[int, int]:
@@ -92,6 +98,8 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     """
     if chip.cycle_model == "cv18xx":
         return cycles_cv18xx.dma_ns(command, chip)
+    if isinstance(command, Move) and command.kind and chip.dma_run_bytes:
+        return _tile_ns(command, chip)
     system = [view for _, view in command.operands() if view.memory == "gmem"]
     plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())
     if isinstance(command, Move) and plain and len(system) > 1:
@@ -104,9 +112,27 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     return _transfer_ns(direction, moved, chip)
 
 
+def _tile_ns(command: Move, chip: ChipSpec) -> float:
+    """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes."""
+    size, loads = command.input.nbytes, command.direction == "s2l"
+    run = _common_run(command.input, command.output, chip)
+    match command.kind:
+        case "matrix":
+            charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
+            moved = charged * _paged(charged, chip)
+        case "broadcast":
+            moved = max(size, chip.dma_run_bytes)
+        case _:
+            moved = _by_runs(size, run, chip)
+    rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
+    if command.kind != "tensor":
+        rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
+    return chip.latency_ns(command.direction) + moved / rate
+
+
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
     """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count."""
-    load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_store_gbs or chip.kernel_gbs or chip.bandwidth.l2s
+    load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
     loaded, stored = float(command.load_bytes), float(command.store_bytes)
     if chip.dma_run_bytes:
         loaded *= _lengthened(command.reads(), command.body, chip)

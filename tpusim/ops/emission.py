@@ -17,6 +17,7 @@ from tpusim.ir.types import is_tensor, shape_of
 from tpusim.isa.commands import Command
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
+from tpusim.isa.tiling import Piece, tiles
 from tpusim.ops.base import GroupType, TpuOp, logical_shape
 from tpusim.ops.logical import AXES, Axis, TensorSlice, Window, logical_axes
 from tpusim.ops.structure import TopWeight
@@ -143,10 +144,17 @@ class WholeContext(ABC):
     def fill(self, target: View, value: float) -> None:
         """A GDMA fill that writes (a part of) the result."""
 
+    @abstractmethod
+    def tiled(self, pieces: tuple[Piece, ...]) -> None:
+        """Emit the tiles of a command: while one is computed, the next is loaded and the one before it stored."""
+
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """A global kernel around the TIU command."""
+        """The tiles of the command, or a global kernel around it where it has no form over four axes that fits."""
         body = cls(id=0, dep=0, op=op_name(self.op), **fields)
-        self.kernel(body, *self._traffic(body))
+        if pieces := tiles(body, self.chip):
+            self.tiled(pieces)
+        else:
+            self.kernel(body, *self._traffic(body))
 
     def _view(self, value: SSAValue) -> View:
         return gmem_view(value, self.address(value), self.chip, constant=isinstance(value.owner, TopWeight))

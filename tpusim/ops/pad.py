@@ -1,6 +1,7 @@
 """Padding: `top.Pad`, `tpu.Pad`, and its fusion into convolutions and pools (numerics.md 9.0)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import numpy as np
@@ -17,6 +18,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
+from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Builder,
@@ -33,6 +35,8 @@ from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
 
+_MOST_AXES = 4
+"""Of a tensor that has a view in local memory."""
 MODES = ("constant", "reflect", "edge")
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
@@ -142,26 +146,67 @@ class TpuPad(TpuOp):
         return "padding runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Constant: a GDMA fill, then a copy into the middle; else, or where batches share words, a macro command."""
+        """GDMA copies: the middle, then axis by axis, the last first, what is before and behind all that is there.
+
+        A constant is filled in; the edge goes through local memory. Where batches share words it is a macro command.
+        """
         source, target, pads = ctx.input(0), ctx.output(), ints(self.paddings)
         rank = len(source.shape)
         shared = target.interleave > 1 and rank > 0 and (pads[0] > 0 or pads[rank] > 0)
-        if self.mode.data != "constant" or shared:
+        no_view = self.mode.data == "edge" and rank > _MOST_AXES
+        if shared or no_view or (target.interleave > 1 and self.mode.data != "constant"):
             function = functions.Pad(cast("functions.PadMode", self.mode.data), pads[:rank], pads[rank:], self._stored)
             ctx.emit(isa.Fn, function=function, inputs=(source,), output=target)
             return
-        ctx.fill(target, self._stored)
-        middle = target
-        for axis in range(rank):
-            shape = (*source.shape[: axis + 1], *target.shape[axis + 1 :])
-            middle = part_of(middle, axis, pads[axis], shape, ctx.chip)
-        ctx.move(*shorter_axes(source, middle))
+        border = _Border(source.shape, target, pads, ctx.chip)
+        ctx.move(*shorter_axes(source, border.slab(-1, 0, 0)))
+        for axis in reversed(range(rank)):
+            self._surround(ctx, border, axis)
+
+    def _surround(self, ctx: EmitContext, border: "_Border", axis: int) -> None:
+        """What is before and behind the middle along one axis."""
+        before, size, after = border.lengths(axis)
+        for first, count, edge in ((0, before, before), (before + size, after, before + size - 1)):
+            slab = border.slab(axis, first, count)
+            if not count:
+                continue
+            if self.mode.data == "constant":
+                ctx.fill(slab, self._stored)
+            elif self.mode.data == "edge":
+                ctx.emit(isa.Arith, kind="copy", a=border.slab(axis, edge, 1), output=slab)
+            else:
+                for place in range(first, first + count):
+                    ctx.move(*shorter_axes(border.slab(axis, 2 * edge - place, 1), border.slab(axis, place, 1)))
 
     @property
     def _stored(self) -> float:
         """The value rounded to the stored type."""
         with np.errstate(over="ignore"):
             return float(np.float32(self.val.value.data).astype(storage_dtype(element_of(self.output))))
+
+
+@dataclass(frozen=True)
+class _Border:
+    """A padded tensor in global memory: its middle has the operand's extents."""
+
+    middle: Shape
+    target: View
+    pads: tuple[int, ...]
+    chip: ChipSpec
+
+    def lengths(self, axis: int) -> tuple[int, int, int]:
+        """How much is before the middle, in it and behind it."""
+        return self.pads[axis], self.middle[axis], self.pads[len(self.middle) + axis]
+
+    def slab(self, axis: int, first: int, count: int) -> View:
+        """From `first` on along an axis: of the axes before it the middle, behind it all. Axis -1: the middle."""
+        view = self.target
+        for at, size in enumerate(self.middle):
+            if axis < 0 or at < axis:
+                view = part_of(view, at, self.pads[at], (*view.shape[:at], size, *view.shape[at + 1 :]), self.chip)
+        if axis < 0 or not count:
+            return view
+        return part_of(view, axis, first, (*view.shape[:axis], count, *view.shape[axis + 1 :]), self.chip)
 
 
 class TopFusePad(RewritePattern):

@@ -180,7 +180,20 @@ def _check_groups(program: Program, chip: ChipSpec) -> None:
     for entry in program.groups:
         inside = [command for command in own.get(entry.id, ()) if command.step]
         if inside:
-            _check_group(entry, inside, chip)
+            (_check_tiles if entry.reason else _check_group)(entry, inside, chip)
+
+
+def _check_tiles(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
+    """The tiles of a global layer are its op's, stored from where they were computed."""
+    for command in commands:
+        own = command.slice_owner(command.op)
+        if command.engine == "tiu" and command.op not in entry.ops:
+            raise _wrong(command.label, f"an op of group {entry.id}, {entry.ops},", command.op, "correct the op")
+        if _is_store(command) and command.sources and command.sources[0] != own:
+            raise _wrong(
+                command.label, f"the tile '{own}'", f"'{command.sources[0]}'", "correct the step, or the source"
+            )
+    _check_peak(entry, commands, chip)
 
 
 def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
@@ -202,11 +215,16 @@ def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) 
     for op, at in ops.items():
         if at != steps:
             raise _wrong(who, f"op '{op}' at every step", f"none at {min(steps - at)}", "restore the command")
+    _check_peak(entry, commands, chip)
+
+
+def _check_peak(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) -> None:
+    """Commands stay below what the table says of local memory."""
     views = (v for c in commands for v in (*c.reads(), *c.writes(), *c.scratch()) if v.memory == "lmem")
     reach = max((extent(view, chip).stop for view in views), default=0)
     if not reach <= entry.lmem_peak_bytes <= chip.lmem_bytes:
         wanted = f"lmem_peak_bytes from {reach:,}, where its commands reach, to {chip.lmem_bytes:,}"
-        raise _wrong(who, wanted, f"{entry.lmem_peak_bytes:,}", "correct the table of groups")
+        raise _wrong(f"group {entry.id}", wanted, f"{entry.lmem_peak_bytes:,}", "correct the table of groups")
 
 
 def _is_store(command: AnyCommand) -> bool:

@@ -129,7 +129,7 @@ class Ownership:
             for view in command.writes():
                 if view.memory == "gmem" and command.tensor:
                     self._check_store(index, command, view)
-                self._write(view, _Writer(command.label, command.owner, -1 if command.step else command.group))
+                self._write(view, _Writer(command.label, command.owner, -1 if command.in_group else command.group))
             for tensor, view in slices.get(index, ()):
                 self._require(
                     view,

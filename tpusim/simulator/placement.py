@@ -148,7 +148,8 @@ def _check_global(move: Move, view: View, entry: TensorEntry, start: Index, whol
     words = (start[0] // base.interleave, *start[1:])
     address = base.address + distance_bytes(base, sum(i * step for i, step in zip(words, strides, strict=True)))
     steps = [(first, c, h, w) for first in ((n, d) if whole[2] > 1 else (n,))]
-    if view.address != address or not any(_steps(view, each) for each in steps):
+    turned = bool(move.kind) and _turned(view, (n, c, h, w))
+    if view.address != address or not (turned or any(_steps(view, each) for each in steps)):
         got = f"{view.address:#x} with strides {gmem_strides(view)}"
         raise _wrong(move, f"{who}, {address:#x} with strides {steps[-1]},", got, "correct the address, or start")
 
@@ -157,6 +158,13 @@ def _steps(view: View, strides: Index) -> bool:
     """Whether a view has these strides, along axes longer than 1."""
     axes = zip(gmem_sizes(view), gmem_strides(view), strides, strict=False)
     return len(view.shape) == len(strides) and all(size == 1 or got == wanted for size, got, wanted in axes)
+
+
+def _turned(view: View, strides: Index) -> bool:
+    """Whether a view has these strides in another order, along axes longer than 1: a tile's axes may be turned."""
+    axes = zip(gmem_sizes(view), gmem_strides(view), strict=True)
+    found = [stride for size, stride in axes if size > 1]
+    return len(set(found)) == len(found) and set(found) <= set(strides)
 
 
 # -------------------------------------------------------------------------------------------------------- local memory

@@ -10,6 +10,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.isa.commands import Command, Fill, GlobalKernel, Move
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
+from tpusim.isa.tiling import Piece, Transfer, turns_of
 from tpusim.layer_group.slicing import extents
 from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.emission import Placed, SliceContext, WholeContext
@@ -101,6 +102,18 @@ class _GlobalBench(WholeContext):
             id=0, dep=0, op="", body=body, tiles=tiles, load_bytes=load_bytes, store_bytes=store_bytes  # type: ignore[arg-type]
         )  # fmt: skip
         self.ns += command_ns(kernel, self.chip)
+
+    def tiled(self, pieces: tuple[Piece, ...]) -> None:
+        """Count the tiles, turn by turn the longer of both engines, or their sum."""
+        for turn in turns_of(pieces):
+            moved = [*(turn.loads.loads if turn.loads else ()), *([turn.stores.store] if turn.stores else ())]
+            dma = sum(self._transfer_ns(each, load=i < len(moved) - bool(turn.stores)) for i, each in enumerate(moved))
+            tiu = command_ns(turn.computes.body, self.chip) if turn.computes else 0.0  # type: ignore[arg-type]
+            self.ns += max(tiu, dma) if self.chip.engines_overlap else tiu + dma
+
+    def _transfer_ns(self, moved: Transfer, *, load: bool) -> float:
+        source, target = (moved.outside, moved.inside) if load else (moved.inside, moved.outside)
+        return command_ns(Move(id=0, dep=0, op="", input=source, output=target, kind=moved.kind), self.chip)
 
     def move(self, source: View, target: View) -> None:
         """Count a copy by the GDMA."""

@@ -1,0 +1,231 @@
+"""Into how many tiles a form is cut, where they lie in local memory, and what moves for each."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import Command, TransferKind
+from tpusim.isa.layout import align, gmem_strides, lmem_bytes
+from tpusim.isa.region import View, itemsize
+from tpusim.isa.tiling.forms import Form, Part, forms, with_views
+
+Sizes = tuple[int, int, int, int]
+Place = tuple[int, int, int, int, int]
+_LANES, _COLUMNS = 1, 3
+"""The axis that lies across the lanes, cut at whole rows of them; and the last, cut into runs."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A window of a tensor in global memory, and where it lies in local memory.
+
+    start, whole: as `Move` has them, the tensor's axes as the form sees them, the farthest apart in memory first.
+    """
+
+    outside: View
+    inside: View
+    start: Place
+    whole: Place
+    kind: TransferKind
+    in_order: bool
+    """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One tile: its operands, the command, and the store.
+
+    loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
+    """
+
+    number: int
+    operands: tuple[Transfer, ...]
+    loaded: tuple[int, ...]
+    body: Command
+    store: Transfer
+
+    @property
+    def loads(self) -> Iterator[Transfer]:
+        """The operands that are loaded for this piece."""
+        return (t for t, by in zip(self.operands, self.loaded, strict=True) if by == self.number)
+
+
+class Turn(NamedTuple):
+    """What may run side by side."""
+
+    loads: Piece | None
+    computes: Piece | None
+    stores: Piece | None
+
+
+def turns_of(pieces: tuple[Piece, ...]) -> Iterator[Turn]:
+    """While one tile is computed, the next is loaded and the one before it stored."""
+    for ahead, now, behind in zip((*pieces, None, None), (None, *pieces, None), (None, None, *pieces), strict=True):
+        yield Turn(ahead, now, behind)
+
+
+def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
+    """The tiles of a command over whole tensors in global memory, in order; none if there is no form that fits.
+
+    The library makes them for its chip: where more local memory is tried they stay as they are.
+    """
+    found: list[Piece] = []
+    base = 0
+    filled = min(chip.lmem_bytes, (chip.kernel_memory_bytes or inf) / chip.lanes)
+    for form in forms(body, chip):
+        room = chip.lmem_bytes - base
+        sizes = _sizes(form, chip, int(filled / form.share), room) or _sizes(form, chip, room, room)
+        if sizes is None:
+            return ()
+        found += _pieces(form, sizes, chip, base, len(found))
+        base += sum(_laid_out(form, sizes, chip)[-1])
+    return tuple(found)
+
+
+def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) -> list[Piece]:
+    whole = form.result.view.shape
+    starts = list(product(*(range(0, n, size) for n, size in zip(whole, sizes, strict=True))))
+    columns = [
+        _column(part, starts, sizes, whole, places, before)
+        for part, places in zip(form.parts, _addresses(form, sizes, chip, base), strict=True)
+    ]
+    found: list[Piece] = []
+    for number in range(len(starts)):
+        *operands, (store, _) = (column[number] for column in columns)
+        moved = tuple(transfer for transfer, _ in operands)
+        body = with_views(form.body, [t.inside for t in (*moved, store)])
+        found.append(Piece(before + number, moved, tuple(by for _, by in operands), body, store))
+    return found
+
+
+def _column(
+    part: Part, starts: Sequence[tuple[int, ...]], sizes: Sizes, whole: tuple[int, ...], places: list[int], before: int
+) -> list[tuple[Transfer, int]]:
+    """What each tile has of one operand, and the piece that loads it: the one before, where it needs the same."""
+    found: list[tuple[Transfer, int]] = []
+    loads = 0
+    for number, start in enumerate(starts):
+        window = _window(part, start, sizes, whole)
+        if number and window == _window(part, starts[number - 1], sizes, whole):
+            found.append(found[-1])
+        else:
+            found.append((_transfer(part, window, places[loads % len(places)]), before + number))
+            loads += 1
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- sizes
+
+
+def _sizes(form: Form, chip: ChipSpec, share: int, room: int) -> Sizes | None:
+    """The largest extents of the result of one tile that fit, in long runs if it can be."""
+    runs = max(chip.eu_bytes, chip.dma_run_bytes)
+    return _largest(form, chip, share, room, runs) or _largest(form, chip, share, room, chip.eu_elements(4))
+
+
+def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int) -> Sizes | None:
+    """Axes are cut in order, each as far as it has to be, the last one at multiples of `columns`."""
+    n, c, h, w = form.result.view.shape
+    sizes: Sizes = (n, min(c, form.most or c), h, w)
+    if _fits(form, sizes, chip, share, room):
+        return sizes
+    for axis in form.cuts:
+        unit = {_LANES: form.most or chip.lanes, _COLUMNS: columns}.get(axis, 1)
+        able = [_with(sizes, axis, size) for size in (*range(unit, sizes[axis], unit), sizes[axis])]
+        fitting = bisect_left(able, True, key=lambda tile: not _fits(form, tile, chip, share, room))
+        if fitting:
+            return able[fitting - 1]
+        sizes = able[0]
+    return None
+
+
+def _with(sizes: Sizes, axis: int, size: int) -> Sizes:
+    n, c, h, w = (size if at == axis else old for at, old in enumerate(sizes))
+    return n, c, h, w
+
+
+def _fits(form: Form, sizes: Sizes, chip: ChipSpec, share: int, room: int) -> bool:
+    """Whether a tile is inside its share, or two in two; both inside the room, and no axis too long."""
+    windows = [_window(part, (0, 0, 0, 0), sizes, form.result.view.shape)[1] for part in form.parts]
+    if any(max(window) > chip.max_axis for window in windows):
+        return False
+    several = sizes != form.result.view.shape
+    return sum(_laid_out(form, sizes, chip)[-1]) <= min((1 + several) * share, room)
+
+
+def _copies(part: Part, form: Form, sizes: Sizes) -> int:
+    """Places that an operand or the result has: two if it changes from tile to tile."""
+    whole = form.result.view.shape
+    return 1 + any(axis is not None and sizes[axis] < whole[axis] for axis in part.follows)
+
+
+def _laid_out(form: Form, sizes: Sizes, chip: ChipSpec) -> list[tuple[int, int]]:
+    """(address, bytes) of every area of local memory, one after the other."""
+    found: list[tuple[int, int]] = []
+    at = 0
+    for part in form.parts:
+        size = align(_bytes(part, sizes, form, chip), chip.eu_bytes)
+        for _ in range(_copies(part, form, sizes)):
+            found.append((at, size))
+            at += size
+    return found
+
+
+def _bytes(part: Part, sizes: Sizes, form: Form, chip: ChipSpec) -> int:
+    n, c, h, w = _window(part, (0, 0, 0, 0), sizes, form.result.view.shape)[1]
+    return lmem_bytes((n, c, h, w), part.view.dtype, chip, aligned=not part.compact, packed=False)
+
+
+def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list[int]]:
+    """Where each operand and the result of a tile lie, of every second tile."""
+    areas = iter(_laid_out(form, sizes, chip))
+    return [[base + next(areas)[0] for _ in range(_copies(part, form, sizes))] for part in form.parts]
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+
+def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """(first element, extents) of what a tile of the result needs of an operand."""
+    first, extents = [0] * 4, list(part.view.shape)
+    for axis, follows in enumerate(part.follows):
+        if follows is not None:
+            first[axis] = start[follows]
+            extents[axis] = min(sizes[follows], whole[follows] - start[follows])
+    return first, extents
+
+
+def _transfer(part: Part, window: tuple[list[int], list[int]], address: int) -> Transfer:
+    (first, extents), view = window, part.view
+    strides = gmem_strides(view)
+    offset = sum(i * stride for i, stride in zip(first, strides, strict=True)) * itemsize(view.dtype)
+    outside = view
+    if tuple(extents) != view.shape:
+        outside = replace(view, address=view.address + offset, shape=tuple(extents), layout="strided", strides=strides)
+    inside = View("lmem", address, tuple(extents), view.dtype, "compact" if part.compact else "aligned")
+    begin, extent = part.frame or ((0, 0, 0, 0), view.shape)
+    order = _order(extent, strides)
+    start = [first[axis] + begin[axis] for axis in order]
+    whole = [extent[axis] for axis in order]
+    in_order = part.frame is None and order == [0, 1, 2, 3]
+    return Transfer(outside, inside, _place(start, 0), _place(whole, 1), part.kind, in_order)
+
+
+def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """The axes, that of the largest stride first; axes of length 1 stay where they are."""
+    long = [axis for axis in range(4) if shape[axis] > 1]
+    order = list(range(4))
+    for place, axis in zip(long, sorted(long, key=lambda axis: -strides[axis]), strict=True):
+        order[place] = axis
+    return order
+
+
+def _place(numbers: list[int], depth: int) -> Place:
+    n, c, h, w = numbers
+    return n, c, depth, h, w

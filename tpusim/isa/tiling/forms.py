@@ -1,0 +1,513 @@
+"""Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
+
+A form is the same computation: an operand is another view of the same bytes, and what the command says of axes is said
+of the four. There is none for packed batches (4N, 2N), elements of 4 bits, and axes that no four stand for.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isqrt, prod
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import (
+    Arith,
+    Command,
+    Compare,
+    Dequantize,
+    Fn,
+    Lut,
+    MatMul,
+    Quantize,
+    Rescale,
+    TransferKind,
+    Where,
+)
+from tpusim.isa.functions import (
+    Active,
+    AddInt,
+    AnyFunction,
+    Arg,
+    ConstInt,
+    Cumulate,
+    ExtremeShift,
+    Gather,
+    Interp,
+    LayerNorm,
+    Lrn,
+    LrnTables,
+    MulInt,
+    Pad,
+    Power,
+    Reduce,
+    ReduceInt,
+    Remainder,
+    RMSNorm,
+    Softmax,
+    SoftmaxInt,
+    SoftmaxTables,
+    SubInt,
+    SumShift,
+    TopK,
+)
+from tpusim.isa.layout import align, ceil_div, dense_strides
+from tpusim.isa.region import View, is_packed, itemsize
+
+Shape = tuple[int, ...]
+LEAST_WIDTH = 8
+"""Elements that a lane gets at least where a tensor is spread over all lanes."""
+_AXES = 4
+_EXTREMES, _SEARCHING = 4, 32
+"""Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
+_NEIGHBOURS, _RUN_BYTES = 16, 256
+"""Neighbours that one lane has of a softmax, and bytes of anything else."""
+_TWO_AND_A_SUM = 2.8
+"""Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """An operand over four axes of global memory.
+
+    follows: for each of its axes the axis of the result that it is cut with, None: every tile needs all of it.
+    compact: how it lies in local memory, where constants are not aligned. kind: how it is loaded or stored.
+    frame: where the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
+    """
+
+    view: View
+    follows: tuple[int | None, ...] = (0, 1, 2, 3)
+    compact: bool = False
+    kind: TransferKind = "tensor"
+    frame: tuple[Shape, Shape] | None = None
+
+
+@dataclass(frozen=True)
+class Form:
+    """A command, its operands and its result (last) over four axes, and the axes of the result that may be cut.
+
+    cuts: the first is cut first. share: which part of local memory one tile should fill at most, so that transfers
+    and computing overlap. most: lanes of a tile at most, 0 for all.
+    """
+
+    body: Command
+    parts: tuple[Part, ...]
+    cuts: tuple[int, ...]
+    share: float = 8
+    most: int = 0
+
+    @property
+    def result(self) -> Part:
+        """The part that the command writes."""
+        return self.parts[-1]
+
+
+def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
+    """The command as one over four axes, or as several, one after the other; none if it has no such form."""
+    make = _FUNCTIONS.get(type(body.function)) if isinstance(body, Fn) else _COMMANDS.get(type(body))
+    views = [view for _, view in body.operands()]
+    if make is None or any(v.laned or v.interleave > 1 or is_packed(v.dtype) or 0 in v.shape for v in views):
+        return ()
+    return tuple(make(body, chip))
+
+
+def with_views(body: Command, views: list[View]) -> Command:
+    """The command with other operands, in the order of `operands`."""
+    left = iter(views)
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, View):
+            return next(left)
+        if isinstance(value, tuple):
+            return tuple(replaced(item) for item in cast("tuple[Any, ...]", value))
+        return value
+
+    names = (*body.inputs_, *body.outputs_)
+    return replace(body, **{name: replaced(getattr(body, name)) for name in names})
+
+
+# ------------------------------------------------------------------------------------------------------ views and axes
+
+
+def _seen(view: View, shape: Shape, strides: Shape | None = None) -> View:
+    """A dense tensor over other axes."""
+    if strides is None or strides == dense_strides(shape):
+        return replace(view, shape=shape, layout="dense", strides=None, batch_axis=0)
+    return replace(view, shape=shape, layout="strided", strides=strides, batch_axis=0)
+
+
+def _constant(view: View) -> Part:
+    """A constant that every lane reads."""
+    return Part(_seen(view, (1, 1, 1, view.elements)), (None,) * _AXES, compact=True, kind="broadcast")
+
+
+def _dense(body: Command) -> bool:
+    return all(view.layout == "dense" for _, view in body.operands())
+
+
+def _divisor(number: int, least: int) -> int:
+    """The smallest divisor that is not below `least`."""
+    return next(d for d in range(least, number + 1) if number % d == 0)
+
+
+# --------------------------------------------------------------------------------------------------- element by element
+
+
+def _elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """All lanes get an equal share where shapes are alike, else axes that are alike in every operand are one."""
+    shapes = [view.shape for _, view in body.operands()]
+    if _dense(body) and all(shape == shapes[-1] for shape in shapes):
+        yield from _spread(body, chip)
+    elif _dense(body) and (axes := _joined(shapes)) is not None:
+        yield _broadcast(body, axes)
+
+
+def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A cast is spread over the lanes where the chip's are; one of two floats everywhere."""
+    if chip.casts_fill_lanes or isinstance(body, Arith):
+        yield from _spread(body, chip, kind="matrix", share=32)
+    elif _dense(body):
+        views = [_seen(view, _image(view.shape)) for _, view in body.operands()]
+        yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), _TWO_AND_A_SUM)
+
+
+def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A copy is a cast."""
+    assert isinstance(body, Arith)
+    alone = not isinstance(body.b, View) and body.kind in ("copy", "truncate")
+    if alone and not _dense(body):
+        yield from _repeated(body)
+    else:
+        yield from (_cast if alone else _elementwise)(body, chip)
+
+
+def _repeated(body: Arith) -> Iterator[Form]:
+    """A part of a tensor copied to another part, or repeated along axes where it has one element."""
+    views = [_four(view) for view in (body.a, body.output)]
+    shapes = [view.shape for view in views if view is not None]
+    if len(shapes) == len(views):
+        whole = shapes[-1]
+        follows = [tuple(axis if shape[axis] == whole[axis] else None for axis in range(_AXES)) for shape in shapes]
+        yield Form(body, tuple(map(Part, (v for v in views if v is not None), follows)), (0, 1, 2, 3))
+
+
+def _four(view: View) -> View | None:
+    """A tensor, or a part of one, of up to four axes."""
+    missing = _AXES - len(view.shape)
+    strides = view.strides or dense_strides(view.shape)
+    return None if missing < 0 else _seen(view, (1,) * missing + view.shape, (0,) * missing + strides)
+
+
+def _image(shape: Shape) -> Shape:
+    """(n, c, h, w): axes from the left, w the product of all behind h."""
+    n, c, h, *rest = (*shape, 1, 1, 1)
+    return n, c, h, prod(rest)
+
+
+def _spread(body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8) -> Iterator[Form]:
+    """Equal runs of elements to all lanes."""
+    if not _dense(body):
+        return
+    views = [view for _, view in body.operands()]
+    width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), chip)
+    parts = (Part(_seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
+    yield Form(body, tuple(parts), (3, 1), share)
+
+
+def _width(count: int, size: int, chip: ChipSpec) -> int:
+    """How many neighbours a lane gets at once: a divisor of their number that takes the fewest steps."""
+    wanted, vector = max(LEAST_WIDTH, ceil_div(count, chip.lanes)), chip.eu_elements(size)
+    able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
+    widths = [d for d in able if d >= min(count, LEAST_WIDTH)]
+    return min(widths, key=lambda d: (ceil_div(count // d, chip.lanes) * align(d, vector), abs(d - wanted)))
+
+
+def _joined(shapes: list[Shape]) -> list[list[int]] | None:
+    """Shapes that broadcast to the last, over at most four axes: neighbours that all have, or lack, are one."""
+    result, rank = shapes[-1], len(shapes[-1])
+    wide = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    found: list[list[int]] = [[] for _ in shapes]
+    before: tuple[bool, ...] = ()
+    for axis, size in enumerate(result):
+        full = tuple(shape[axis] == size for shape in wide)
+        if size == 1:
+            continue
+        if full == before:
+            for sizes, shape in zip(found, wide, strict=True):
+                sizes[-1] *= shape[axis]
+        else:
+            for sizes, shape in zip(found, wide, strict=True):
+                sizes.append(shape[axis])
+        before = full
+    return found if len(found[-1]) <= _AXES else None
+
+
+def _broadcast(body: Command, axes: list[list[int]]) -> Form:
+    places = {0: (), 1: (3,), 2: (1, 3), 3: (1, 2, 3)}.get(len(axes[-1]), (0, 1, 2, 3))
+    parts: list[Part] = []
+    for (_, view), sizes in zip(body.operands(), axes, strict=True):
+        shape = [1] * _AXES
+        for place, size in zip(places, sizes, strict=True):
+            shape[place] = size
+        parts.append(Part(_seen(view, tuple(shape))))
+    whole = parts[-1].view.shape
+    follow = [
+        replace_follows(part, tuple(a if part.view.shape[a] == whole[a] else None for a in range(_AXES)))
+        for part in parts
+    ]
+    return Form(body, tuple(follow), (0, 2, 1, 3))
+
+
+def replace_follows(part: Part, follows: tuple[int | None, ...]) -> Part:
+    """The part, cut with other axes of the result."""
+    return Part(part.view, follows, part.compact, part.kind)
+
+
+def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """The table is in every lane."""
+    assert isinstance(body, Lut)
+    if not _dense(body):
+        return
+    for form in _spread(msgspec.structs.replace(body, table=body.input), chip):
+        source, _, result = form.parts
+        yield Form(body, (source, _constant(body.table), result), form.cuts)
+
+
+# -------------------------------------------------------------------------------------------------------- along an axis
+
+
+@dataclass(frozen=True)
+class _Along:
+    """The three lengths around an axis: before it, of it, behind it."""
+
+    outer: int
+    length: int
+    inner: int
+
+    @staticmethod
+    def of(shape: Shape, axes: Shape) -> "_Along | None":
+        """Of neighbouring axes; None for others."""
+        if not axes or list(axes) != list(range(axes[0], axes[-1] + 1)):
+            return None
+        first, behind = axes[0], axes[-1] + 1
+        return _Along(prod(shape[:first]), prod(shape[first:behind]), prod(shape[behind:]))
+
+
+def _split(along: _Along, chip: ChipSpec, together: int) -> tuple[int, int]:
+    """(lanes, neighbours) of what is behind the axis, where too little is before it to fill the lanes."""
+    if along.outer >= chip.lanes:
+        return 1, along.inner
+    width = _divisor(along.inner, min(together, along.inner))
+    return along.inner // width, width
+
+
+def _rows(along: _Along, together: int) -> tuple[int, int]:
+    """(lanes, rows of each) of what is before the last axis; Decision: as many rows as make `together` elements."""
+    rows = _divisor(along.outer, min(along.outer, ceil_div(together, along.length)))
+    return along.outer // rows, rows
+
+
+def _together(function: AnyFunction, size: int) -> int:
+    """How many neighbours one lane has at least, as the tiles of TPU-MLIR 1.30.2."""
+    if isinstance(function, Softmax | SoftmaxInt | SoftmaxTables):
+        return _NEIGHBOURS
+    return _RUN_BYTES // size
+
+
+def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> View:
+    """A tensor with the axis at h (or at w, where nothing is behind it), and lanes of what is before or behind it."""
+    high, low = split
+    if along.inner == 1:
+        return _seen(view, (1, high, low, length))
+    if high == 1:
+        return _seen(view, (1, along.outer, length, low))
+    return _seen(view, (along.outer, high, length, low), (length * high * low, low, high * low, 1))
+
+
+def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, constants: int = 0) -> Iterator[Form]:
+    """A function along an axis of its first operand; the last operands are constants of every lane."""
+    view, along = body.inputs[0], _Along.of(body.inputs[0].shape, axes)
+    if along is None or not _dense(body):
+        return
+    together = _together(renamed, itemsize(view.dtype))
+    split = _rows(along, together) if along.inner == 1 else _split(along, chip, together)
+    length = body.output.elements // (along.outer * along.inner)
+    follows = (0, 1, 2, None) if along.inner == 1 else (0, 1, None, 3)
+    source, result = (
+        Part(_on_axis(v, along, n, split), follows) for v, n in ((view, along.length), (body.output, length))
+    )
+    tables = tuple(map(_constant, body.inputs[1:]))
+    if len(tables) == constants:
+        cuts = (1, 2) if along.inner == 1 else (0, 1, 3)
+        yield Form(msgspec.structs.replace(body, function=renamed), (source, *tables, result), cuts)
+
+
+def _renamed(body: Fn) -> AnyFunction:
+    """The function along the axis of the form: the last where nothing is behind it."""
+    function = cast("Any", body.function)
+    own = 3 if prod(body.inputs[0].shape[function.axis + 1 :]) == 1 else 2
+    return msgspec.structs.replace(function, axis=own)
+
+
+def _extremes(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Arg: four neighbours to each of 32 lanes, and what is left one by one, as the tiles of TPU-MLIR 1.30.2."""
+    assert isinstance(body, Fn) and isinstance(body.function, Arg)
+    view, along = body.inputs[0], _Along.of(body.inputs[0].shape, (body.function.axis,))
+    if along is None or not _dense(body):
+        return
+    if along.outer >= chip.lanes or along.inner % _EXTREMES or along.inner == 1:
+        yield from _axis_form(body, (body.function.axis,), _renamed(body), chip)
+        return
+    function = msgspec.structs.replace(body.function, axis=2)
+    lanes = along.inner // _EXTREMES // _SEARCHING * _SEARCHING
+    for first, count, width in ((0, lanes, _EXTREMES), (lanes * _EXTREMES, along.inner - lanes * _EXTREMES, 1)):
+        if count:
+            sides = ((view, along.length), (body.output, 1))
+            parts = tuple(_behind(v, along, n, (first, count, width)) for v, n in sides)
+            yield Form(msgspec.structs.replace(body, function=function), parts, (0, 1), most=_SEARCHING)
+
+
+def _behind(view: View, along: _Along, length: int, piece: tuple[int, int, int]) -> Part:
+    """Some of what is behind an axis: `count` lanes with `width` neighbours from `first` on."""
+    first, count, width = piece
+    strides = (length * along.inner, width, along.inner, 1)
+    moved = replace(view, address=view.address + first * itemsize(view.dtype))
+    whole = (along.outer, along.inner // width, length, width)
+    return Part(
+        _seen(moved, (along.outer, count, length, width), strides),
+        (0, 1, None, 3),
+        frame=((0, first // width, 0, 0), whole),
+    )
+
+
+def _along(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A function with `axis`."""
+    assert isinstance(body, Fn)
+    yield from _axis_form(body, (cast("Any", body.function).axis,), _renamed(body), chip, len(body.inputs) - 1)
+
+
+def _normalised(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A function over all axes from `axis` on, with weights of their extents."""
+    assert isinstance(body, Fn)
+    function = cast("LayerNorm | RMSNorm", body.function)
+    axes = tuple(range(function.axis, len(body.inputs[0].shape)))
+    yield from _axis_form(body, axes, msgspec.structs.replace(function, axis=3), chip, len(body.inputs) - 1)
+
+
+def _reduced(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A function with `axes`."""
+    assert isinstance(body, Fn)
+    function = cast("Reduce | ReduceInt", body.function)
+    shape = body.inputs[0].shape
+    axes = tuple(sorted(function.axes))
+    own = 3 if prod(shape[axes[-1] + 1 :]) == 1 else 2
+    yield from _axis_form(body, axes, msgspec.structs.replace(function, axes=(own,)), chip)
+
+
+# ------------------------------------------------------------------------------------------------------------- images
+
+
+def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Whole planes of an image."""
+    assert isinstance(body, Fn)
+    parts = tuple(Part(view, (0, 1, None, None)) for _, view in body.operands())
+    if _dense(body) and all(len(part.view.shape) == _AXES for part in parts):
+        yield Form(body, parts, (0, 1))
+
+
+def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Every place with all its channels, and constants of every lane."""
+    assert isinstance(body, Fn)
+    source, *tables = body.inputs
+    source, result = (Part(view, (0, None, 2, 3)) for view in (source, body.output))
+    if _dense(body):
+        yield Form(body, (source, *map(_constant, tables), result), (0, 2, 3))
+
+
+def _padded(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Axes without pads may be cut."""
+    assert isinstance(body, Fn) and isinstance(body.function, Pad)
+    before, after = body.function.before, body.function.after
+    missing = _AXES - len(before)
+    if missing < 0 or not _dense(body):
+        return
+    zeros = (0,) * missing
+    function = msgspec.structs.replace(body.function, before=(*before, *zeros), after=(*after, *zeros))
+    free = tuple(a if not function.before[a] and not function.after[a] else None for a in range(_AXES))
+    parts = tuple(Part(_seen(view, (*view.shape, *(1,) * missing)), free) for _, view in body.operands())
+    cuts = tuple(axis for axis in (0, 1, 2, 3) if free[axis] is not None)
+    yield Form(msgspec.structs.replace(body, function=function), parts, cuts)
+
+
+# ----------------------------------------------------------------------------------------------------- matrix products
+
+
+def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Rows and columns of the result may be cut, and matrices of a batch; the inner axis is whole."""
+    assert isinstance(body, MatMul)
+    views = [_matrix(view) for view in (body.left, body.right, body.output)]
+    if None in views:
+        return
+    left, right, output = cast("list[View]", views)
+    batch = output.shape[0]
+    rows, columns = (
+        ((None, 1) if body.left_transpose else (1, None)),
+        ((3, None) if body.right_transpose else (None, 3)),
+    )
+    several = len(body.requants) > 1 or (body.bias is not None and body.bias.elements != output.shape[3])
+    if several and batch > 1:
+        return
+    known = {"left": _matrix_part(left, rows, batch), "right": _matrix_part(right, columns, batch)}
+    known |= {name: _columns(view) for name in ("bias", "multipliers") if (view := getattr(body, name)) is not None}
+    known["output"] = Part(output, (0, 1, None, 3))
+    cuts = (0, 1, 3) if left.nbytes > right.nbytes else (0, 3, 1)
+    yield Form(body, tuple(known[name] for name, _ in body.operands()), cuts)
+
+
+def _columns(view: View) -> Part:
+    """A number for every column of the result."""
+    return Part(_seen(view, (1, 1, 1, view.elements)), (None, None, None, 3), compact=True, kind="broadcast")
+
+
+def _matrix_part(view: View, follows: tuple[int | None, int | None], batch: int) -> Part:
+    return Part(view, (0 if view.shape[0] == batch and batch > 1 else None, follows[0], None, follows[1]))
+
+
+def _matrix(view: View) -> View | None:
+    """(batch, rows, 1, columns) of a matrix, or of several whose batches lie evenly."""
+    strides = view.strides if view.layout == "strided" and view.strides else dense_strides(view.shape)
+    *batches, rows, columns = zip(view.shape, strides, strict=True)
+    size, step = 1, 0
+    for length, stride in reversed(batches):
+        if length == 1:
+            continue
+        if size > 1 and stride != size * step:
+            return None
+        size, step = size * length, step if size > 1 else stride
+    return _seen(view, (size, rows[0], 1, columns[0]), (step or rows[0] * rows[1], rows[1], columns[1], columns[1]))
+
+
+Make = Callable[[Any, ChipSpec], Iterator[Form]]
+
+_COMMANDS: dict[type[Command], Make] = {
+    Quantize: _cast,
+    Dequantize: _cast,
+    Arith: _arith,
+    Rescale: _elementwise,
+    Compare: _elementwise,
+    Where: _elementwise,
+    Lut: _lut,
+    MatMul: _product,
+}
+_FUNCTIONS: dict[type[Any], Make] = {
+    **dict.fromkeys((Active, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder), _elementwise),
+    **dict.fromkeys((Softmax, SoftmaxInt, SoftmaxTables, TopK, Cumulate, Gather), _along),
+    **dict.fromkeys((LayerNorm, RMSNorm), _normalised),
+    **dict.fromkeys((Reduce, ReduceInt), _reduced),
+    **dict.fromkeys((Lrn, LrnTables), _across),
+    Arg: _extremes,
+    Interp: _planes,
+    Pad: _padded,
+}
