@@ -73,7 +73,7 @@ ADDED = {
         "time_factor",
         "time_residual",
     },
-    "report": {"schema", "passed", "fidelity", "engines", "cores"},
+    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline"},
     "comparison": {
         *("worst", "tolerance", "only_in_target", "only_in_reference", "excepted", "not_sampled"),
     },

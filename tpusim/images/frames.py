@@ -37,7 +37,8 @@ def fused(
         raise ConfigError(f"input '{name}': --fuse-preprocess requires --channel-format nchw, got nhwc")
     if (order == "gray") != (preprocess.channels == 1) or preprocess.channels == 4:
         raise ConfigError(
-            f"input '{name}': --customization-format {format} does not fit images in {preprocess.pixel_format}"
+            f"input '{name}': --customization-format {format} does not fit images in {preprocess.pixel_format}; "
+            "leave it out, or give the model's own --pixel-format"
         )
     height, width = preprocess.resize_dims or preprocess.image_dims(shape)
     swap = order != "gray" and order != _order(preprocess)
@@ -46,7 +47,7 @@ def fused(
 
 
 def _order(preprocess: Preprocess) -> str:
-    """Rgb or bgr: the raw formats of cameras leave files as bgr."""
+    """The order "rgb" or "bgr": the raw formats of cameras leave files as bgr."""
     return "rgb" if preprocess.pixel_format == "rgb" else "bgr"
 
 
