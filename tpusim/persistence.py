@@ -202,10 +202,8 @@ def require_kept(path: Path) -> Path:
     manifest = Manifest.read(path.parent)
     if path.exists() or path.name not in TENSOR_FILES or manifest is None:
         return path
-    asked, stage = (
-        str(manifest.config.get("keep", Keep())),
-        "infer" if path.name in FILES["infer"].names else "simulate",
-    )
+    asked = str(manifest.config.get("keep", Keep()))
+    stage = "infer" if path.name in FILES["infer"].names else "simulate"
     if asked != str(Keep()) and stage in manifest.stages:
         raise ConfigError(
             f"{path}: the run in this folder wrote no such tensors, for it was asked to {asked}; "
