@@ -14,8 +14,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import frame_cases
 import msgspec
-import test_frames
 from op_cases import CASES, OpCase
 from op_row import CHIPS
 from rows import SECONDARY, imported, top_for, tpu_ops
@@ -40,7 +40,7 @@ OPS = "tests/test_ops.py"
 
 FRAME_OPS = ("tpu.Copy", "tpu.ScaleLut", "tpu.SwapChannel")
 FRAME_CASES = 10, 11
-"""Of test_frames.py: packed and planar frames whose channels are swapped in front of a depthwise convolution."""
+"""Of frame_cases.py: packed and planar frames whose channels are swapped in front of a depthwise convolution."""
 FRAME_TEST = "tests/test_frames.py::test_tensors_are_those_of_the_real_interpreter[{}]"
 
 Found = tuple[str, str, tuple[str, ...], str]
@@ -160,7 +160,7 @@ def frames(refused: Mapping[str, str]) -> tuple[OpSupport, ...]:
     """The ops of fused preprocessing that nothing else makes, on every chip that fuses it, in every mode."""
     found: dict[str, dict[str, dict[Found, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for number in FRAME_CASES:
-        network, _, _, options, _ = test_frames.CASES[number]
+        network, _, _, options, _ = frame_cases.CASES[number]
         for chip in chips.available():
             for mode in MODES:
                 if cell(chip, mode) in refused or chip == "bm1684":  # which fuses none: test_frames.py
@@ -168,7 +168,7 @@ def frames(refused: Mapping[str, str]) -> tuple[OpSupport, ...]:
                 name, _, asymmetric = mode.partition("-")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ModeWarning)  # frames are aligned on CV18xx alone
-                    tpu = test_frames.lowered(network, chip, name, {**options, "asymmetric": bool(asymmetric)})
+                    tpu = frame_cases.lowered(network, chip, name, {**options, "asymmetric": bool(asymmetric)})
                 for op in tpu_ops(tpu):
                     if op.name in FRAME_OPS:
                         said = fidelity_of(op)
