@@ -11,8 +11,11 @@ import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import frame_cases
+import msgspec
 from op_cases import CASES, OpCase
 from op_row import CHIPS
 from rows import SECONDARY, imported, top_for, tpu_ops
@@ -28,11 +31,17 @@ from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import Top
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.structure import TopInput
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "tpusim" / "fidelity" / "support.json", ROOT / "docs" / "support.md"
 
 OPS = "tests/test_ops.py"
+
+FRAME_OPS = ("tpu.Copy", "tpu.ScaleLut", "tpu.SwapChannel")
+FRAME_CASES = 10, 11
+"""Of frame_cases.py: packed and planar frames whose channels are swapped in front of a depthwise convolution."""
+FRAME_TEST = "tests/test_frames.py::test_tensors_are_those_of_the_real_interpreter[{}]"
 
 Found = tuple[str, str, tuple[str, ...], str]
 """(status, number type, decisions, reason) of one row in one cell."""
@@ -142,10 +151,39 @@ def outcomes(cells: Mapping[str, Mapping[Found, list[str]]]) -> Iterable[Outcome
         yield Outcome(status, number, rows, where, decisions, reason)  # type: ignore[arg-type]
 
 
+def decided(tpu: Model) -> tuple[str, ...]:
+    """The decisions that the tables of frames follow, which lowering marks on the input."""
+    return next(fidelity_of(op).decisions for op in tpu.ops if isinstance(op, TopInput))
+
+
+def frames(refused: Mapping[str, str]) -> tuple[OpSupport, ...]:
+    """The ops of fused preprocessing that nothing else makes, on every chip that fuses it, in every mode."""
+    found: dict[str, dict[str, dict[Found, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for number in FRAME_CASES:
+        network, _, _, options, _ = frame_cases.CASES[number]
+        for chip in chips.available():
+            for mode in MODES:
+                if cell(chip, mode) in refused or chip == "bm1684":  # which fuses none: test_frames.py
+                    continue
+                name, _, asymmetric = mode.partition("-")
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ModeWarning)  # frames are aligned on CV18xx alone
+                    tpu = frame_cases.lowered(network, chip, name, {**options, "asymmetric": bool(asymmetric)})
+                for op in tpu_ops(tpu):
+                    if op.name in FRAME_OPS:
+                        said = fidelity_of(op)
+                        if op.name == "tpu.ScaleLut" and (of_tables := decided(tpu)):
+                            said = replace(said, status="decision", decisions=of_tables)
+                        outcome = said.status, said.number, said.decisions, said.reason
+                        found[op.name][cell(chip, mode)][outcome].append(FRAME_TEST.format(number))
+    return tuple(OpSupport(op, (), tuple(outcomes(found[op]))) for op in sorted(found))
+
+
 def measured_table() -> Support:
     """The whole table, from the code as it is."""
     refused = refusals()
-    return collect({case.id: measure(case, refused) for case in CASES}, refused)
+    table = collect({case.id: measure(case, refused) for case in CASES}, refused)
+    return msgspec.structs.replace(table, frames=frames(refused))
 
 
 def main() -> None:

@@ -249,6 +249,26 @@ def test_run_verifies_its_passes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"verify-passes: {fired + 3} patterns and passes changed no numbers" in capsys.readouterr().out
 
 
+def test_a_run_keeps_the_table_it_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`tpusim why --apply` starts from it; later stages carry it along, another table takes its place."""
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.write_text(f"# a comment of mine\n{TABLE.read_text()}")
+    asked = ["run", str(DIGITS / "digits.onnx"), "--out", str(out), "--table"]
+    assert main([*asked, str(mine), "--to", "calibrate"]) == 0
+    assert (out / "cali_table").read_bytes() == mine.read_bytes()
+    why = ["why", str(out / "3_calibrated.mlir"), "--top", "1", "--cycles", "1", "--expected-cos", "0.5", "--apply"]
+    assert main(why) == 0
+    assert (out / "new_cali_table").read_bytes() == mine.read_bytes()  # nothing needs a remedy
+    assert main([*asked, str(mine), "--to", "lower", "--from", "lower"]) == 0
+    assert main([*asked, str(out / "cali_table"), "--to", "lower", "--resume"]) == 0
+    assert (out / "cali_table").read_bytes() == mine.read_bytes() and mine.is_file()
+    assert main([*asked, str(TABLE), "--to", "lower", "--resume"]) == 0
+    assert (out / "cali_table").read_bytes() == TABLE.read_bytes()
+    assert main([*asked, str(TABLE), "--to", "lower", "--mode", "f32"]) == 0
+    assert not (out / "cali_table").exists()  # float needs no thresholds
+    capsys.readouterr()
+
+
 def one_large_channel(path: Path) -> None:
     """Conv, Relu, Conv: the first filter of the first is a thousand times larger than the others."""
     rng = np.random.default_rng(5)

@@ -134,3 +134,16 @@ def test_the_command_and_the_page(
     assert (tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")
     assert main([*words, "--plot", str(tmp_path / "roof.gif")]) == 1
     assert "a name that ends in .png or .svg" in capsys.readouterr().err
+
+
+def test_options_without_effect_are_refused(
+    compiled: tuple[tpusim.Compiled, Report, Found], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lowered module has its chip and mode; what is cut by `best` already is not cut so again."""
+    path = tmp_path / "4_tpu.mlir"
+    save_model(compiled[0].tpu, path)
+    for command in ("roofline", "group"):
+        assert main(["explore", command, str(path), "--chip", "cv183x", "--mode", "f16"]) == 1
+        assert f"--chip, --mode: {path} is lowered already" in "".join(capsys.readouterr().err.splitlines())
+    assert main(["explore", "roofline", str(path), "--best", "--layer-group", "best"]) == 1
+    assert "--best: --layer-group best cuts" in capsys.readouterr().err

@@ -83,6 +83,12 @@ def test_a_sample_of_the_table_is_what_the_code_does() -> None:
     assert_table_is_what_the_code_does(SAMPLE)
 
 
+def test_the_ops_of_frames_are_what_the_code_does() -> None:
+    found = support_rows.frames(refusals())
+    assert found == load().frames, "run `make support`"
+    assert tuple(entry.op for entry in found) == support_rows.FRAME_OPS
+
+
 @pytest.mark.slow
 def test_the_table_is_what_the_code_does() -> None:
     assert_table_is_what_the_code_does(CASES)

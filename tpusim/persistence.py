@@ -7,6 +7,7 @@ configuration, the content of the files it reads, and the version. Stages with e
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,11 +87,13 @@ def kept_key(config: RunConfig) -> list[str] | None:
 
 
 def write_calibration(a: Artefacts, folder: Path) -> None:
-    """The first sample; thresholds if they were measured, and the calibrated module."""
+    """The first sample, the calibrated module, and the table: as measured, or a copy of the one that was given."""
     save_tensors(folder / "inputs.npz", a.sample)
     if a.table is None:
         return
-    if a.config.table is None:
+    if a.config.table is not None:
+        shutil.copyfile(a.config.table, folder / "cali_table")
+    else:
         save_table(folder / "cali_table", a.table, a.config.calibration, a.measured, module="2_canonical.mlir")
     model = need(a.calibrated, "the calibrated module")
     save_model(model, folder / "3_calibrated.mlir", weight_file="canonical_weights.npz")
@@ -199,10 +202,8 @@ def require_kept(path: Path) -> Path:
     manifest = Manifest.read(path.parent)
     if path.exists() or path.name not in TENSOR_FILES or manifest is None:
         return path
-    asked, stage = (
-        str(manifest.config.get("keep", Keep())),
-        "infer" if path.name in FILES["infer"].names else "simulate",
-    )
+    asked = str(manifest.config.get("keep", Keep()))
+    stage = "infer" if path.name in FILES["infer"].names else "simulate"
     if asked != str(Keep()) and stage in manifest.stages:
         raise ConfigError(
             f"{path}: the run in this folder wrote no such tensors, for it was asked to {asked}; "

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, require_count
+from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, picture_of, require_count
 from tpusim.errors import ConfigError
 from tpusim.strategies import names as strategy_names
 
@@ -75,7 +75,8 @@ class Explore:
         require_count("--rows", self.rows, "prints all")
         measures = parse_measures(self.front, verified=self.verify)
         bounds = parse_bounds(self.best_under, verified=self.verify) if self.best_under else ()
-        picture = self._picture()
+        self._require_over()
+        picture = picture_of(self.plot)
         with _bar(console) as bar:
             task = bar.add_task("points", total=None)
             found = explore(
@@ -117,18 +118,6 @@ class Explore:
             self.asymmetric,
             self.verify,
         )
-
-    def _picture(self) -> Path | None:
-        """Where to draw, if anywhere; matplotlib is asked for before anything is computed."""
-        self._require_over()
-        if self.plot is not None:
-            from tpusim.cli.explore_plot import KINDS
-            from tpusim.cli.plot import library
-
-            library()
-            if self.plot.suffix not in KINDS:
-                raise ConfigError(f"--plot {self.plot}: a name that ends in {' or '.join(KINDS)} is required")
-        return self.plot
 
     def _require_over(self) -> None:
         """Raise ConfigError unless --plot-over is a field of numbers that --set varies, and something is drawn."""

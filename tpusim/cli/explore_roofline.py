@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -11,7 +10,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions, OptionalPath, require_count
+from tpusim.cli.options import (
+    Grouping,
+    GroupingOptions,
+    In,
+    Lowering,
+    LoweringOptions,
+    OptionalPath,
+    picture_of,
+    require_count,
+)
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,14 +53,13 @@ class ExploreRoofline:
     def execute(self, console: Console) -> bool:
         """Compile, ask the clock, print, and write what was asked for."""
         from tpusim.explore.roofline import under_roofs
-        from tpusim.persistence import load_module
-        from tpusim.prospect.fit import assumed
         from tpusim.verify.npz import write_atomically
 
         require_count("--ops", self.ops, "prints all")
-        picture = self._picture()
-        is_module = self.model.suffix == ".mlir"
-        tpu = load_module(self.model) if is_module else assumed(self.model, self.lowering.config())
+        if self.best and self.grouping.layer_group == "best":
+            raise ConfigError("--best: --layer-group best cuts the network so already; leave one out")
+        picture = picture_of(self.plot)
+        tpu = self.lowering.lowered(self.model)
         with console.status("compile") as status:
             found = under_roofs(tpu, self.grouping.config(), best=self.best, progress=status.update)
         for part in lines(found, self.ops):
@@ -68,17 +75,6 @@ class ExploreRoofline:
         if written:
             console.print(f"wrote {', '.join(written)}", highlight=False, markup=False)
         return True
-
-    def _picture(self) -> Path | None:
-        """Where to draw, if anywhere; matplotlib is asked for before anything is computed."""
-        if self.plot is not None:
-            from tpusim.cli.explore_plot import KINDS
-            from tpusim.cli.plot import library
-
-            library()
-            if self.plot.suffix not in KINDS:
-                raise ConfigError(f"--plot {self.plot}: a name that ends in {' or '.join(KINDS)} is required")
-        return self.plot
 
 
 def lines(found: "Found", most: int) -> Iterator[Table | str]:

@@ -15,6 +15,9 @@ COLOURS = {limit: f"C{i}" for i, limit in enumerate(LIMITS)}
 NAMED = 3
 """How many groups are called by their first op, those that take longest."""
 LETTERS = 24
+"""Of the name that stands beside a group."""
+DOTS = 14, 90
+"""Area of the dot of an op and of a group, in square points."""
 
 
 def draw(found: Found, path: Path) -> None:
@@ -27,8 +30,8 @@ def draw(found: Found, path: Path) -> None:
     axes, roofs = figure.subplots(), found.roofs
     groups, ops = ([place for place in places if place.macs and place.cycles] for places in (roofs.groups, roofs.ops))
     _draw_roofs(axes, found, [place.intensity for place in (*groups, *ops) if place.intensity])
-    _draw_places(axes, ops, 14)
-    _draw_places(axes, groups, 90)
+    _draw_places(axes, ops, large=False)
+    _draw_places(axes, groups, large=True)
     for place in sorted(groups, key=lambda place: -place.cycles)[:NAMED]:
         if place.intensity:
             says = f"{cut(place.name, LETTERS)}, {place.ops} op{'s' if place.ops > 1 else ''}"
@@ -60,13 +63,13 @@ def _draw_roofs(axes: Any, found: Found, intensities: Sequence[float]) -> None:
     )  # fmt: skip
 
 
-def _draw_places(axes: Any, places: Sequence[Place], size: int) -> None:
-    large = size > 50  # noqa: PLR2004  groups
+def _draw_places(axes: Any, places: Sequence[Place], *, large: bool) -> None:
+    """One scatter for each limit. large: they are groups."""
     for limit, says in LIMITS.items():
         some = [place for place in places if place.limit == limit and place.intensity]
         if some:
             axes.scatter(
-                [place.intensity for place in some], [place.macs / place.cycles for place in some], s=size,
+                [place.intensity for place in some], [place.macs / place.cycles for place in some], s=DOTS[large],
                 color=COLOURS[limit], alpha=0.9 if large else 0.6, edgecolors="black" if large else "none",
                 linewidths=0.6, label=f"{'group' if large else 'op'}: {says}", zorder=3 if large else 2,
             )  # fmt: skip

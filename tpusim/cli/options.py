@@ -35,6 +35,21 @@ KeepWords = Annotated[tuple[str, ...], tyro.conf.arg(metavar="{all,outputs,none,
 """Of `--keep` (`tpusim.verify.kept`)."""
 
 
+def picture_of(plot: OptionalPath) -> OptionalPath:
+    """Where `--plot` draws, if anywhere; matplotlib is asked for here, before anything is computed.
+
+    Raises ConfigError for a name that ends in no kind of picture, or without matplotlib.
+    """
+    if plot is not None:
+        from tpusim.cli.explore_plot import KINDS
+        from tpusim.cli.plot import library
+
+        library()
+        if plot.suffix not in KINDS:
+            raise ConfigError(f"--plot {plot}: a name that ends in {' or '.join(KINDS)} is required")
+    return plot
+
+
 def require_count(flag: str, value: int, zero: str) -> None:
     """Raise ConfigError unless an option is 0 or more; `zero` says what 0 does."""
     if value < 0:
@@ -265,6 +280,19 @@ class LoweringOptions:
         if asked := [f"--{flag.replace('_', '-')}" for flag in flags if getattr(self, flag)]:
             raise ConfigError(f"{', '.join(asked)}: inputs and results of floats are required here; leave it out")
         return self.config()
+
+    def lowered(self, path: Path) -> "Model":
+        """A lowered module as it is in its file, or an ONNX model lowered by these options with assumed ranges.
+
+        Raises ConfigError for options beside a module, which is lowered already.
+        """
+        from tpusim.prospect.fit import assumed
+
+        if path.suffix != ".mlir":
+            return assumed(path, self.config())
+        if given := [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name) != f.default]:
+            raise ConfigError(f"{', '.join(given)}: {path} is lowered already; leave it out, or give the ONNX model")
+        return load(path)
 
 
 Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]

@@ -30,11 +30,8 @@ class WhatIfCommand:
         """Compute all alternatives and write the page; one line for each."""
         from tpusim.explore.whatif import what_if
         from tpusim.page.whatif import write_what_if
-        from tpusim.persistence import load_module
-        from tpusim.prospect.fit import assumed
 
-        is_module = self.model.suffix == ".mlir"
-        tpu = load_module(self.model) if is_module else assumed(self.model, self.lowering.config())
+        tpu = self.lowering.lowered(self.model)
         found = what_if(tpu, self.grouping.config(), None if self.group < 0 else self.group)
         write_what_if(self.out, found)
         for one in found.alternatives:

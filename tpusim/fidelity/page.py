@@ -32,7 +32,7 @@ def support_page(support: Support) -> str:
     reasons = Reasons()
     parts = [HEAD, _decisions(support), _refused(support)]
     parts += [_mode(support, mode, reasons) for mode in MODES]
-    parts += [reasons.listed(), _ops(support)]
+    parts += [reasons.listed(), _frames(support), _ops(support)]
     return "\n".join(parts)
 
 
@@ -127,6 +127,22 @@ def _executed(support: Support, mode: str, chips: Sequence[str]) -> str:
     parts += [f"lowered in tests on {', '.join(lowered)}"] if lowered else []
     text = "; ".join(parts) or "no chip has it"
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _frames(support: Support) -> str:
+    """What stands behind an input that takes frames of a camera: op, type, where, and a test."""
+    rows: list[Sequence[str]] = []
+    for entry in support.frames:
+        for o in worst_first(entry.outcomes):
+            by_chips: dict[tuple[str, ...], list[str]] = {}
+            for mode in MODES:
+                if on := tuple(c for c in support.chips if cell(c, mode) in o.cells):
+                    by_chips.setdefault(on, []).append(mode)
+            where = "; ".join(f"{', '.join(modes)} on {', '.join(on)}" for on, modes in by_chips.items())
+            said = {"exact": "exact", "decision": ", ".join(o.decisions)}.get(o.status, o.reason)
+            rows.append((entry.op, o.number, said, where, f"`{o.rows[0]}`"))
+    head = "## Frames of a camera\n\nOps of the tpu dialect that `--fuse-preprocess` puts behind an input.\n\n"
+    return head + _table(("op", "type", "fidelity", "modes and chips", "test"), rows)
 
 
 def _ops(support: Support) -> str:

@@ -44,7 +44,8 @@ class Support(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     refused: cell -> why the chip does not have the mode at all. oracles, tests: cell -> node id of the test that holds
     a row's integers against an independent oracle, or executes it flat and on the machine, with {row} in it; rows are
-    lowered in the other cells too. rewritten: ops that canonicalization always turns into others.
+    lowered in the other cells too. rewritten: ops that canonicalization always turns into others. frames: tpu ops
+    that `--fuse-preprocess` puts behind an input; the rows of their outcomes are node ids of tests.
     """
 
     chips: tuple[str, ...]
@@ -53,6 +54,7 @@ class Support(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     oracles: dict[str, str]
     tests: dict[str, str]
     rewritten: tuple[str, ...] = ()
+    frames: tuple[OpSupport, ...] = ()
 
 
 class Row(msgspec.Struct, frozen=True):
