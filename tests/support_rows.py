@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import frame_cases
@@ -31,7 +30,6 @@ from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import Top
 from tpusim.ops.base import TopOp, TpuOp
-from tpusim.ops.structure import TopInput
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "tpusim" / "fidelity" / "support.json", ROOT / "docs" / "support.md"
@@ -151,11 +149,6 @@ def outcomes(cells: Mapping[str, Mapping[Found, list[str]]]) -> Iterable[Outcome
         yield Outcome(status, number, rows, where, decisions, reason)  # type: ignore[arg-type]
 
 
-def decided(tpu: Model) -> tuple[str, ...]:
-    """The decisions that the tables of frames follow, which lowering marks on the input."""
-    return next(fidelity_of(op).decisions for op in tpu.ops if isinstance(op, TopInput))
-
-
 def frames(refused: Mapping[str, str]) -> tuple[OpSupport, ...]:
     """The ops of fused preprocessing that nothing else makes, on every chip that fuses it, in every mode."""
     found: dict[str, dict[str, dict[Found, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
@@ -172,8 +165,6 @@ def frames(refused: Mapping[str, str]) -> tuple[OpSupport, ...]:
                 for op in tpu_ops(tpu):
                     if op.name in FRAME_OPS:
                         said = fidelity_of(op)
-                        if op.name == "tpu.ScaleLut" and (of_tables := decided(tpu)):
-                            said = replace(said, status="decision", decisions=of_tables)
                         outcome = said.status, said.number, said.decisions, said.reason
                         found[op.name][cell(chip, mode)][outcome].append(FRAME_TEST.format(number))
     return tuple(OpSupport(op, (), tuple(outcomes(found[op]))) for op in sorted(found))

@@ -139,6 +139,7 @@ def test_infer_and_simulate_keep_what_is_asked_for(folder: Path, capsys: pytest.
         words = ["infer", str(model), *inputs, "--out", str(out)]
         assert main([*words, "--keep", "block_a_Relu", "outputs"]) == 0
         assert {"block_a_Relu"} < set(tensors(out)) and len(tensors(out)) == 2
+        assert "block_a_Relu" in read_about(out).kept
         assert main([*words, "--keep", "all"]) == 0
         everything = tensors(out)
         assert main([*words, "--all-tensors"]) == 0

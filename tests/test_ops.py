@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import frame_cases
 import numpy as np
 import onnx
 import pytest
@@ -91,12 +92,14 @@ def test_every_class_that_a_front_end_makes_has_a_row() -> None:
 
 
 def test_every_op_of_the_dialects_is_reached() -> None:
-    """`result` of every row is held by the lowering tests; the rest by three modules."""
+    """`result` of every row is held by the lowering tests; the rest by a few modules."""
     reached = {name for case in CASES for name in case.result.split("|")}
     reached |= {op.name for case in CASES for model in (imported(case.id), canonical(case.id)) for op in model.ops}
     for row in ("concat-requant", "topk-places"):
         tpu, _ = lowered(row, "bm1684x", "int8")
         reached |= {op.name for op in group_layers(reorder_weights(tpu), LayerGroupConfig()).body.walk()}
+    for network, chip, mode, options, _ in frame_cases.CASES[10:12]:
+        reached |= {op.name for op in frame_cases.lowered(network, chip, mode, options).ops}
     missing = {c.name for dialect in (Top, Tpu) for c in dialect.operations} - reached
     assert missing == set(NOT_REACHED)
 

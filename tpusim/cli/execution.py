@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -189,6 +189,7 @@ class Infer:
         keep = self._keep()
         run = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
         tensors, about = run(inputs, keep)
+        about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
         save_tensors(path, tensors, about)
         console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)

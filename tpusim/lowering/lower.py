@@ -414,8 +414,8 @@ class Lowering:
     def _input(self, op: TopInput) -> None:
         argument = self._lowered[op.input]
         if op in self._frames:
-            raw, self._lowered[op.output] = lower_frame(self, op, argument, self._frames[op])
-            self._noted(op, raw)
+            image, self._lowered[op.output] = lower_frame(self, op, argument, self._frames[op])
+            self._noted(op, image)
             return
         lowered = TopInput.create(operands=[argument], result_types=[argument.type], attributes=dict(op.attributes))
         lowered.location = op.location

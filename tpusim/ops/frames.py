@@ -288,7 +288,7 @@ def _dense(shape: Shape) -> tuple[int, ...]:
 
 
 def lower_frame(ctx: LoweringContext, op: TopInput, argument: SSAValue, fused: Fused) -> tuple[SSAValue, SSAValue]:
-    """(the input, what the network reads) of an image input that takes frames; the argument has the frames' type.
+    """(the image with mean and scale, what the network reads) of an input that takes frames of the argument's type.
 
     In an integer mode tables make the stored integers of the bytes, in a float mode a depthwise convolution. The
     channels are swapped at the end; a convolution that reads nothing else is turned round instead (`fold_swaps`).
@@ -296,13 +296,13 @@ def lower_frame(ctx: LoweringContext, op: TopInput, argument: SSAValue, fused: F
     name = op_name(op)
     raw = ctx.build(TopInput, [argument], fused.frame.attributes(op), BYTE, shape_of(argument), f"{name}_raw")
     value = _cropped(ctx, _planes(ctx, raw, fused.frame, name), shape_of(op.output), name)
-    value = _quantised(ctx, op, value, fused) if ctx.format(op).calibrated else _scaled(ctx, op, value, fused)
+    image = value = _quantised(ctx, op, value, fused) if ctx.format(op).calibrated else _scaled(ctx, op, value, fused)
     if fused.swap:
         order = {"channel_order": ints_attr(range(fused.frame.channels - 1, -1, -1))}
         value = ctx.build(
             TpuSwapChannel, [value], order, element_of(value), shape_of(value), f"{name}_preprocess_swap_channel"
         )
-    return raw, value
+    return image, value
 
 
 def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSAValue:
