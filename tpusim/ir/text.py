@@ -242,5 +242,10 @@ def read_text(path: Path) -> str:
     """The text of a file. Raises ImportModelError if it is missing or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ImportModelError(f"module '{path}' cannot be read as text: {error}") from error
+    except OSError as error:
+        raise ImportModelError(f"module '{path}' cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ImportModelError(
+            f"'{path}': MLIR text is required, got other bytes ({error.reason} {error.start}); "
+            "`tpusim run` makes modules of an ONNX or TFLite model, as out/…/3_calibrated.mlir"
+        ) from error
