@@ -270,7 +270,8 @@ def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
     assert isinstance(body, Lut)
     if not _dense(body):
         return
-    for form in _spread(msgspec.structs.replace(body, table=body.input), chip):
+    kind = "matrix" if chip.casts_fill_lanes else "tensor"
+    for form in _spread(msgspec.structs.replace(body, table=body.input), chip, kind):
         source, _, result = form.parts
         yield Form(body, (source, _constant(body.table), result), form.cuts)
 

@@ -42,8 +42,8 @@ def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None, *, beside: bool =
     result = plan([op], chip, memo=memo)
     if not isinstance(result, GroupSchedule):
         return op, result
-    why, model = op.why_rather_global(chip, beside=beside), CostModel(chip)
-    return (op, why) if why is not None and model.global_ns(op) < model.group_ns(result) else result
+    why = op.why_rather_global(chip, beside=beside)
+    return (op, why) if why is not None else result
 
 
 def _splits_cast(ops: list[TpuOp], start: int) -> bool:

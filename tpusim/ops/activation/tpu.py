@@ -160,6 +160,12 @@ class TpuLut(TpuOp):
         """Element-wise: reads any window (layer_group.md 7.3)."""
         return True
 
+    def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
+        """Where a library kernel has it."""
+        if not chip.lone_casts_are_global or beside and not chip.casts_fill_lanes:
+            return None
+        return "a table with no op beside it has a kernel of its own"
+
     def emit(self, ctx: EmitContext) -> None:
         """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""
         table = msgspec.structs.replace(ctx.input(1), shape=TABLE_SHAPE)
