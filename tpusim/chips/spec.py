@@ -122,6 +122,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
+    search_gbs: float = 0.0
+    """Load and store rate that the search for layer groups counts with, where it is not `bandwidth`'s; 0: it is."""
     store_latency_ns: float | None = None
     """Latency of a store, where it is not `dma_latency_ns`."""
     kernel_gbs: float = 0.0
@@ -265,6 +267,12 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
             self.bandwidth, s2l=self.bandwidth.s2l * self.shared_rate, l2s=self.bandwidth.l2s * self.shared_rate
         )
         return replace(self, bandwidth=rates)
+
+    def searched(self) -> "ChipSpec":
+        """The chip as the search for layer groups counts the transfers of a group."""
+        if not self.search_gbs:
+            return self
+        return replace(self, bandwidth=replace(self.bandwidth, s2l=self.search_gbs, l2s=self.search_gbs))
 
     @property
     def shared_rate(self) -> float:

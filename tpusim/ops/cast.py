@@ -87,7 +87,7 @@ class TpuCast(UnaryTpu):
 
     def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
         """Where a library kernel has it; beside other ops one that spreads it over the lanes, or if it must be cut."""
-        if not chip.lone_casts_are_global or beside and not chip.casts_fill_lanes and self._fits(chip):
+        if not chip.lone_casts_are_global:
             return None
         return "a cast with no op beside it has a kernel of its own"
 

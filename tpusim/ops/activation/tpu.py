@@ -162,7 +162,7 @@ class TpuLut(TpuOp):
 
     def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
         """Where a library kernel has it."""
-        if not chip.lone_casts_are_global or beside and not chip.casts_fill_lanes:
+        if not chip.lone_casts_are_global:
             return None
         return "a table with no op beside it has a kernel of its own"
 
