@@ -146,8 +146,6 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Memory channels, which pages take in turn: a transfer of fewer pages has their share of the rate."""
     dma_page_bytes: int = 4096
     """What lies in one memory channel before the next one follows."""
-    dma_rest_bytes: int = 0
-    """So many bytes behind whole pages do not count as a page of their own."""
     merges_kernels: bool = False
     """Whether kernel axes lie in a filter's input channels while few are there, up to 16 bits (hardware.md 2.4)."""
     row_reduction_steps: int = 1

@@ -1,6 +1,6 @@
 """How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
 
-from math import ceil, prod
+from math import prod
 
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
@@ -41,17 +41,31 @@ def _common_run(one: View, other: View, chip: ChipSpec) -> int:
     return run * itemsize(one.dtype)
 
 
-def _by_runs(size: int, run: int, chip: ChipSpec) -> float:
+def _by_runs(size: int, run: int, pages: int, chip: ChipSpec) -> float:
     """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
     if not chip.dma_run_bytes:
         return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
-    return max(size, ceil_div(size, run) * chip.dma_run_bytes) * _paged(size, chip)
+    return max(size, ceil_div(size, run) * chip.dma_run_bytes) * _paged(pages, chip)
 
 
-def _paged(size: float, chip: ChipSpec) -> float:
+def _paged(pages: int, chip: ChipSpec) -> float:
     """How many times as long few pages take, which lie in few memory channels."""
-    pages = max(1, ceil((size - chip.dma_rest_bytes) / chip.dma_page_bytes))
     return chip.dma_channels / min(pages, chip.dma_channels)
+
+
+def _pages(view: View, run: int, chip: ChipSpec) -> int:
+    """Pages of global memory in which runs of a tensor begin; a run that is longer begins anew in each.
+
+    Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
+    the pages that the bytes alone would fill.
+    """
+    if _in_order(view) != sorted(_in_order(view)):
+        return ceil_div(view.nbytes, chip.dma_page_bytes)
+    behind = sum((size - 1) * step for size, step in zip(view.shape, gmem_strides(view), strict=True))
+    last = behind * itemsize(view.dtype) + itemsize(view.dtype) - run
+    inside = (run - 1) // chip.dma_page_bytes
+    count = ceil_div(view.nbytes, run) * (inside + 1)
+    return max(1, min(count, last // chip.dma_page_bytes + inside + 1))
 
 
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
@@ -65,13 +79,14 @@ def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     Decision: two of them in a cycle; upstream's transpositions take between a half and one cycle for each.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
-    moved = _by_runs(size, run, chip)
+    moved = _by_runs(size, run, _pages(command.input, run, chip), chip)
     if chip.dma_run_bytes:
-        moved *= _paged(size, chip) ** (chip.copy_page_ends - 1)
+        moved *= _paged(_pages(command.output, run, chip), chip) ** (chip.copy_page_ends - 1)
     direct = _transfer_ns("s2s", moved, chip)
     if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
-    there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
+    whole = _by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
+    there, back = (_transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
     return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
 
 
@@ -107,7 +122,8 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     direction = command.direction if isinstance(command, Move) else "l2s" if system else "l2l"
     if isinstance(command, Move) and plain and chip.dma_run_bytes:
         run = _common_run(command.input, command.output, chip)
-        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, chip), chip)
+        pages = _pages(system[0], run, chip) if system else ceil_div(command.input.nbytes, chip.dma_page_bytes)
+        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, pages, chip), chip)
     moved = max((_burst_bytes(view, chip) for view in system), default=command.output.nbytes)
     return _transfer_ns(direction, moved, chip)
 
@@ -118,12 +134,11 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
     run = _common_run(command.input, command.output, chip)
     match command.kind:
         case "matrix":
-            charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
-            moved = charged * _paged(charged, chip)
+            moved = _spread(size, ceil_div(size, run), chip)
         case "broadcast":
             moved = max(size, chip.dma_run_bytes)
         case _:
-            moved = _by_runs(size, run, chip)
+            moved = _by_runs(size, run, _pages(_outside(command), run, chip), chip)
     rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
     if command.kind != "tensor":
         rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
@@ -173,14 +188,24 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     size = itemsize(view.dtype)
     if fills_lanes(body, chip):
         width = max(_LEAST_WIDTH, ceil_div(view.elements, chip.lanes))
-        charged = max(view.nbytes, view.elements / width * chip.dma_run_bytes)
-        return charged * _paged(charged, chip)
+        return _spread(view.nbytes, view.elements / width, chip)
     run = prod(view.shape[2:])
     if isinstance(body, Fn) and isinstance(body.function, Arg):
         run = min(run, _EXTREMES)
     if run == 1 and isinstance(body, Fn | MatMul):
         run = prod(view.shape[1:] or view.shape)
-    return _by_runs(view.nbytes, run * size, chip)
+    return _by_runs(view.nbytes, run * size, _pages(view, run * size, chip), chip)
+
+
+def _spread(size: int, runs: float, chip: ChipSpec) -> float:
+    """Bytes that a matrix costs as much as, whose runs go to lanes; its pages are those of what they are charged."""
+    charged = max(size, runs * chip.dma_run_bytes)
+    return charged * _paged(max(1, int(charged - 1) // chip.dma_page_bytes + 1), chip)
+
+
+def _outside(command: Move) -> View:
+    """The side of a transfer that lies in global memory."""
+    return command.input if command.input.memory == "gmem" else command.output
 
 
 def _casts(body: Command) -> bool:
