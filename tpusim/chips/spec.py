@@ -142,6 +142,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0
     """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
+    transposed_run_bytes: int = 0
+    """What a run costs at least of a matrix that is transposed on its way, where it is not `dma_run_bytes`."""
     dma_channels: int = 1
     """Memory channels, which pages take in turn: a transfer of fewer pages has their share of the rate."""
     dma_page_bytes: int = 4096

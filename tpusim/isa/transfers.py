@@ -15,6 +15,8 @@ _EXTREMES = 4
 """Neighbours along the last axis whose extremes one lane looks for."""
 _PARTS = 8
 """Parts of local memory one of which holds what a tile of a kernel loads and stores."""
+_TRANSPOSING = 64
+"""Lanes over which the longer axis of a matrix is spread to be transposed, on every chip."""
 _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
 _LEAST_WIDTH = 8
@@ -75,8 +77,7 @@ def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
 def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
 
-    Single elements of a transposition go through local memory, where they are put in order, if that is quicker.
-    Decision: two of them in a cycle; upstream's transpositions take between a half and one cycle for each.
+    Single elements of a transposition go through local memory, where they are put in order.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
     moved = _by_runs(size, run, _pages(command.input, run, chip), chip)
@@ -85,9 +86,61 @@ def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     direct = _transfer_ns("s2s", moved, chip)
     if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
+    if chip.dma_run_bytes and (matrix := _matrix_of(command)) is not None:
+        return _transposition_ns(command.input, *matrix, chip)
     whole = _by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
     there, back = (_transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
     return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+
+def _matrix_of(command: Move) -> tuple[int, int] | None:
+    """(rows, columns) of matrices that a copy transposes, each dense on both sides; None for another order of axes."""
+    axes = _merged(command)
+    if len(axes) not in (2, 3):
+        return None
+    (rows, *source), (columns, *target) = axes[-1], axes[-2]
+    return (rows, columns) if [*source, *target] == [columns, 1, 1, rows] else None
+
+
+def _merged(command: Move) -> list[tuple[int, int, int]]:
+    """(size, step in the source, step in the target) of axes of a copy; neighbours that both sides have dense are one."""
+    found = list[tuple[int, int, int]]()
+    sides = (gmem_strides(view) for view in (command.input, command.output))
+    for size, here, there in zip(command.input.shape, *sides, strict=True):
+        if size > 1 and found and found[-1][1:] == (here * size, there * size):
+            found[-1] = found[-1][0] * size, here, there
+        elif size > 1:
+            found.append((size, here, there))
+    return found
+
+
+def _transposition_ns(view: View, rows: int, columns: int, chip: ChipSpec) -> float:
+    """A load, a copy inside the lanes and a store, one after the other (the same profile).
+
+    A matrix no longer than the lanes lies in one of them, and every element of a step is written for itself. Of others
+    the longer axis goes over 64 lanes, and what lies across it moves in short runs.
+    """
+    vector, size = chip.eu_elements(itemsize(view.dtype)), itemsize(view.dtype)
+    matrices = view.elements // (rows * columns)
+    if max(rows, columns) <= chip.lanes:
+        steps = ceil_div(matrices, chip.lanes) * ceil_div(rows * columns, vector) * min(rows, vector)
+        charged = [max(view.nbytes, matrices * chip.dma_run_bytes)] * 2
+    else:
+        long, short = max(rows, columns), min(rows, columns)
+        together = ceil_div(long, _TRANSPOSING)
+        lanes = matrices * ceil_div(long, together)
+        steps = ceil_div(lanes, chip.lanes) * together * ceil_div(short, vector)
+        runs = (lanes * short, lanes) if columns >= rows else (lanes, lanes * short)
+        charged = [max(view.nbytes, count * (chip.transposed_run_bytes or chip.dma_run_bytes)) for count in runs]
+    slow = _paged(ceil_div(matrices * rows * columns * size, chip.dma_page_bytes), chip)
+    return sum(_kernel_ns(way, moved * slow, chip) for way, moved in zip(("s2l", "l2s"), charged, strict=True)) + (
+        steps * 1000 / chip.tiu_mhz
+    )
+
+
+def _kernel_ns(direction: str, moved: float, chip: ChipSpec) -> float:
+    """A transfer of a library kernel."""
+    return chip.latency_ns(direction) + moved / (chip.kernel_gbs or float(getattr(chip.bandwidth, direction)))
 
 
 def _in_order(view: View) -> list[int]:
