@@ -17,7 +17,7 @@ Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Place = tuple[Length, Length, Length, Length, Length]
 """(n, c, d, h, w) of an element, or of a whole tensor."""
-TransferKind = Literal["", "tensor", "matrix", "broadcast"]
+TransferKind = Literal["", "tensor", "lanes", "matrix", "broadcast"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 

@@ -2,6 +2,8 @@
 
 from math import prod
 
+from msgspec.structs import replace
+
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
 from tpusim.isa.blocks import blocks, contiguous_runs
@@ -190,12 +192,23 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
             moved = _spread(size, ceil_div(size, run), chip)
         case "broadcast":
             moved = max(size, chip.dma_run_bytes)
+        case "lanes":
+            return _lane_by_lane_ns(command, run, chip)
         case _:
             moved = _by_runs(size, run, _pages(_outside(command), run, chip), chip)
     rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
     if command.kind != "tensor":
         rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
     return chip.latency_ns(command.direction) + moved / rate
+
+
+def _lane_by_lane_ns(command: Move, run: int, chip: ChipSpec) -> float:
+    """A transfer for every lane: a command stands for all that the library issues."""
+    outside = _outside(command)
+    lanes = prod(outside.shape[:2])
+    one = replace(outside, shape=(1, 1, *outside.shape[2:]), layout="strided", strides=gmem_strides(outside))
+    moved = _by_runs(one.nbytes, run, _pages(one, run, chip), chip)
+    return lanes * _kernel_ns(command.direction, moved, chip)
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
