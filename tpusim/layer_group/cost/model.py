@@ -73,13 +73,13 @@ class CostModel:
 
     @cached_property
     def _moving(self) -> ChipSpec:
-        """The chip whose rates the transfers of a group have."""
-        return self.chip.searched()
+        """The chip whose rates the transfers of a group have; upstream's search is for one core."""
+        return self.chip.searched() if self.cores == 1 else self.chip
 
     @cached_property
     def _beside_others(self) -> "CostModel":
         """The costs of one core while the others work too."""
-        return CostModel(self.chip.beside_others())
+        return CostModel(self.chip.beside_others(), self.cores)
 
     def _replayed(self, group: GroupSchedule, steps: range) -> float:
         """Every item with its own slice; a row takes as long as its slower engine, or both if they do not overlap."""
