@@ -137,7 +137,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
-    """A cast that is in no group with others is a global layer where that costs less."""
+    """A cast, table or softmax that is in no group with others is a global layer: upstream has no groups of one op."""
     copy_page_ends: int = 1
     """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0

@@ -105,7 +105,7 @@ def _matrix_of(command: Move) -> tuple[int, int] | None:
 
 
 def _merged(command: Move) -> list[tuple[int, int, int]]:
-    """(size, step in the source, step in the target) of axes of a copy; neighbours that both sides have dense are one."""
+    """(size, step in the source, step in the target) of axes of a copy; neighbours dense on both sides are one."""
     found = list[tuple[int, int, int]]()
     sides = (gmem_strides(view) for view in (command.input, command.output))
     for size, here, there in zip(command.input.shape, *sides, strict=True):

@@ -196,9 +196,8 @@ class TpuSoftmax(TpuOp):
         zero = zero_point(self.output)
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
 
-    def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Where a library kernel has it."""
-        del beside
         return "a softmax with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
 
     def why_global(self, chip: ChipSpec) -> str | None:
