@@ -16,12 +16,15 @@ from end_to_end import DIGITS
 from msgspec import structs
 from networks import cached_lowered, cached_network, program_of, randomly_grouped
 from rotation import one_in
+from upstream.networks import Builder
 
 from tpusim import chips
+from tpusim.canonicalize import canonicalize
 from tpusim.chips import ChipSpec
 from tpusim.cli import main
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError, SimulationError
+from tpusim.frontend import import_onnx
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.isa.commands import Move, SendMessage, WaitMessage
 from tpusim.isa.region import View
@@ -32,6 +35,7 @@ from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import Counts, write_group
 from tpusim.layer_group.planning import plan
 from tpusim.layer_group.search.spread import candidates, spread
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp
@@ -345,7 +349,7 @@ def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
 
 
 def test_a_module_keeps_its_number_of_cores(tmp_path: Path) -> None:
-    model, _ = cached_lowered(NETWORKS[0][0], "bm1688", *NETWORKS[0][1:])
+    model, _ = cached_lowered(NETWORKS[1][0], "bm1688", *NETWORKS[1][1:])
     grouped_for_two = group_layers(model, LayerGroupConfig("1", cores=2))
     final = assign_addresses(grouped_for_two)
     save_model(final, tmp_path / "6_final.mlir")
@@ -419,3 +423,18 @@ def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert main(words) == 1
         assert f"cores={cores}: " in (err := capsys.readouterr().err) and message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_several_cores_are_never_dearer_than_one() -> None:
+    """A chain that is one group of one step: eight cores have nothing to share, and the module is for one."""
+    builder = Builder("chain")
+    x = builder.input("x", 1, 8, 8, 8)
+    for _ in range(200):
+        x = builder.conv(x, 8, 8, 3)
+    builder.output(x)
+    canonical, _ = canonicalize(import_onnx(builder.model(), name="chain"))
+    model = reorder_weights(lower(canonical, LoweringConfig(chip="bm1690", mode="f16"))[0])
+    one, eight = (group_layers(model, LayerGroupConfig(cores=cores)) for cores in (1, 8))
+    assert eight.number("module.cores") == 0
+    taken = [timeline(generate(assign_addresses(m)), chips.load("bm1690")).cycles for m in (one, eight)]
+    assert taken[0] == taken[1]

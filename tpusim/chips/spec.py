@@ -122,6 +122,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
+    search_gbs: float = 0.0
+    """Load and store rate that the search for layer groups counts with, where it is not `bandwidth`'s; 0: it is."""
     store_latency_ns: float | None = None
     """Latency of a store, where it is not `dma_latency_ns`."""
     kernel_gbs: float = 0.0
@@ -135,17 +137,17 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
-    """A cast that is in no group with others is a global layer where that costs less."""
+    """A cast, table or softmax that is in no group with others is a global layer: upstream has no groups of one op."""
     copy_page_ends: int = 1
     """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0
     """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
+    transposed_run_bytes: int = 0
+    """What a run costs at least of a matrix that is transposed on its way, where it is not `dma_run_bytes`."""
     dma_channels: int = 1
     """Memory channels, which pages take in turn: a transfer of fewer pages has their share of the rate."""
     dma_page_bytes: int = 4096
     """What lies in one memory channel before the next one follows."""
-    dma_rest_bytes: int = 0
-    """So many bytes behind whole pages do not count as a page of their own."""
     merges_kernels: bool = False
     """Whether kernel axes lie in a filter's input channels while few are there, up to 16 bits (hardware.md 2.4)."""
     row_reduction_steps: int = 1
@@ -265,6 +267,12 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
             self.bandwidth, s2l=self.bandwidth.s2l * self.shared_rate, l2s=self.bandwidth.l2s * self.shared_rate
         )
         return replace(self, bandwidth=rates)
+
+    def searched(self) -> "ChipSpec":
+        """The chip as the search for layer groups counts the transfers of a group."""
+        if not self.search_gbs:
+            return self
+        return replace(self, bandwidth=replace(self.bandwidth, s2l=self.search_gbs, l2s=self.search_gbs))
 
     @property
     def shared_rate(self) -> float:

@@ -17,7 +17,7 @@ Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Place = tuple[Length, Length, Length, Length, Length]
 """(n, c, d, h, w) of an element, or of a whole tensor."""
-TransferKind = Literal["", "tensor", "matrix", "broadcast"]
+TransferKind = Literal["", "tensor", "lanes", "matrix", "broadcast"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -520,8 +520,8 @@ class Move(Command, frozen=True, tag="move"):
     whole: of a slice that a layer group loads or stores, (n, c, d, h, w) of its tensor as the group sees it.
     start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
     Both are there, or none: it moves a constant, or is no transfer of a group or a tile.
-    kind: of a tile of a global layer, how the library moves it: a tensor, a matrix that is spread over the lanes, or a
-        constant that every lane gets. They differ in what they cost (hardware.md 5.2).
+    kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, a matrix over all
+        lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
     """
 
     engine = "gdma"

@@ -1,6 +1,8 @@
 """How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
 
-from math import ceil, prod
+from math import prod
+
+from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
@@ -15,6 +17,8 @@ _EXTREMES = 4
 """Neighbours along the last axis whose extremes one lane looks for."""
 _PARTS = 8
 """Parts of local memory one of which holds what a tile of a kernel loads and stores."""
+_TRANSPOSING = 64
+"""Lanes over which the longer axis of a matrix is spread to be transposed, on every chip."""
 _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
 _LEAST_WIDTH = 8
@@ -41,17 +45,31 @@ def _common_run(one: View, other: View, chip: ChipSpec) -> int:
     return run * itemsize(one.dtype)
 
 
-def _by_runs(size: int, run: int, chip: ChipSpec) -> float:
+def _by_runs(size: int, run: int, pages: int, chip: ChipSpec) -> float:
     """Bytes that runs cost as much as; where short ones cost as much as long ones, few pages have few channels."""
     if not chip.dma_run_bytes:
         return ceil_div(size, run) * align(run, chip.dma_burst_bytes)
-    return max(size, ceil_div(size, run) * chip.dma_run_bytes) * _paged(size, chip)
+    return max(size, ceil_div(size, run) * chip.dma_run_bytes) * _paged(pages, chip)
 
 
-def _paged(size: float, chip: ChipSpec) -> float:
+def _paged(pages: int, chip: ChipSpec) -> float:
     """How many times as long few pages take, which lie in few memory channels."""
-    pages = max(1, ceil((size - chip.dma_rest_bytes) / chip.dma_page_bytes))
     return chip.dma_channels / min(pages, chip.dma_channels)
+
+
+def _pages(view: View, run: int, chip: ChipSpec) -> int:
+    """Pages of global memory in which runs of a tensor begin; a run that is longer begins anew in each.
+
+    Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
+    the pages that the bytes alone would fill.
+    """
+    if _in_order(view) != sorted(_in_order(view)):
+        return ceil_div(view.nbytes, chip.dma_page_bytes)
+    behind = sum((size - 1) * step for size, step in zip(view.shape, gmem_strides(view), strict=True))
+    last = behind * itemsize(view.dtype) + itemsize(view.dtype) - run
+    inside = (run - 1) // chip.dma_page_bytes
+    count = ceil_div(view.nbytes, run) * (inside + 1)
+    return max(1, min(count, last // chip.dma_page_bytes + inside + 1))
 
 
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
@@ -61,18 +79,70 @@ def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
 def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
 
-    Single elements of a transposition go through local memory, where they are put in order, if that is quicker.
-    Decision: two of them in a cycle; upstream's transpositions take between a half and one cycle for each.
+    Single elements of a transposition go through local memory, where they are put in order.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
-    moved = _by_runs(size, run, chip)
+    moved = _by_runs(size, run, _pages(command.input, run, chip), chip)
     if chip.dma_run_bytes:
-        moved *= _paged(size, chip) ** (chip.copy_page_ends - 1)
+        moved *= _paged(_pages(command.output, run, chip), chip) ** (chip.copy_page_ends - 1)
     direct = _transfer_ns("s2s", moved, chip)
     if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
-    there, back = (_transfer_ns(way, _by_runs(size, size, chip), chip) for way in ("s2l", "l2s"))
+    if chip.dma_run_bytes and (matrix := _matrix_of(command)) is not None:
+        return _transposition_ns(command.input, *matrix, chip)
+    whole = _by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
+    there, back = (_transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
     return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
+
+
+def _matrix_of(command: Move) -> tuple[int, int] | None:
+    """(rows, columns) of matrices that a copy transposes, each dense on both sides; None for another order of axes."""
+    axes = _merged(command)
+    if len(axes) not in (2, 3):
+        return None
+    (rows, *source), (columns, *target) = axes[-1], axes[-2]
+    return (rows, columns) if [*source, *target] == [columns, 1, 1, rows] else None
+
+
+def _merged(command: Move) -> list[tuple[int, int, int]]:
+    """(size, step in the source, step in the target) of axes of a copy; neighbours dense on both sides are one."""
+    found = list[tuple[int, int, int]]()
+    sides = (gmem_strides(view) for view in (command.input, command.output))
+    for size, here, there in zip(command.input.shape, *sides, strict=True):
+        if size > 1 and found and found[-1][1:] == (here * size, there * size):
+            found[-1] = found[-1][0] * size, here, there
+        elif size > 1:
+            found.append((size, here, there))
+    return found
+
+
+def _transposition_ns(view: View, rows: int, columns: int, chip: ChipSpec) -> float:
+    """A load, a copy inside the lanes and a store, one after the other (the same profile).
+
+    A matrix no longer than the lanes lies in one of them, and every element of a step is written for itself. Of others
+    the longer axis goes over 64 lanes, and what lies across it moves in short runs.
+    """
+    vector, size = chip.eu_elements(itemsize(view.dtype)), itemsize(view.dtype)
+    matrices = view.elements // (rows * columns)
+    if max(rows, columns) <= chip.lanes:
+        steps = ceil_div(matrices, chip.lanes) * ceil_div(rows * columns, vector) * min(rows, vector)
+        charged = [max(view.nbytes, matrices * chip.dma_run_bytes)] * 2
+    else:
+        long, short = max(rows, columns), min(rows, columns)
+        together = ceil_div(long, _TRANSPOSING)
+        lanes = matrices * ceil_div(long, together)
+        steps = ceil_div(lanes, chip.lanes) * together * ceil_div(short, vector)
+        runs = (lanes * short, lanes) if columns >= rows else (lanes, lanes * short)
+        charged = [max(view.nbytes, count * (chip.transposed_run_bytes or chip.dma_run_bytes)) for count in runs]
+    slow = _paged(ceil_div(matrices * rows * columns * size, chip.dma_page_bytes), chip)
+    return sum(_kernel_ns(way, moved * slow, chip) for way, moved in zip(("s2l", "l2s"), charged, strict=True)) + (
+        steps * 1000 / chip.tiu_mhz
+    )
+
+
+def _kernel_ns(direction: str, moved: float, chip: ChipSpec) -> float:
+    """A transfer of a library kernel."""
+    return chip.latency_ns(direction) + moved / (chip.kernel_gbs or float(getattr(chip.bandwidth, direction)))
 
 
 def _in_order(view: View) -> list[int]:
@@ -107,7 +177,8 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     direction = command.direction if isinstance(command, Move) else "l2s" if system else "l2l"
     if isinstance(command, Move) and plain and chip.dma_run_bytes:
         run = _common_run(command.input, command.output, chip)
-        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, chip), chip)
+        pages = _pages(system[0], run, chip) if system else ceil_div(command.input.nbytes, chip.dma_page_bytes)
+        return _transfer_ns(direction, _by_runs(command.input.nbytes, run, pages, chip), chip)
     moved = max((_burst_bytes(view, chip) for view in system), default=command.output.nbytes)
     return _transfer_ns(direction, moved, chip)
 
@@ -118,16 +189,26 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
     run = _common_run(command.input, command.output, chip)
     match command.kind:
         case "matrix":
-            charged = max(size, ceil_div(size, run) * chip.dma_run_bytes)
-            moved = charged * _paged(charged, chip)
+            moved = _spread(size, ceil_div(size, run), chip)
         case "broadcast":
             moved = max(size, chip.dma_run_bytes)
+        case "lanes":
+            return _lane_by_lane_ns(command, run, chip)
         case _:
-            moved = _by_runs(size, run, chip)
+            moved = _by_runs(size, run, _pages(_outside(command), run, chip), chip)
     rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
     if command.kind != "tensor":
         rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
     return chip.latency_ns(command.direction) + moved / rate
+
+
+def _lane_by_lane_ns(command: Move, run: int, chip: ChipSpec) -> float:
+    """A transfer for every lane: a command stands for all that the library issues."""
+    outside = _outside(command)
+    lanes = prod(outside.shape[:2])
+    one = replace(outside, shape=(1, 1, *outside.shape[2:]), layout="strided", strides=gmem_strides(outside))
+    moved = _by_runs(one.nbytes, run, _pages(one, run, chip), chip)
+    return lanes * _kernel_ns(command.direction, moved, chip)
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
@@ -173,14 +254,24 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     size = itemsize(view.dtype)
     if fills_lanes(body, chip):
         width = max(_LEAST_WIDTH, ceil_div(view.elements, chip.lanes))
-        charged = max(view.nbytes, view.elements / width * chip.dma_run_bytes)
-        return charged * _paged(charged, chip)
+        return _spread(view.nbytes, view.elements / width, chip)
     run = prod(view.shape[2:])
     if isinstance(body, Fn) and isinstance(body.function, Arg):
         run = min(run, _EXTREMES)
     if run == 1 and isinstance(body, Fn | MatMul):
         run = prod(view.shape[1:] or view.shape)
-    return _by_runs(view.nbytes, run * size, chip)
+    return _by_runs(view.nbytes, run * size, _pages(view, run * size, chip), chip)
+
+
+def _spread(size: int, runs: float, chip: ChipSpec) -> float:
+    """Bytes that a matrix costs as much as, whose runs go to lanes; its pages are those of what they are charged."""
+    charged = max(size, runs * chip.dma_run_bytes)
+    return charged * _paged(max(1, int(charged - 1) // chip.dma_page_bytes + 1), chip)
+
+
+def _outside(command: Move) -> View:
+    """The side of a transfer that lies in global memory."""
+    return command.input if command.input.memory == "gmem" else command.output
 
 
 def _casts(body: Command) -> bool:

@@ -314,11 +314,9 @@ class TpuOp(ShapedOp):
             f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
         )
 
-    def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
-        """Why this op, which can be local, may be cheaper as a global layer than as a group of its own; None: never.
-
-        beside: other local ops stand beside it.
-        """
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Why this op, which can be local, is a global layer rather than a group of its own; None: never."""
+        del chip
         return None
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:

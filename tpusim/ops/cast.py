@@ -13,12 +13,11 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, opt_attr_def
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import UniformType, element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import lmem_bytes
 from tpusim.ops.base import Array, EmitContext
-from tpusim.ops.families import UnaryTpu, command_dtype, is_set, value_dtype
-from tpusim.ops.logical import EVERY_TYPE, GroupType, logical_shape
+from tpusim.ops.families import UnaryTpu, is_set, value_dtype
+from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 
 @irdl_op_definition
@@ -85,16 +84,9 @@ class TpuCast(UnaryTpu):
         """Element-wise: margins pass through."""
         return True
 
-    def why_rather_global(self, chip: ChipSpec, *, beside: bool) -> str | None:
-        """Where a library kernel has it; beside other ops one that spreads it over the lanes, or if it must be cut."""
-        if not chip.lone_casts_are_global or beside and not chip.casts_fill_lanes and self._fits(chip):
-            return None
-        return "a cast with no op beside it has a kernel of its own"
-
-    def _fits(self, chip: ChipSpec) -> bool:
-        """Whether operand and result are in local memory whole."""
-        shape, elements = logical_shape(shape_of(self.input)), (element_of(v) for v in (self.input, self.output))
-        return sum(lmem_bytes(shape, command_dtype(e), chip) for e in elements) <= chip.lmem_bytes
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Where a library kernel has it."""
+        return "a cast with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
 
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""

@@ -196,6 +196,10 @@ class TpuSoftmax(TpuOp):
         zero = zero_point(self.output)
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
 
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Where a library kernel has it."""
+        return "a softmax with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
+
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local: 4-D along axis 2 or 3, not on a chip with batch packing (layer_group.md 2)."""
         rank, axis = len(shape_of(self.input)), self.axis.value.data

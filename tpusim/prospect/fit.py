@@ -23,7 +23,7 @@ from tpusim.ops.structure import TopWeight
 from tpusim.prospect.assumed import assumed_table
 from tpusim.schedule import tensor_name
 
-Cause = Literal["never local", "too large for it", "quicker so"]
+Cause = Literal["never local", "too large for it", "has its own kernel"]
 LARGEST = 5
 """How many of the largest tensors are named."""
 Sizes = tuple[tuple[str, int], ...]
@@ -32,7 +32,7 @@ Sizes = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Outside:
-    """An op that works from global memory: its kind is never local there, it is too large, or it is quicker so."""
+    """An op that works from global memory: never local there, too large, or alone where the library has a kernel."""
 
     op: str
     kind: str
@@ -149,5 +149,4 @@ def _outside(model: Model, chip: ChipSpec) -> tuple[Outside, ...]:
 def _cause(op: TpuOp, reason: str, chip: ChipSpec) -> Cause:
     if op.why_not_local(chip) is not None:
         return "never local"
-    rather = {op.why_rather_global(chip, beside=beside) for beside in (False, True)}
-    return "quicker so" if reason in rather else "too large for it"
+    return "has its own kernel" if reason == op.why_rather_global(chip) else "too large for it"

@@ -64,6 +64,7 @@ _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
 _NEIGHBOURS, _RUN_BYTES = 16, 256
 """Neighbours that one lane has of a softmax, and bytes of anything else."""
+_SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 _TWO_AND_A_SUM = 2.8
 """Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
 
@@ -270,7 +271,8 @@ def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
     assert isinstance(body, Lut)
     if not _dense(body):
         return
-    for form in _spread(msgspec.structs.replace(body, table=body.input), chip):
+    kind = "matrix" if chip.casts_fill_lanes else "tensor"
+    for form in _spread(msgspec.structs.replace(body, table=body.input), chip, kind):
         source, _, result = form.parts
         yield Form(body, (source, _constant(body.table), result), form.cuts)
 
@@ -311,7 +313,7 @@ def _rows(along: _Along, together: int) -> tuple[int, int]:
 
 def _together(function: AnyFunction, size: int) -> int:
     """How many neighbours one lane has at least, as the tiles of TPU-MLIR 1.30.2."""
-    if isinstance(function, Softmax | SoftmaxInt | SoftmaxTables):
+    if isinstance(function, _SOFTMAXES):
         return _NEIGHBOURS
     return _RUN_BYTES // size
 
@@ -335,8 +337,10 @@ def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, cons
     split = _rows(along, together) if along.inner == 1 else _split(along, chip, together)
     length = body.output.elements // (along.outer * along.inner)
     follows = (0, 1, 2, None) if along.inner == 1 else (0, 1, None, 3)
+    alone = isinstance(renamed, _SOFTMAXES) and along.inner > 1 and split[0] > 1
     source, result = (
-        Part(_on_axis(v, along, n, split), follows) for v, n in ((view, along.length), (body.output, length))
+        Part(_on_axis(v, along, n, split), follows, kind="lanes" if alone else "tensor")
+        for v, n in ((view, along.length), (body.output, length))
     )
     tables = tuple(map(_constant, body.inputs[1:]))
     if len(tables) == constants:

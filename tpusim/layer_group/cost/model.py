@@ -72,9 +72,14 @@ class CostModel:
         return sum(self.group_ns(d) if isinstance(d, GroupSchedule) else self.global_ns(d[0]) for d in decided)
 
     @cached_property
+    def _moving(self) -> ChipSpec:
+        """The chip whose rates the transfers of a group have; upstream's search is for one core."""
+        return self.chip.searched() if self.cores == 1 else self.chip
+
+    @cached_property
     def _beside_others(self) -> "CostModel":
         """The costs of one core while the others work too."""
-        return CostModel(self.chip.beside_others())
+        return CostModel(self.chip.beside_others(), self.cores)
 
     def _replayed(self, group: GroupSchedule, steps: range) -> float:
         """Every item with its own slice; a row takes as long as its slower engine, or both if they do not overlap."""
@@ -176,7 +181,7 @@ class CostModel:
 
     def _moved(self, value: SSAValue, how: Literal["load", "store"], graph: Subgraph) -> float:
         whole = largest_slice(whole_slice(value, graph, self.chip))
-        return transfer_ns(Transferred(value, how, 0), whole, graph, self.chip)
+        return transfer_ns(Transferred(value, how, 0), whole, graph, self._moving)
 
     def _uncut(self, op: TpuOp, kind: GroupType) -> float:
         graph = subgraph([op], self.chip, kind)
@@ -196,5 +201,5 @@ class CostModel:
         """Time of the commands of one slice."""
         have = {v: group.slices[v].at(step) for v in self._values(item)}
         if isinstance(item, Transferred):
-            return transfer_ns(item, have[item.value], group.graph, self.chip)
+            return transfer_ns(item, have[item.value], group.graph, self._moving)
         return slice_ns(item, group.graph, have[item.results[0]], have, self.chip)

@@ -100,7 +100,7 @@ class Run:
 
     def _planned(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
         if end - start == 1:
-            single = self.spread(alone(self.ops[start], self.chip, self.memo, beside=len(self.ops) > 1))
+            single = self.spread(alone(self.ops[start], self.chip, self.memo))
             return _Interval(self.model.total_ns([single]), single)
         if self._hopeless(start, end):
             return _Interval(inf, None)

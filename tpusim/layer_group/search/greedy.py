@@ -4,7 +4,6 @@ from math import prod
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import uniform_of
-from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import TpuOp
@@ -29,21 +28,18 @@ def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[D
                 end = start
                 break
         else:
-            found.append(alone(ops[end - 1], chip, memo, beside=len(ops) > 1))
+            found.append(alone(ops[end - 1], chip, memo))
             end -= 1
     return _slid(found[::-1], chip, memo)
 
 
-def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None, *, beside: bool = False) -> Decided:
-    """One op as a group of its own, or why it is a global layer: it must, or that costs less.
-
-    beside: other local ops stand beside it, so that it is no lone op; it may be in a group with them.
-    """
+def alone(op: TpuOp, chip: ChipSpec, memo: Memo | None = None) -> Decided:
+    """One op as a group of its own, or why it is a global layer: it must, or the chip has it so."""
     result = plan([op], chip, memo=memo)
     if not isinstance(result, GroupSchedule):
         return op, result
-    why, model = op.why_rather_global(chip, beside=beside), CostModel(chip)
-    return (op, why) if why is not None and model.global_ns(op) < model.group_ns(result) else result
+    why = op.why_rather_global(chip)
+    return (op, why) if why is not None else result
 
 
 def _splits_cast(ops: list[TpuOp], start: int) -> bool:

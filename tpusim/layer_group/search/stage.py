@@ -1,8 +1,11 @@
 """Group search: which runs of ops become groups, by strategy (layer_group.md 12)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
+
+from msgspec.structs import replace
 
 from tpusim import chips, strategies
 from tpusim.chips import ChipSpec, require_cores
@@ -58,6 +61,10 @@ def _greedy(ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None 
 def _spread(found: list[Decided], chip: ChipSpec, cores: int) -> list[Decided]:
     model = CostModel(chip, cores)
     return [spread(item, model) if isinstance(item, GroupSchedule) else item for item in found]
+
+
+BARRIER_CYCLES = 4
+"""What the barriers before and behind a group take: a message sent and one waited for, each."""
 
 
 class Strategy(Protocol):
@@ -122,8 +129,16 @@ def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[De
     return min(found, key=refiner.model.total_ns)
 
 
+def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool:
+    """Whether the groups take less time on their cores, with the barriers around each, than on one."""
+    one, several = CostModel(replace(chip, search_gbs=0.0)), CostModel(chip, cores)
+    groups = sum(isinstance(item, GroupSchedule) for item in decided)
+    barriers = groups * BARRIER_CYCLES * 1000 / chip.tiu_mhz
+    return several.total_ns(decided) + barriers < one.total_ns(decided)
+
+
 def group_layers(model: Model, config: LayerGroupConfig) -> Model:
-    """A copy of the module with its layer groups.
+    """A copy of the module with its layer groups; for one core where several would gain nothing.
 
     Raises UnsupportedError for an unknown strategy, ConfigError for more cores than the chip has, ConfigError or
     CapacityError for a pinned group that is illegal.
@@ -133,13 +148,14 @@ def group_layers(model: Model, config: LayerGroupConfig) -> Model:
     chip = chips.of(work)
     require_cores(chip, config.cores)
     decided = _cheapest(work, chip, config)
+    shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
         if isinstance(item, GroupSchedule):
             write_group(item)
         else:
             item[0].attributes["global_reason"] = text(explained(*item, chip))
     work.set(state="TPU_DIVIDED")
-    if config.cores > 1:
+    if shared:
         work.set(cores=config.cores)
     verify(work.module, "after layer-group")
     return work

@@ -160,6 +160,10 @@ class TpuLut(TpuOp):
         """Element-wise: reads any window (layer_group.md 7.3)."""
         return True
 
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Where a library kernel has it."""
+        return "a table with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
+
     def emit(self, ctx: EmitContext) -> None:
         """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""
         table = msgspec.structs.replace(ctx.input(1), shape=TABLE_SHAPE)
