@@ -26,7 +26,6 @@ from tpusim.canonicalize import canonicalize
 from tpusim.diagnosis import Remedies, causes, first_broken, losses, other_preprocessing
 from tpusim.frontend import Cut
 from tpusim.inference import Gradual
-from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.verify.compare import Tolerance
