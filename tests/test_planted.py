@@ -48,7 +48,7 @@ def scaled(model: onnx.ModelProto, factors: dict[str, Callable[[Array], Array]])
     return made
 
 
-def times(factor: float, at: object, axis: int = 0) -> Callable[[Array], Array]:
+def times(factor: float, at: int | slice, axis: int = 0) -> Callable[[Array], Array]:
     """Of some rows, or of some places along another axis."""
 
     def made(array: Array) -> Array:

@@ -464,13 +464,12 @@ def _with_parts(listed: Mapping[TopOp, NumberFormat]) -> dict[TopOp, NumberForma
     """With the ops that stand between views for a listed op: the last view has its name, they are called after it."""
     found = dict(listed)
     for last, format in listed.items():
-        op: object = last
-        while isinstance(op, TopOp) and op.MOVES:
-            op = op.operands[0].owner
-            if isinstance(op, TopOp) and op not in found and op_name(op).startswith(f"{op_name(last)}_"):
-                found[op] = format
-            else:
+        op = last
+        while op.MOVES:
+            before = op.operands[0].owner
+            if not isinstance(before, TopOp) or before in found or not op_name(before).startswith(f"{op_name(last)}_"):
                 break
+            found[before], op = format, before
     return found
 
 

@@ -171,7 +171,7 @@ class _Corrector:
 
     def _lost(self, integers: Model, name: str) -> tuple[float, np.ndarray]:
         """The similarity of a Conv's result, and by channel the mean of float - integer; sums of f32, as upstream's."""
-        sums = [np.float32(0), np.float32(0)]
+        sums: list[np.ndarray] = [np.zeros((), np.float32), np.zeros((), np.float32)]
         for pair in self._pairs(integers, name):
             for which, tensor in enumerate(pair):
                 axes = tuple(axis for axis in range(tensor.ndim) if axis != 1)
