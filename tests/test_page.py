@@ -141,8 +141,9 @@ def test_every_area_and_every_transfer_of_a_group_is_drawn(tmp_path_factory: pyt
 
 
 def test_causes_are_ranked_and_escaped():
-    causes = (Cause(NASTY, "in F16", 0.99), Cause("b", "with threshold 3", 0.9))
+    causes = (Cause(NASTY, "in F16", 0.99, "outliers", f"seen {NASTY}"), Cause("b", "with threshold 3", 0.9))
     text = report_page(report().to_json(), Evidence(diagnosis=Diagnosis(0.8, causes, {"b": 7.5}, ("x",), 0.995)))
+    assert "<td>outliers</td>" in text and text.count("<td>single op</td>") == 1
     assert text.index("in F16") < text.index("with threshold 3") and "+0.190000" in text and "0.995000" in text
     assert text.count("<script") == 1
     assert "<h2>Causes</h2>" not in report_page(report().to_json())
@@ -153,6 +154,7 @@ def test_why_writes_the_page_of_its_run_with_the_causes(tmp_path_factory: pytest
     assert main(["why", str(run / "3_calibrated.mlir"), "--top", "1", "--report", str(out)]) == 0
     text, usual = out.read_text(), (run / "report.html").read_text()
     assert text.count("<svg") == usual.count("<svg") > 20 and '<table id="causes">' in text
+    assert "dB alone" in text.split('<table id="causes">')[1]  # the evidence of a sensitive op
     (tmp_path / "alone").mkdir()
     with pytest.raises(ConfigError, match=r"needs a whole `tpusim run`; missing: report\.json"):
         page_of(tmp_path / "alone", load_model(run / "3_calibrated.mlir", context()), Diagnosis(1, (), {}))

@@ -136,8 +136,16 @@ REWRITES: dict[str, Callable[[Model, Samples], tuple[Model, list[str]]]] = {
 """By the names of --also, in the order in which they are done."""
 
 
+BIASES = "bias_correction"
+
+
 def patterns_of(also: Sequence[str]) -> tuple[str, ...]:
-    """The names that are patterns of the canonicalisation."""
+    """The names that are patterns of the canonicalisation. Raises ConfigError for what depends on a chip."""
+    if BIASES in also:
+        raise ConfigError(
+            f"--also {BIASES}: it depends on the chip and on a calibration; run `tpusim correct-bias` on "
+            "2_canonical.mlir, and then `tpusim run --from lower`"
+        )
     return tuple(name for name in also if name not in REWRITES)
 
 

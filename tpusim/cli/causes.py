@@ -31,11 +31,12 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
     for number, cause in enumerate(found[:MOST]):
         taken = cycles(remedies.lowered(cause.remedy.changes)) if number < clocked else None
         clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
-        table.add_row(cause.kind, cause.tensor, cause.evidence, _said(cause), f"{cause.remedy.cosine:.6f}", clock)
+        table.add_row(cause.kind, cause.tensor, cause.evidence, said(cause), f"{cause.remedy.cosine:.6f}", clock)
     return table
 
 
-def _said(cause: "Cause") -> str:
+def said(cause: "Cause") -> str:
+    """The changes of a cause's remedy, the first of many."""
     shown = [str(change) for change in cause.remedy.changes[:4]]
     more = len(cause.remedy.changes) - len(shown)
     return "; ".join([*shown, f"{more} more"] if more else shown)

@@ -11,6 +11,7 @@ from tpusim.cli.bench import Bench
 from tpusim.cli.bisect import Bisect
 from tpusim.cli.check import Check
 from tpusim.cli.comparison import Compare
+from tpusim.cli.correct_bias import CorrectBias
 from tpusim.cli.debugger.options import Debug
 from tpusim.cli.execution import Infer, Run, Simulate
 from tpusim.cli.explore import Explore
@@ -118,6 +119,7 @@ COMMANDS: dict[str, type] = {
     "why": Why,
     "search-qtable": SearchQtable,
     "search-threshold": SearchThreshold,
+    "correct-bias": CorrectBias,
     "bisect": Bisect,
     "bench": Bench,
     "explore": Explore,

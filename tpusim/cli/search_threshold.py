@@ -20,7 +20,7 @@ class SearchThreshold:
     module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
     lowering: Lowering = LoweringOptions()
     data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
+    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]."""
     samples: int = 0
     """How many samples to use; 0: all."""
     tune_num: int = 5
@@ -36,6 +36,7 @@ class SearchThreshold:
         """Measure, print the scores, write the best table and the module with it."""
         from tpusim.calibration.samples import Samples
         from tpusim.calibration.stage import CalibrationConfig, apply_table, save_table
+        from tpusim.images import images_of
         from tpusim.inference import input_specs
         from tpusim.search import search_threshold
 
@@ -44,7 +45,7 @@ class SearchThreshold:
         if self.inference_num < 1:
             raise ConfigError(f"--inference-num {self.inference_num}: 1 or more is required")
         model, config = load(self.module), self.lowering.of_floats()
-        data = Samples(self.data, input_specs(model), self.samples, shuffled=True)
+        data = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
         with console.status("search") as status:
             found = search_threshold(
                 model, data, config,

@@ -14,7 +14,7 @@ from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tpusim.diagnosis import Loss, Remedies, Remedy
+    from tpusim.diagnosis import Cause, Loss, Remedies, Remedy
     from tpusim.ir.module import Model
     from tpusim.page import Diagnosis
 
@@ -83,7 +83,7 @@ class Why:
             console.print(causes_table(likely, remedies, self.cycles))
         chosen = remedies.fewest([cause.remedy for cause in likely] or single, self.expected_cos)
         if self.report is not None:
-            self._page(calibrated, _diagnosis(found, single, remedies.cosine(), chosen))
+            self._page(calibrated, _diagnosis(found, likely, single, remedies.cosine(), chosen))
             console.print(f"wrote {self.report}", highlight=False)
         if self.labels is not None:
             self._classified(console, calibrated, remedies, chosen)
@@ -152,13 +152,18 @@ class Why:
             writer.writerows(asdict(loss) for loss in found)
 
 
-def _diagnosis(found: "Sequence[Loss]", single: "Sequence[Remedy]", cosine: float, chosen: "Remedy") -> "Diagnosis":
+def _diagnosis(
+    found: "Sequence[Loss]", likely: "Sequence[Cause]", single: "Sequence[Remedy]", cosine: float, chosen: "Remedy"
+) -> "Diagnosis":
     """The same for the page of the run."""
-    from tpusim.page import Cause, Diagnosis
+    from tpusim import page
+    from tpusim.cli.causes import MOST, said
 
-    causes = tuple(Cause(r.changes[0].name, str(r.changes[0]), r.cosine) for r in single)
+    ranked = [page.Cause(c.tensor, said(c), c.remedy.cosine, c.kind, c.evidence) for c in likely[:MOST]]
+    tried = [page.Cause(r.changes[0].name, str(r.changes[0]), r.cosine) for r in single]
     alone = {loss.name: loss.sqnr_alone for loss in found}
-    return Diagnosis(cosine, causes, alone, tuple(str(change) for change in chosen.changes), chosen.cosine)
+    changes = tuple(str(change) for change in chosen.changes)
+    return page.Diagnosis(cosine, (*ranked, *tried), alone, changes, chosen.cosine)
 
 
 def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies", where: str) -> Table:

@@ -201,7 +201,8 @@ def _unlike_operands(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspe
             seen = f"{small} reaches {sizes[small]:.4g} and {large} {sizes[large]:.4g}, in one scale"
             makers = [o for o in sizes if not isinstance(remedies.ops[o], TopInput)]
             less = [o for o in makers if sizes[o] * UNLIKE <= sizes[large]]
-            own = [_changes(remedies, [name, *more]) for more in (less, makers)]
+            readers = _readers(remedies, [name])
+            own = [_changes(remedies, [name, *more, *behind]) for more in (less, makers) for behind in ([], readers)]
             yield spread, [("unlike operands", name, seen, change) for change in (*own, *_in_float(remedies, name))]
 
 

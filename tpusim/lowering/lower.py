@@ -457,7 +457,20 @@ def listed_formats(
     if unknown:
         shown = ", ".join(unknown[:8]) + (" ..." if len(unknown) > 8 else "")
         raise ConfigError(f"quantisation table: no op is called {shown}; names are those of the canonical module")
-    return {op: table[name] for op, name in names.items()}
+    return _with_parts({op: table[name] for op, name in names.items()})
+
+
+def _with_parts(listed: Mapping[TopOp, NumberFormat]) -> dict[TopOp, NumberFormat]:
+    """With the ops that stand between views for a listed op: the last view has its name, they are called after it."""
+    found = dict(listed)
+    for last, format in listed.items():
+        op = last
+        while op.MOVES:
+            before = op.operands[0].owner
+            if not isinstance(before, TopOp) or before in found or not op_name(before).startswith(f"{op_name(last)}_"):
+                break
+            found[before], op = format, before
+    return found
 
 
 def _named(model: Model, table: Mapping[str, NumberFormat]) -> dict[TopOp, str]:

@@ -43,16 +43,22 @@ class Work:
 
 @dataclass(frozen=True)
 class Cause:
-    """One change that `tpusim why` tried: to which tensor, what, and the least cosine of the results with it alone."""
+    """A remedy that `tpusim why` tried: for which tensor, what, and the least cosine of the results with it alone.
+
+    kind, evidence: of the cause that it removes, and what was seen of it; "" for an op that was tried as all are.
+    """
 
     tensor: str
     remedy: str
     cosine: float
+    kind: str = ""
+    evidence: str = ""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `tpusim why` found. cosine: of the results as they are; causes: the best remedy first.
+    """What `tpusim why` found. cosine: of the results as they are; causes: as ranked, then the ops that
+    were tried one by one, the best remedy first.
 
     alone: tensor -> SQNR in dB of its op on ideal operands. chosen: the remedies that are enough together, with
     `reached` as the cosine.

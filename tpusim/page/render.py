@@ -110,7 +110,8 @@ def rows(report: Json, evidence: Evidence) -> list[Row]:
     work: dict[str, Json] = {op["op"]: op for op in engines.get("ops", ())}
     made = dict(_made(evidence))
     diagnosis = evidence.diagnosis
-    recovered = {cause.tensor: cause.cosine for cause in reversed(diagnosis.causes)} if diagnosis else {}
+    tried = [cause for cause in diagnosis.causes if not cause.kind] if diagnosis else []
+    recovered = {cause.tensor: cause.cosine for cause in reversed(tried)}
     return [
         Row(
             name, *made.get(name, ("", "")), types.get(name, ""), similar.get(name),

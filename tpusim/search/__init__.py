@@ -10,9 +10,10 @@ casts is not.
 * `trials.py` lowers, runs and costs one set of float ops; each set once.
 * `fewest.py` searches among the sets, and for comparison by accuracy alone; `known.py` has the ops that people keep in
   float anyway.
-* `thresholds.py` compares the methods of calibration on a chip.
+* `thresholds.py` compares the methods of calibration on a chip; `bias.py` corrects biases by what the integers lose.
 """
 
+from tpusim.search.bias import Corrected, CorrectionConfig, correct_biases
 from tpusim.search.fewest import Found, search, search_by_loss
 from tpusim.search.goal import Cosine, Goal, TopOne, UserMetric
 from tpusim.search.known import known_floats
@@ -20,6 +21,6 @@ from tpusim.search.thresholds import Tables, search_threshold
 from tpusim.search.trials import Trials, write_qtable
 
 __all__ = [
-    "Cosine", "Found", "Goal", "Tables", "TopOne", "Trials", "UserMetric", "known_floats", "search",
-    "search_by_loss", "search_threshold", "write_qtable",
+    "Corrected", "CorrectionConfig", "Cosine", "Found", "Goal", "Tables", "TopOne", "Trials", "UserMetric",
+    "correct_biases", "known_floats", "search", "search_by_loss", "search_threshold", "write_qtable",
 ]  # fmt: skip

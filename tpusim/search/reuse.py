@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
@@ -36,6 +36,12 @@ class Reuse:
             stored = {n: np.asarray(values[v]) for n, v in zip(names, model.results, strict=True)}
             found.append(dequantised(model, stored))
         return found
+
+    def tensors(self, model: Model, number: int, names: Collection[str]) -> dict[str, np.ndarray]:
+        """Tensors of one sample, by its place, as real values."""
+        values = self._run(model, _signatures(model), number, self._samples[number])
+        results = [v for op in model.ops if isinstance(op, ShapedOp) for v in op.results if value_name(v) in names]
+        return dequantised(model, {value_name(v): np.asarray(values[v]) for v in results})
 
     def _run(self, model: Model, known: Mapping[Operation, bytes], number: int, sample: Tensors) -> Environment:
         steps, values = Steps.of(model), Environment()

@@ -10,6 +10,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tpusim import chips
+from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
@@ -37,6 +38,11 @@ class Score:
 
     cosine: float
     value: float
+
+
+def cheapest_float(chip: str | ChipSpec) -> str:
+    """The first of FLOATS that a chip has."""
+    return next(mode for mode in FLOATS if mode in chips.load(chip).modes)
 
 
 class Trials:

@@ -128,7 +128,7 @@ def check_accumulator(values: np.ndarray, command: Command) -> np.ndarray:
     if values.size and (int(values.max()) > INT32_MAX or int(values.min()) < -INT32_MAX - 1):
         raise SimulationError(
             f"{command.label}: the accumulator reaches {int(np.abs(values).max()):,}, the chip's int32 ends at "
-            f"{INT32_MAX:,}; use a narrower bias or split the reduction"
+            f"{INT32_MAX:,}; run the op in float (--qtable NAME:F16), use a narrower bias or split the reduction"
         )
     return values
 

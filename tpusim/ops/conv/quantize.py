@@ -1,5 +1,7 @@
 """Quantised coefficients of convolutions: filter scales, integer filters, biases and shifts (numerics.md 5.4, 7)."""
 
+from warnings import warn
+
 import numpy as np
 from tpusim_kernels.prim.multiplier import (
     bm1684_conv_shift,
@@ -10,7 +12,8 @@ from tpusim_kernels.prim.multiplier import (
 from tpusim_kernels.prim.scale import narrow_product, quantised, round_half_away, saturate_np
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tpusim.ir.attrs import ints_attr
+from tpusim.errors import ModeWarning
+from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ops.base import LoweringContext
 from tpusim.ops.small_multiplier import threshold
@@ -47,8 +50,23 @@ def int32_bias(
         return None
     offset = z_in * filter.reshape(len(filter), -1).astype(np.int64).sum(axis=1)
     real = np.zeros(len(filter)) if bias is None else bias.astype(np.float64) / scale
-    found = saturate_np(round_half_away(real - offset), "int32")
+    exact = round_half_away(real - offset)
+    found = saturate_np(exact, "int32")
+    if not np.array_equal(exact, found):
+        _warn_of_bias(op, bias, float(np.abs(exact).max()))
     return found if filter.dtype == np.int8 else ctx.quirked(op, "uint8_filter_zp_zero", np.zeros_like(found), found)
+
+
+def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:
+    """Tell of a bias that int32 cannot hold: BM1684X saturates the sum, BM1688 wraps (closed simulators of 1.30.2)."""
+    largest = 0.0 if bias is None else float(np.abs(bias).max())
+    name = op_name(op).removesuffix("_4d")
+    told = (
+        f"op '{name}': its bias of {largest:g} is {steps:.3g} steps of its integers, more than int32 holds; the sum "
+        f"overflows, on some chips to the other sign. List it in --qtable as a float ({name}:F16), or if it is a mask, "
+        "use one that is smaller (-100)"
+    )
+    warn(ModeWarning(told), stacklevel=4)
 
 
 def shift_coefficients(

@@ -1,0 +1,104 @@
+"""`tpusim correct-bias`: biases that make up for what the integers of a network lose on average."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from tpusim.cli.options import In, Lowering, LoweringOptions, Method, OptionalPath, beside, load, require_count, save
+from tpusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tpusim.calibration.samples import Samples
+    from tpusim.ir.module import Model
+    from tpusim.search import Corrected, CorrectionConfig
+
+
+@dataclass
+class CorrectBias:
+    """Calibrate, correct the biases of Convs by what their integers lose on average, and calibrate again.
+
+    As `run_calibration.py --bc`. 2_canonical.mlir stays as it is, so `tpusim run --from lower` in its folder compares
+    the corrected integers with the float network as it was.
+    """
+
+    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
+    lowering: Lowering = LoweringOptions()
+    data: str = "random:8"
+    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]."""
+    samples: int = 0
+    """How many samples to calibrate with; 0: all."""
+    method: Method = "kl"
+    """How thresholds are found; each as upstream's --cali_method."""
+    tune_num: int = 5
+    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
+    expected_cos: float = 0.99
+    """Similarity (1 + cosine) / 2 of the network's results from which on nothing more is corrected."""
+    min_layer_cos: float = 0.99
+    """Similarity of a Conv's result from which on the Conv is left alone."""
+    bc_inference_num: int = 30
+    """How many samples the biases are corrected by."""
+    in_turn: bool = False
+    """Try every Conv with the corrections before it, and keep one that makes the Conv more similar than it was.
+    TPU-MLIR asks that it be more similar than every Conv before it, and seldom keeps one."""
+    out_table: OptionalPath = None
+    """Table to write; default cali_table beside the input."""
+    out: OptionalPath = None
+    """Module to write; default 3_calibrated.mlir beside the input."""
+
+    def execute(self, console: Console) -> bool:
+        """Correct, print what was tried, and write the table and the module."""
+        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.search import CorrectionConfig, correct_biases
+
+        self._check()
+        model, config = load(self.module), self.lowering.of_floats()
+        method = CalibrationConfig(self.method, tune_samples=self.tune_num)
+        asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, self.bc_inference_num, self.in_turn)
+        with console.status("calibration") as status:
+            table, _ = calibrate(model, self._data(model, self.samples), method)
+            measured = self._data(model, self.bc_inference_num)
+            found = correct_biases(model, table, measured, config, asked, progress=status.update)
+            status.update("calibration of the corrected network")
+            table, count = calibrate(found.model, self._data(model, self.samples), method)
+        for line in _lines(found, asked):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        path = beside(self.module, "cali_table", self.out_table)
+        save_table(path, table, method, count, module=self.module.name)
+        console.print(f"wrote {path}", highlight=False)
+        calibrated = apply_table(found.model, table, asymmetric=self.lowering.asymmetric)
+        return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
+
+    def _check(self) -> None:
+        """Raise ConfigError for an option that is out of range."""
+        require_count("--samples", self.samples, "uses all")
+        require_count("--tune-num", self.tune_num, "tunes nothing")
+        if self.bc_inference_num < 1:
+            raise ConfigError(f"--bc-inference-num {self.bc_inference_num}: 1 or more is required")
+        for flag, value in (("--expected-cos", self.expected_cos), ("--min-layer-cos", self.min_layer_cos)):
+            if not 0 <= value <= 1:
+                raise ConfigError(f"{flag} {value}: a similarity from 0 to 1 is required")
+
+    def _data(self, model: "Model", count: int) -> "Samples":
+        """The first samples in the order of upstream's calibration; 0: all."""
+        from tpusim.calibration.samples import Samples
+        from tpusim.images import images_of
+        from tpusim.inference import input_specs
+
+        return Samples(self.data, input_specs(model), count, shuffled=True, images=images_of(model))
+
+
+def _lines(found: "Corrected", asked: "CorrectionConfig") -> Iterator[str]:
+    """What was tried, a Conv a line, as similarities of its result before and after, and of the network's results."""
+    yield f"results before: {found.before:.6f}"
+    for one in found.tried:
+        kept = "kept" if one.kept else "revoked"
+        yield f"{one.name}: {one.before:.6f} to {one.after:.6f}, results {one.results:.6f}, {kept}"
+    if not found.tried:
+        why = (
+            f"results are above --expected-cos {asked.expected}" if found.before > asked.expected
+            else f"no Conv is below --min-layer-cos {asked.layer}"
+        )  # fmt: skip
+        yield f"nothing to correct: {why}"

@@ -1,0 +1,184 @@
+"""Bias correction: a Conv's bias gets what its integers lose on average, channel by channel, where that helps.
+
+Upstream's `run_calibration.py --bc` (observed with TPU-MLIR 1.30.2, numerics.md 15.6). The network's integers and the
+chip's cheapest float are run on the first samples. In program order, a Conv whose result is not similar enough to the
+float one gets, by channel, the mean difference of the two added to its bias. That is kept unless the network's results,
+or the Conv's own, are then less similar than the best so far. Similar is (1 + cosine) / 2.
+
+As there, every Conv is tried on the network without corrections, and the best of the Convs' own results is one figure
+for all of them, so that a Conv behind a better one is seldom corrected. With `in_turn` a Conv is tried with the
+corrections before it, and its result is held against what it was.
+
+Afterwards the corrected network is calibrated again; that is the caller's part.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from tpusim.calibration.stage import apply_table
+from tpusim.calibration.table import CalibrationTable
+from tpusim.errors import CalibrationError, ConfigError
+from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.module import Model
+from tpusim.ir.text import verify
+from tpusim.lowering import LoweringConfig, lower
+from tpusim.ops.base import ShapedOp, is_none
+from tpusim.ops.conv.top import TopConv
+from tpusim.ops.families import constant_of
+from tpusim.ops.structure import make_weight
+from tpusim.search.goal import mean_cosine
+from tpusim.search.reuse import Reuse
+from tpusim.search.trials import cheapest_float
+
+Tensors = Mapping[str, np.ndarray]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class CorrectionConfig:
+    """When to correct. expected: similarity of the network's results from which on nothing more is corrected. layer:
+    similarity of a Conv's result from which on it is left alone. samples: how many to measure with, the first.
+    in_turn: a Conv is measured and tried with the corrections before it, and held against what it was then.
+    """
+
+    expected: float = 0.99
+    layer: float = 0.99
+    samples: int = 30
+    in_turn: bool = False
+
+
+@dataclass(frozen=True)
+class Correction:
+    """One Conv that was tried: its similarity before and after, that of the network's results with it, and whether
+    it was kept.
+    """
+
+    name: str
+    before: float
+    after: float
+    results: float
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """The module with the corrections that were kept; the similarity of the results before; what was tried."""
+
+    model: Model
+    before: float
+    tried: tuple[Correction, ...]
+
+
+def correct_biases(
+    model: Model,
+    table: CalibrationTable,
+    samples: Iterable[Tensors],
+    config: LoweringConfig,
+    asked: CorrectionConfig | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Corrected:
+    """Correct the biases of a canonical module for one chip; `model` itself stays as it is.
+
+    table: its thresholds. config: how it is lowered, with its quantisation table. Raises ConfigError for a mode without
+    integers and for a network without a Conv that has a bias, CalibrationError without samples.
+    """
+    asked = asked or CorrectionConfig()
+    if not config.format.calibrated:
+        raise ConfigError(f"correct-bias: a mode of integers is required, got {config.format.name}")
+    convs = [op for op in model.ops if isinstance(op, TopConv) and not is_none(op.bias)]
+    if not convs:
+        raise ConfigError("correct-bias: a Conv with a bias is required, the network has none")
+    measured = [dict(sample) for sample in islice(samples, asked.samples)]
+    if not measured:
+        raise CalibrationError("correct-bias: at least one sample is required, got none")
+    return _Corrector(model, table, measured, config).corrected(convs, asked, progress or _silent)
+
+
+def with_bias(model: Model, name: str, bias: np.ndarray) -> Model:
+    """A copy in which the Conv of this name has this bias, (oc,) of f32."""
+    work = model.clone()
+    op = next(one for one in work.ops if isinstance(one, TopConv) and op_name(one) == name)
+    weight = make_weight(work.weights, f"{name}_corrected_bias", bias)
+    op.parent_block().insert_op_before(weight, op)  # type: ignore[union-attr]
+    op.operands[2] = weight.output
+    verify(work.module, "after correct-bias")
+    return work
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+class _Corrector:
+    """The integers and the float of a network on the same samples."""
+
+    def __init__(
+        self, model: Model, table: CalibrationTable, samples: list[dict[str, np.ndarray]], config: LoweringConfig
+    ) -> None:
+        self._model, self._table, self._config, self._count = model, table, config, len(samples)
+        self._reuse = Reuse(samples)
+        floats = replace(config, mode=cheapest_float(config.chip), asymmetric=False, qtable=None)
+        self._float = lower(model, floats)[0]
+
+    def _lowered(self, model: Model) -> Model:
+        return lower(apply_table(model, self._table, asymmetric=self._config.asymmetric), self._config)[0]
+
+    def corrected(self, convs: list[TopConv], asked: CorrectionConfig, progress: Progress) -> Corrected:
+        """Try the Convs in program order, until the results are as similar as is asked."""
+        integers, found = self._lowered(self._model), self._model
+        before = best = self._results(integers)
+        tried, closest = list[Correction](), 0.0
+        for number, op in enumerate(convs, 1):
+            if best > asked.expected:
+                break
+            progress(f"Conv {number} of {len(convs)}")
+            bias = constant_of(op.bias, self._model.weights)
+            if bias is None or not all(op_name(op) in _named(model) for model in (integers, self._float)):
+                continue
+            similar, difference = self._lost(integers, op_name(op))
+            if similar >= asked.layer:
+                continue
+            new = (bias + difference).astype(np.float32)
+            trial = self._lowered(with_bias(found if asked.in_turn else self._model, op_name(op), new))
+            after, results = self._similar(trial, op_name(op)), self._results(trial)
+            kept = results >= best and after >= (similar if asked.in_turn else closest)
+            tried.append(Correction(op_name(op), similar, after, results, kept))
+            if kept:
+                found = with_bias(found, op_name(op), new)
+                integers = trial if asked.in_turn else integers
+            best, closest = max(best, results), max(closest, after)
+        return Corrected(found, before, tuple(tried))
+
+    def _results(self, model: Model) -> float:
+        """Similarity of the network's results with the float ones."""
+        found, wanted = self._reuse.results(model), self._reuse.results(self._float)
+        named = [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, wanted, strict=True)]
+        return (1 + mean_cosine(named, wanted)) / 2
+
+    def _pairs(self, model: Model, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The tensor in both networks, sample by sample."""
+        for number in range(self._count):
+            found, wanted = (self._reuse.tensors(one, number, (name,))[name] for one in (model, self._float))
+            yield found, wanted.astype(np.float32)
+
+    def _similar(self, model: Model, name: str) -> float:
+        pairs = list(self._pairs(model, name))
+        return (1 + mean_cosine([{name: found} for found, _ in pairs], [{name: wanted} for _, wanted in pairs])) / 2
+
+    def _lost(self, integers: Model, name: str) -> tuple[float, np.ndarray]:
+        """The similarity of a Conv's result, and by channel the mean of float - integer; sums of f32, as upstream's."""
+        sums: list[np.ndarray] = [np.zeros((), np.float32), np.zeros((), np.float32)]
+        for pair in self._pairs(integers, name):
+            for which, tensor in enumerate(pair):
+                axes = tuple(axis for axis in range(tensor.ndim) if axis != 1)
+                sums[which] = sums[which] + tensor.mean(axis=axes)
+        return self._similar(integers, name), (sums[1] - sums[0]) / np.float32(self._count)
+
+
+def _named(model: Model) -> set[str]:
+    """The names of all tensors that the module computes."""
+    return {value_name(value) for op in model.ops if isinstance(op, ShapedOp) for value in op.results}
