@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep
+from xdsl.ir import SSAValue
 
 from tpusim.border import is_float, is_integer, whole_limits
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
@@ -24,6 +25,7 @@ from tpusim.frontend.onnx.model_file import NUMBERS, read_onnx
 from tpusim.frontend.onnx.problems import NetworkRefused
 from tpusim.inference import Graph
 from tpusim.ir.attrs import value_name
+from tpusim.ops.base import TopOp
 
 Arrays = dict[str, np.ndarray]
 OPSET = 22
@@ -51,8 +53,14 @@ class Ready:
             model = self.network.model
             computed = self.graph(feeds)
             for name, value, dtype in zip(self.network.computed, model.results, model.output_types, strict=True):
-                found[name] = given_back(name, computed[value_name(value)], dtype)
+                y = computed[value_name(value)]
+                found[name] = given_back(name, _without_padding(value, y), dtype)
         return found
+
+
+def _without_padding(value: SSAValue, y: np.ndarray) -> np.ndarray:
+    """A result with as many elements as in ONNX, where its own op gives them (TopOp.without_padding)."""
+    return value.owner.without_padding(y) if isinstance(value.owner, TopOp) else y
 
 
 def given_back(name: str, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
