@@ -16,16 +16,14 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep
-from xdsl.ir import SSAValue
 
 from tpusim.border import is_float, is_integer, whole_limits
 from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.frontend.onnx.importer import Network, read_network
 from tpusim.frontend.onnx.model_file import NUMBERS, read_onnx
 from tpusim.frontend.onnx.problems import NetworkRefused
-from tpusim.inference import Graph
+from tpusim.inference import Graph, without_padding
 from tpusim.ir.attrs import value_name
-from tpusim.ops.base import TopOp
 
 Arrays = dict[str, np.ndarray]
 OPSET = 22
@@ -54,13 +52,8 @@ class Ready:
             computed = self.graph(feeds)
             for name, value, dtype in zip(self.network.computed, model.results, model.output_types, strict=True):
                 y = computed[value_name(value)]
-                found[name] = given_back(name, _without_padding(value, y), dtype)
+                found[name] = given_back(name, without_padding(value, y), dtype)
         return found
-
-
-def _without_padding(value: SSAValue, y: np.ndarray) -> np.ndarray:
-    """A result with as many elements as in ONNX, where its own op gives them (TopOp.without_padding)."""
-    return value.owner.without_padding(y) if isinstance(value.owner, TopOp) else y
 
 
 def given_back(name: str, y: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -105,7 +105,7 @@ class TopNms(MacroTop):
         cls, builder: Builder, boxes: SSAValue, scores: SSAValue, *, most: int, iou: float = 0.0,
         score: float | None = None, center: bool = False, name: str,
     ) -> SSAValue:  # fmt: skip
-        """most: boxes of a class kept at most; iou, score: limits in f32, None for none; center: centres and extents."""
+        """most: boxes of a class kept at most; iou, score: limits in f32, None: none; center: centres and extents."""
         if most < 1:
             raise ValueError(f"max_output_boxes_per_class of 1 or more is required, got {most}, which keeps no box")
         if not 0 <= iou <= 1:
@@ -133,8 +133,8 @@ class TopNms(MacroTop):
         """tpu.Nms, with DN-33. Raises UnsupportedError on CV18xx, which has none."""
         if not ctx.chip.forms.nms:
             raise UnsupportedError(
-                f"top.Nms '{op_name(self)}' on {ctx.chip.name}: a chip with non-maximum suppression is required (the "
-                "real compiler stops here too); end the network in front of it with --outputs, and run it on the host"
+                f"top.Nms '{op_name(self)}': this chip has no non-maximum suppression, and the real compiler stops "
+                "here too; take BM1684X or BM1688, or end the network in front of it with --outputs and run it behind"
             )
         ctx.decision(self, "DN-33")
         return super().lower_float(ctx)
