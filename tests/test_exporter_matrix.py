@@ -12,8 +12,8 @@ BESIDE = {"yolo_v8": 0.05, "tagger": 0.001, "crnn": 0.001}
 """How far INT8 may be below ONNX Runtime's: yolo_v8's best five come in another order (TPU-MLIR's too); ONNX Runtime
 leaves LSTMs in float."""
 USUAL = 0.002
-"""Symmetric bytes for all else, where ONNX Runtime has zero points. The lowest cosines of TPU-MLIR itself, as far as it takes
-the network, are within 1e-5 of these (docs/exporters.md says which)."""
+"""Symmetric bytes for all else, where ONNX Runtime has zero points. TPU-MLIR's own lowest cosines, where it takes the
+network, are within 1e-5 of these (docs/exporters.md)."""
 
 
 def marked(number: int, name: str, chip: str, mode: str) -> object:
