@@ -52,6 +52,10 @@ def position_cases() -> list[OpCase]:
             "tpu.ScatterElements", TWO, constants={"i": places}, batched=False, tolerance=SUMS),
         row("topk-places", [helper.make_node("TopK", ["x", "k"], ["y", "places"], axis=1)], "tpu.GatherElements",
             constants={"k": np.array([3])}),
+        row("nms", [node("NonMaxSuppression", "x s k o", center_point_box=1)], "tpu.Nms",
+            {"x": (BATCH, 8, 4), "s": (BATCH, 2, 8)}, constants={"k": np.array([3]), "o": np.array([0.1], np.float32)},
+            ranges={"x": (0.1, 1.0)}, batched=False, kind=7,
+            refused_on=frozenset({"cv180x", "cv181x", "cv182x", "cv183x"})),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Independent of the kernels and of the machine: three implementations must agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -214,6 +215,39 @@ def top_k(op: Any, operands: Sequence[Array]) -> Array:
     return np.take(order, range(number(op, "K")), axis=number(op, "axis")).astype(np.int32)
 
 
+def suppressed(op: Any, operands: Sequence[Array]) -> Array:
+    """Boxes class by class, from the highest score down, in rational numbers."""
+    boxes, scores = ([[[Fraction(float(v)) for v in row] for row in batch] for batch in x] for x in operands)
+    limit, floor, rows = Fraction(op.iou_threshold.value.data), op.score_threshold, list[tuple[int, int, int]]()
+    for batch, classes in enumerate(scores):
+        sides = [_sides(box, center=flagged(op, "center_point_box")) for box in boxes[batch]]
+        for which, of_class in enumerate(classes):
+            kept: list[int] = []
+            for box in sorted(range(len(of_class)), key=lambda i: -of_class[i]):  # noqa: B023  used at once
+                low = floor is not None and of_class[box] <= Fraction(floor.value.data)
+                if not low and len(kept) < number(op, "max_output_size"):
+                    kept += [] if any(_shared(sides[box], sides[k]) > limit for k in kept) else [box]
+            rows += [(batch, which, box) for box in kept]
+    found = np.full(op.output.type.get_shape(), -1, np.int32)
+    found[: len(rows)] = np.array(rows).reshape(-1, 3)
+    return found
+
+
+def _sides(box: Sequence[Fraction], *, center: bool) -> tuple[tuple[Fraction, Fraction], ...]:
+    """(low, high) along both axes."""
+    spans = [(m - e / 2, m + e / 2) if center else (m, e) for m, e in zip(box[:2], box[2:], strict=True)]
+    return tuple((min(span), max(span)) for span in spans)
+
+
+def _shared(one: tuple[tuple[Fraction, Fraction], ...], other: tuple[tuple[Fraction, Fraction], ...]) -> Fraction:
+    """Intersection over union."""
+    common, area, areas = Fraction(1), Fraction(1), Fraction(1)
+    for (low, high), (start, end) in zip(one, other, strict=True):
+        common *= max(Fraction(0), min(high, end) - max(low, start))
+        area, areas = area * (high - low), areas * (end - start)
+    return common / (area + areas - common) if common else Fraction(0)
+
+
 def blocks(op: Any, operands: Sequence[Array]) -> Array:
     """Depth2Space element by element: pixel (h*rows + i, w*columns + j) of channel c is channel (c, i, j) at (h, w)."""
     rows, columns = op.block_h.value.data, op.block_w.value.data
@@ -247,6 +281,7 @@ ORACLES: dict[str, Oracle] = {
     "tpu.Mul": mul,
     "tpu.MulShift": rescale(half_up),
     "tpu.TopK": top_k,
+    "tpu.Nms": suppressed,
     "tpu.Permute": lambda op, x: np.transpose(x[0], ints(op.order)),
     "tpu.Pool2D": pool,
     "tpu.Relu": relu,

@@ -48,8 +48,8 @@ class OpCase:
     words of the reason why the op runs in float in INT8 mode. steps: by chip, the largest root mean square error of an
     integer tensor in units of its scale, where it is above STEPS. axes: axes along which its result is cut in local
     memory, "" for a global layer; BM1684 cuts n and h only. global_on, global_in, global_for: chips, modes, (chip,
-    mode) where it is global whatever `axes` says. batched: whether samples of the batch are independent, axis 0 of all
-    tensors.
+    mode) where it is global whatever `axes` says. refused_on: chips without a form of it. batched: whether samples of
+    the batch are independent, axis 0 of all tensors.
     """
 
     id: str
@@ -64,6 +64,7 @@ class OpCase:
     global_on: frozenset[str] = frozenset()
     global_in: frozenset[str] = frozenset()
     global_for: frozenset[tuple[str, str]] = frozenset()
+    refused_on: frozenset[str] = frozenset()
     batched: bool = True
     fixed: frozenset[str] = frozenset()
 

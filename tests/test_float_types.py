@@ -42,8 +42,8 @@ INT8_F32 = {
     "Sub": "asym", "Relu": "asym", "MatMul": "act x act asym, or batch > 1 with z_in", "AvgPool": "uneven or adaptive",
     "Conv": "dynamic filter", "Deconv": "dynamic filter", "Div": "", "GroupNorm": "", "InstanceNorm": "", "LRN": "",
     "Compare": "unequal scales",
-    "Where": "unequal scales, as Compare", "Arg": "", "CumSum": "", "Mod": "", "TopK": "", "Pow3": "", "Tan": "",
-    "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "",
+    "Where": "unequal scales, as Compare", "Arg": "", "CumSum": "", "Mod": "", "TopK": "", "Nms": "", "Pow3": "",
+    "Tan": "", "Arccos": "", "Arctanh": "", "Arcsin": "", "Arctan": "", "Trunc": "",
 }  # fmt: skip
 """12.1, rows F32 and F32 (BF16c), 9.6 for AvgPool; every other fallback is F16."""
 
@@ -53,6 +53,7 @@ F16_F32 = frozenset(
         "CumSum",
         "Mod",
         "TopK",
+        "Nms",
         "Pow",
         "Pow3",
         "Tan",
@@ -90,6 +91,7 @@ BF16_F32 = frozenset(
         "GridSampler",
         "Mod",
         "TopK",
+        "Nms",
         "Pow",
         "Pow3",
         "Tan",
@@ -152,9 +154,12 @@ def kinds(op: TopOp) -> tuple[bool, bool]:
 
 
 def float_elements(tpu: Model) -> dict[str, str]:
-    """Element type of every tpu op by name; of Arg that of the operand, as its indices are i32 in every mode."""
+    """Element type of every tpu op by name; of Arg and Nms that of the operand, as indices are i32 in every mode."""
     ops = [op for op in tpu.ops if op.name.startswith("tpu.")]
-    return {op_name(op): str(element_of(op.operands[0] if op.name == "tpu.Arg" else op.results[0])) for op in ops}
+    return {
+        op_name(op): str(element_of(op.operands[0] if op.name in ("tpu.Arg", "tpu.Nms") else op.results[0]))
+        for op in ops
+    }
 
 
 def assert_types(top: Model, tpu: Model, mode: str, chip: str, only: set[str] | None = None) -> int:

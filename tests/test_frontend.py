@@ -539,3 +539,19 @@ def test_regions_are_aligned_as_onnx_does_it(mode: str) -> None:
     found = run(top, x)[value_name(top.results[0])]
     wanted = ReferenceEvaluator(proto).run(None, x)[0]
     assert np.allclose(found, wanted, rtol=0, atol=1e-6)  # the corners' weights are multiplied in another order
+
+
+@pytest.mark.parametrize("transform", ["half_pixel", "output_half_pixel"])
+def test_constant_regions_have_samples_by_their_size(transform: str) -> None:
+    """With sampling_ratio 0; regions of one place, of no place, outside the image. Computed regions are refused."""
+    boxes = np.array([[0, 0, 5, 5], [-3, -2, 3, 9], [2.3, 1.7, 2.3, 1.7], [5, 4, 19, 18]], np.float32)
+    attributes = {"output_height": 3, "output_width": 2, "coordinate_transformation_mode": transform}
+    nodes, batch = [node("RoiAlign", "x rois batch", "y", **attributes)], np.array([0, 1, 0, 1])
+    proto, x = network(nodes, {"x": (2, 3, 6, 5)}, ["y"], {"rois": boxes, "batch": batch}), {"x": floats(2, 3, 6, 5)}
+    top = import_onnx(proto)
+    found = run(top, x)[value_name(top.results[0])]
+    wanted = OnnxReference(proto, ["y"]).run(x)["y"]
+    assert np.allclose(found, wanted, rtol=0, atol=1e-6)  # sums over rows and columns in another order
+    computed = network(nodes, {"x": (2, 3, 6, 5), "rois": (4, 4)}, ["y"], {"batch": batch})
+    with pytest.raises(UnsupportedError, match="averages of constant regions.*export it with a fixed one"):
+        import_onnx(computed)

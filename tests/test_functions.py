@@ -214,6 +214,16 @@ ROWS = [
         ),
     ),
     Row(fn.TopK(1, 6), ((2, 9, 4, 5),), IMAGE, ((fn.TopK(1, 5), ((2, 9, 4, 5),), "a result of (2, 5, 4, 5)"),)),
+    Row(
+        fn.Nms(3, 0.5, 0.1),
+        ((2, 6, 9), (2, 9, 4)),
+        (36, 3),
+        (
+            (fn.Nms(3, 0.5), ((2, 6, 9), (2, 8, 4)), "scores (batch, classes, boxes) and boxes (batch, boxes, 4)"),
+            (fn.Nms(10, 0.5), ((2, 6, 9), (2, 9, 4)), "1 to 9 boxes kept, got 10"),
+            (fn.Nms(4, 0.5), ((2, 6, 9), (2, 9, 4)), "a result of (48, 3)"),
+        ),
+    ),
     Row(fn.Cumulate(2), (IMAGE,), IMAGE, ((fn.Cumulate(4), (IMAGE,), "an axis of 0 to 3, got 4"),)),
     Row(fn.Power(), (IMAGE, (5,)), IMAGE, ((fn.Power(), (IMAGE, (4,)), "operands that broadcast"),)),
     Row(fn.Remainder(), (IMAGE, (5,)), IMAGE, ((fn.Remainder(), (IMAGE,), "2 operands, got 1"),)),

@@ -136,11 +136,14 @@ def onnx_shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     return {
         v.name: tuple(d.dim_value for d in v.type.tensor_type.shape.dim)
         for v in (*graph.value_info, *graph.output)
-        if v.type.tensor_type.HasField("shape")
+        if v.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in v.type.tensor_type.shape.dim)
     }
 
 
-UNKNOWN_TO_ONNX = {"groupnorm": "onnx.shape_inference infers nothing for GroupNormalization of opset 21"}
+UNKNOWN_TO_ONNX = {
+    "groupnorm": "onnx.shape_inference infers nothing for GroupNormalization of opset 21",
+    "nms": "how many rows NonMaxSuppression has depends on the data",
+}
 
 
 @EVERY
@@ -160,13 +163,14 @@ def assert_shapes_are_those_of_onnx(case: OpCase) -> None:
 
 def assert_top_inference_is_onnx_runtime(case: OpCase) -> None:
     expected = OnnxReference(case.model(), threads=1).run(case.feeds())
-    found = run(imported(case.id), case.feeds())
+    found, ops = run(imported(case.id), case.feeds()), {op_name(op): op for op in imported(case.id).ops}
     names = expected.keys() & found.keys()
     assert "y" in names
     for name in names:
         assert found[name].dtype == np.float32
-        slack = case.tolerance.atol * float(np.abs(expected[name]).max())
-        np.testing.assert_allclose(found[name], expected[name], rtol=case.tolerance.rtol, atol=slack, err_msg=name)
+        op, slack = ops[name], case.tolerance.atol * float(np.abs(expected[name]).max())
+        value = op.without_padding(found[name]) if isinstance(op, TopOp) else found[name]
+        np.testing.assert_allclose(value, expected[name], rtol=case.tolerance.rtol, atol=slack, err_msg=name)
 
 
 # ------------------------------------------------------------------------------------------------------------- lowering

@@ -22,7 +22,7 @@ from tpusim.errors import ConfigError, ImportModelError, UnsupportedError
 from tpusim.frontend.onnx.importer import Network, read_network
 from tpusim.frontend.onnx.model_file import NUMBERS, read_onnx
 from tpusim.frontend.onnx.problems import NetworkRefused
-from tpusim.inference import Graph
+from tpusim.inference import Graph, without_padding
 from tpusim.ir.attrs import value_name
 
 Arrays = dict[str, np.ndarray]
@@ -51,7 +51,8 @@ class Ready:
             model = self.network.model
             computed = self.graph(feeds)
             for name, value, dtype in zip(self.network.computed, model.results, model.output_types, strict=True):
-                found[name] = given_back(name, computed[value_name(value)], dtype)
+                y = computed[value_name(value)]
+                found[name] = given_back(name, without_padding(value, y), dtype)
         return found
 
 

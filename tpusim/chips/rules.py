@@ -117,6 +117,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resize: bool = True
     """tpu.Upsample and tpu.Interp; else transposed convolutions, and convolutions over an image with inserted zeros,
     where factors are whole."""
+    nms: bool = True
+    """Non-maximum suppression; else a network that has it is refused."""
     on_host: tuple[str, ...] = ()
     """Top ops without an integer form here, as in "top.Interp", that the host computes, in f32."""
     without_relu: tuple[str, ...] = ()

@@ -69,6 +69,8 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-28": "an INT4 op with other users hands them INT8",
     "DN-29": "an unsigned or asymmetric product before an op in float stays 8 bits wide, not int16 (numerics.md 3.4)",
     "DN-32": "the chip cannot use a scale of a quantised network, so these integers are computed again in its own",
+    "DN-33": "non-maximum suppression has a row for each box that may be kept, -1 behind the last, where upstream has "
+    "as many rows as boxes",
     "DN-30": "with avgpool_full_kernel off, averages with zero points that leave padding out run in float",
 }
 """Decisions that belong to single ops: the specification leaves the value open, tpusim chose this one."""

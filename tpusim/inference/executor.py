@@ -259,6 +259,11 @@ def quantisation(model: Model) -> dict[str, tuple[float, int]]:
     return {name: (u.scale.data, u.zero_point.value.data) for name, u in found.items() if u is not None}
 
 
+def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
+    """What a value of a top module holds without the rows that fill it up to fixed extents (TopOp.without_padding)."""
+    return value.owner.without_padding(array) if isinstance(value.owner, TopOp) else array
+
+
 def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Real values of the named tensors: scale * (q - zero point) in f32 where the module says they are quantised."""
     known = quantisation(model)

@@ -38,6 +38,7 @@ from tpusim.ops import (
     matmul,
     minmax,
     mul,
+    nms,
     norm,
     pad,
     permute,
@@ -62,7 +63,7 @@ MODULES: tuple[ModuleType, ...] = (
     structure, cast, rescale, requant_axis, conv, deconv, matmul, attention, pool, add, mul, concat, view, permute,
     softmax, lrn, norm, relu, activation, hard, layernorm, groupnorm, reduce,
     sub, minmax, const_binary, pad, slice, tile, resize, compare, where, arg, elements,
-    cumulate, power, grid_sampler, depth2space, rmsnorm, frames,
+    cumulate, power, grid_sampler, depth2space, rmsnorm, frames, nms,
 )  # fmt: skip
 
 

@@ -66,6 +66,48 @@ def topk(function: fn.TopK, operands: Operands, output: View) -> np.ndarray:
     return np.take(order, range(function.k), axis=axis).astype(np.int32)
 
 
+def nms(function: fn.Nms, operands: Operands, output: View) -> np.ndarray:
+    """Class by class, box by box, in f32."""
+    scores, boxes = operands
+    rows = [
+        (batch, number, box)
+        for batch in range(scores.shape[0])
+        for number in range(scores.shape[1])
+        for box in _kept(function, scores[batch, number], _sides(boxes[batch], center=function.center))
+    ]
+    found = np.full(output.shape, -1, np.int32)
+    found[: len(rows)] = np.array(rows, np.int32).reshape(-1, 3)
+    return found
+
+
+def _sides(boxes: np.ndarray, *, center: bool) -> np.ndarray:
+    """(boxes, 4): lowest row and column, highest row and column."""
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if center:
+        half = second / np.float32(2)
+        return np.concatenate([first - half, first + half], axis=1)
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], axis=1)
+
+
+def _kept(function: fn.Nms, scores: np.ndarray, sides: np.ndarray) -> list[int]:
+    """The boxes of one class that none of those before covers."""
+    counted = ~np.isnan(scores) if function.score is None else scores > np.float32(function.score)
+    found: list[int] = []
+    for box in np.argsort(-scores, kind="stable"):
+        if len(found) < function.kept and counted[box] and not _covered(function, sides[box], sides[found]):
+            found.append(int(box))
+    return found
+
+
+def _covered(function: fn.Nms, side: np.ndarray, others: np.ndarray) -> bool:
+    """Whether the overlap with one of the others is above the limit."""
+    extents = np.minimum(side[2:], others[:, 2:]) - np.maximum(side[:2], others[:, :2])
+    common, area, areas = (x[..., 0] * x[..., 1] for x in (extents, side[2:] - side[:2], others[:, 2:] - others[:, :2]))
+    proper = np.all(extents > 0, axis=1) & (area > 0) & (areas > 0)
+    with np.errstate(all="ignore"):  # boxes without area, which are not proper
+        return bool(np.any(proper & (common / (area + areas - common) > np.float32(function.iou))))
+
+
 def cumulate(function: fn.Cumulate, operands: Operands, output: View) -> np.ndarray:
     """Compute it in float64 and round once, to the type of the result."""
     wide, axis = operands[0].astype(np.float64), function.axis

@@ -8,7 +8,7 @@ RANDOM = "its result is another in every run; export the model for inference, or
 SEQUENCES = "sequences of tensors have no form on the chip; export the model with tensors, or unroll the loop"
 TEXT = "text has no form on the chip; start the network behind it with --inputs"
 ADVICE: dict[str, str] = {
-    **dict.fromkeys(("NonMaxSuppression", "NonZero", "Unique"), OUTSIDE),
+    **dict.fromkeys(("NonZero", "Unique"), OUTSIDE),
     **dict.fromkeys(("Adam", "Adagrad", "Momentum", "Gradient"), TRAINING),
     **dict.fromkeys(
         ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"), RANDOM

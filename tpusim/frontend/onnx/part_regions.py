@@ -30,10 +30,8 @@ def roi_align(p: Parts) -> None:
     if mode not in ("avg", "max"):
         raise ValueError(f"mode avg or max is required, got {mode}; export the regions with averages")
     if samples < 1:
-        raise ValueError(
-            "a sampling_ratio of 1 or more is required, got 0, which counts samples by each region's size; export it "
-            "with a fixed one (2 is usual), or end the network in front of it with --outputs"
-        )
+        _align_by_size(p, sizes, scale, half=half, mode=mode)
+        return
     height, width = p.node.shape(0)[2:]
     boxes = p.op("Sub", p.op("Mul", p.input(1), f32(scale)), f32(0.5 if half else 0.0))
     left, top, right, bottom = p.ops("Split", 4, boxes, axis=1, num_outputs=4)
@@ -50,6 +48,41 @@ def roi_align(p: Parts) -> None:
     of_rows = p.op("ReduceMax", parts, np.array([2], INT), keepdims=0)
     of_bins = p.reshape(of_rows, regions, channels, sizes[0], sizes[1], samples)
     p.result("ReduceMax", of_bins, np.array([4], INT), keepdims=0)
+
+
+def _align_by_size(p: Parts, sizes: tuple[int, int], scale: float, *, half: bool, mode: str) -> None:
+    """RoiAlign with as many samples as a bin is long: constant regions, whose averages are constant weights."""
+    regions = p.node.constant(1)
+    if regions is None or mode != "avg":
+        raise ValueError(
+            "a sampling_ratio of 1 or more is required, got 0, which counts samples by each region's size (taken for "
+            "averages of constant regions); export it with a fixed one (2 is usual), or end the network in front of it "
+            "with --outputs"
+        )
+    boxes = regions.astype(np.float32) * f32(scale) - f32(0.5 if half else 0.0)
+    left, top, right, bottom = boxes.T
+    height, width = p.node.shape(0)[2:]
+    rows = _means_by_size(top, bottom, sizes[0], height, half=half)
+    columns = _means_by_size(left, right, sizes[1], width, half=half)
+    images = p.op("Gather", p.x, p.input(2), axis=0)
+    part = p.op("MatMul", rows[:, None], images)
+    p.result("MatMul", part, np.ascontiguousarray(columns[:, None].swapaxes(2, 3)))
+
+
+def _means_by_size(start: np.ndarray, end: np.ndarray, bins: int, length: int, *, half: bool) -> np.ndarray:
+    """(regions, bins, length): how much every place counts in the average of a bin; no sample at all counts nothing."""
+    spans = end - start if half else np.maximum(end - start, f32(1.0))
+    found = np.zeros((len(start), bins, length), np.float32)
+    for region, (first, span) in enumerate(zip(start, spans, strict=True)):
+        samples = int(np.ceil(span / f32(bins)))
+        if samples > 0:
+            steps = (np.arange(bins)[:, None] + (np.arange(samples) + 0.5) / samples) / bins
+            at = first + span * steps.astype(np.float32)
+            inside = (at >= -1) & (at <= length)
+            edge = np.clip(at, 0, length - 1)[..., None]
+            near = np.maximum(f32(1.0) - np.abs(edge - np.arange(length, dtype=np.float32)), f32(0.0))
+            found[region] = (near * inside[..., None]).mean(axis=1)
+    return found
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from tpusim.ir.types import shape_of
 from tpusim.ops.concat import TopConcat
 from tpusim.ops.cumulate import TopCumSum
 from tpusim.ops.elements import TopGatherElements, TopScatterElements, TopTopK
+from tpusim.ops.nms import TopNms
 from tpusim.ops.pad import TopPad
 from tpusim.ops.permute import TopPermute
 from tpusim.ops.slice import TopGather, TopSlice
@@ -156,6 +157,18 @@ def top_k(node: Node) -> list[SSAValue]:
     return [values, places]
 
 
+def non_max_suppression(node: Node) -> SSAValue:
+    """NonMaxSuppression; how many boxes it keeps at most is constant, so that the result has fixed extents."""
+    if not node.has(2):
+        raise ValueError("max_output_boxes_per_class is required: without it ONNX keeps no box")
+    most = int(node.need(2, "max_output_boxes_per_class").reshape(-1)[0])
+    iou, score = (node.numbers(i, "thresholds") for i in (3, 4))
+    return TopNms.make(
+        node.builder, node.value(0), node.value(1), most=most, iou=0.0 if iou is None else iou[0],
+        score=None if score is None else score[0], center=bool(node.take("center_point_box", 0)), name=node.output,
+    )  # fmt: skip
+
+
 def cumulate(node: Node) -> SSAValue:
     """CumSum and CumProd along a constant axis."""
     axis, mode = int(node.need(1, "axes").reshape(-1)[0]), "sum" if node.op_type == "CumSum" else "prod"
@@ -167,5 +180,5 @@ MAPPERS: dict[str, Mapper] = {
     "Reshape": reshape, "Flatten": flatten, "Squeeze": squeeze, "Unsqueeze": unsqueeze, "Transpose": transpose,
     "Concat": concat, "Tile": tile, "Expand": expand, "Pad": pad, "Slice": slice_, "Split": split, "Gather": gather,
     "GatherElements": gather_elements, "ScatterElements": scatter_elements, "Scatter": scatter_elements, "TopK": top_k,
-    "CumSum": cumulate, "CumProd": cumulate,
+    "NonMaxSuppression": non_max_suppression, "CumSum": cumulate, "CumProd": cumulate,
 }  # fmt: skip

@@ -42,7 +42,7 @@ from tpusim.isa.functions.normalised import (
     SoftmaxInt,
     SoftmaxTables,
 )
-from tpusim.isa.functions.picked import Arg, ChannelTables, Gather, GatherElements, ScatterElements, TopK
+from tpusim.isa.functions.picked import Arg, ChannelTables, Gather, GatherElements, Nms, ScatterElements, TopK
 
 AnyFunction: TypeAlias = (
     Softmax
@@ -78,6 +78,7 @@ AnyFunction: TypeAlias = (
     | GatherElements
     | ScatterElements
     | TopK
+    | Nms
     | Cumulate
     | Power
     | Remainder
@@ -115,6 +116,7 @@ __all__ = [
     "Lrn",
     "LrnTables",
     "Misfit",
+    "Nms",
     "MulInt",
     "Pad",
     "PadMode",

@@ -119,3 +119,35 @@ class TopK(Function, frozen=True, tag="topk"):
             return why
         wanted = (*operands[0][: self.axis], self.k, *operands[0][self.axis + 1 :])
         return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")
+
+
+class Nms(Function, frozen=True, tag="nms"):
+    """(batch, class, box) in i32 of the boxes kept, by scores (batch, classes, boxes) and boxes (batch, boxes, 4).
+
+    kept: how many of a class at most; iou: the intersection over union, f32, above which one suppresses another; score:
+    what a score must be above, if anything; center: boxes are centre and extents, not corners. The rows behind the last
+    are -1.
+    """
+
+    OVER_INPUT: ClassVar[bool] = True
+
+    kept: int
+    iou: float
+    score: float | None = None
+    center: bool = False
+
+    def made_of(self, operands: int) -> Steps:
+        """Per score one comparison, and 14 steps for every box kept: overlap, areas, quotient, two selections."""
+        return Steps(arithmetic=1 + 14 * self.kept)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Scores and boxes of the same batch; three columns, a row for each box that may be kept."""
+        if (why := counted(operands, 2)) is not None:
+            return why
+        scores, boxes = operands
+        if len(scores) != 3 or boxes != (scores[0], scores[2], 4):  # noqa: PLR2004  (batch, classes, boxes)
+            return Misfit("scores (batch, classes, boxes) and boxes (batch, boxes, 4)", f"{scores} and {boxes}")
+        if not 1 <= self.kept <= scores[2]:
+            return Misfit(f"1 to {scores[2]} boxes kept", f"{self.kept}")
+        wanted = scores[0] * scores[1] * self.kept, 3
+        return None if wanted == result else Misfit(f"a result of {wanted}", f"{result}")
