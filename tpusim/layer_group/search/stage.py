@@ -37,7 +37,8 @@ class LayerGroupConfig(Refinements):
     force: groups that are pinned; what is not pinned is searched.
     shape_secs_search_strategy: with "2", the sections of a group are "0" the first that fit, "1" searched for the least
     time where the program cuts (layer_group.md 10.2).
-    everywhere: "2" is dynamic programming on every chip, whatever its `group_search` says.
+    everywhere: "2" is dynamic programming on every chip, and counts with the clock's rates on every chip, whatever its
+    `group_search` and `search_gbs` say.
     cores: how many of the chip's cores share the steps of every group. The other fields are those of Refinements.
     """
 
@@ -147,6 +148,8 @@ def group_layers(model: Model, config: LayerGroupConfig) -> Model:
     work = model.clone()
     chip = chips.of(work)
     require_cores(chip, config.cores)
+    if config.everywhere:
+        chip = replace(chip, search_gbs=0.0)
     decided = _cheapest(work, chip, config)
     shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
