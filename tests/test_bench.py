@@ -42,8 +42,8 @@ def test_a_network_beside_onnx_runtime(tmp_path: Path, capsys: pytest.CaptureFix
     found = json.loads(out.read_text())
     names = [row["name"] for row in found["rows"]]
     assert names == [
-        "ONNX Runtime F32", "ONNX Runtime INT8", "tpusim flat F32", "tpusim flat INT8",
-        "tpusim machine, checked", "tpusim machine, bare",
+        "ONNX Runtime F32", "ONNX Runtime INT8", "tpusim flat F32", "tpusim fast F32",
+        "tpusim flat INT8", "tpusim machine, checked", "tpusim machine, bare",
     ]  # fmt: skip
     assert all(row["images_per_second"] > 0 and not row["error"] for row in found["rows"])
     assert "prepare CPU s" in capsys.readouterr().out

@@ -1,7 +1,6 @@
 """Calibration: the table's text format, streaming statistics, thresholds, samples (numerics.md 3.1 and 15)."""
 
 import math
-from contextlib import nullcontext
 from datetime import datetime
 
 import numpy as np
@@ -18,13 +17,14 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
-from tpusim.calibration.tuning import Tuner, tuned_thresholds
+from tpusim.calibration.tuning import Trial, Tuner, tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, TpusimError
 from tpusim.inference import Gradual
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import context
+from tpusim.ops.conv.top import TopConv
 
 RNG = np.random.default_rng(7)
 HEADER = dict(method="kl", samples=100, bins=2048, tune=5, time=datetime(2026, 1, 31, 12))
@@ -543,6 +543,21 @@ def test_a_threshold_near_the_maximum_stays_and_a_second_reader_only_raises():
     assert far["x"] == pytest.approx(max(tuned_by_hand(x, w, 1.0) for w in np.float32([9.0, 0.1])), rel=1e-12)
 
 
+@pytest.mark.parametrize("window", [{}, {"strides": [2, 1], "pads": [0, 2, 1, 0], "dilations": [2, 1]}])
+def test_estimates_are_near(window: dict[str, list[int]]):
+    """In another layout and order of sums a convolution loses as much as in its own, but for rounding."""
+    rng = np.random.default_rng(6)
+    w, b = rng.normal(size=(5, 3, 3, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    model = import_onnx(network([node("Conv", "x w b", **window)], {"w": w, "b": b})({"x": (1, 3, 9, 8)}))
+    tuner = Tuner(Gradual(model, "all"), [{"x": rng.normal(size=(1, 3, 9, 8)).astype(np.float32)}])
+    (op,), (floats,) = [op for op in model.ops if isinstance(op, TopConv)], tuner._floats
+    trial = Trial(op, tuner._operands(op, floats), floats["y"])
+    for threshold in (0.5, 1.0, 3.0):
+        assert trial.distance(threshold) == pytest.approx(
+            tuner._distance(op, threshold), abs=tuning.ROUNDING * trial.unit
+        )
+
+
 def test_estimates_choose_no_other_threshold(monkeypatch: pytest.MonkeyPatch):
     """What the library's order of sums decides is what all sums in order decide, and few thresholds are tried twice."""
     rng = np.random.default_rng(5)
@@ -551,9 +566,10 @@ def test_estimates_choose_no_other_threshold(monkeypatch: pytest.MonkeyPatch):
     samples = [{"x": rng.standard_t(3, size=(1, 64, 9, 9)).astype(np.float32)} for _ in range(2)]
     tuner, absmax = Tuner(Gradual(model, "all"), samples), max(float(abs(s["x"]).max()) for s in samples)
     runs: list[bool] = []
-    run = Tuner._run
-    monkeypatch.setattr(Tuner, "_run", lambda *args: runs.append(estimating()) or run(*args))
+    exact, estimated = Tuner._run, Trial.distance
+    monkeypatch.setattr(Tuner, "_run", lambda *args: runs.append(estimating()) or exact(*args))
+    monkeypatch.setattr(Trial, "distance", lambda *args: runs.append(estimating()) or estimated(*args))
     found = [tuner.best("y", share * absmax, absmax) for share in (0.1, 0.3, 0.6)]
     assert runs.count(True) == 3 * 22 * 2 and runs.count(False) < 3 * 3 * 2
-    monkeypatch.setattr(tuning, "estimates", nullcontext)
+    monkeypatch.setattr(Tuner, "_near", lambda tuner, op, candidates: candidates)
     assert found == [tuner.best("y", share * absmax, absmax) for share in (0.1, 0.3, 0.6)]

@@ -275,6 +275,12 @@ def test_run_refuses_options_without_effect(
             "--matmul-perchannel: needs --mode int8",
         ),
         ("infer", ("4_tpu.mlir", "--input", "inputs.npz", "--input-shapes", "image=1x1x8x8"), "needs an .onnx"),
+        ("infer", ("4_tpu.mlir", "--input", "inputs.npz", "--fast-f32"), "--fast-f32: computes the results of a float"),
+        (
+            "infer",
+            ("2_canonical.mlir", "--input", "inputs.npz", "--fast-f32", "--all-tensors"),
+            "--fast-f32: computes the results of a float",
+        ),
         (
             "infer",
             ("7_model.tpusim", "--input", "inputs.npz"),

@@ -42,6 +42,19 @@ def test_samples_at_once_are_samples_one_by_one(chip: str) -> None:
         assert isinstance(found, np.ndarray)
 
 
+def test_fast_f32_is_the_float_network_but_for_rounding() -> None:
+    """Sums in any order change a few last bits: 3e-6 of the results' norm is ten times what was seen."""
+    model, _ = canonicalize(tpusim.load(DIGITS / "digits.onnx"))
+    (found,), run = Flat(model, quick=True)(IMAGES[:6]).values(), Gradual(model)
+    expected = np.concatenate([next(iter(run({"image": image[None]}).values())) for image in IMAGES[:6]])
+    assert np.linalg.norm(found - expected) <= 3e-6 * np.linalg.norm(expected)
+    with jax.enable_x64(True):
+        traced = [
+            str(jax.make_jaxpr(g.trace)(g.weights, [IMAGES[:1]])) for g in (Graph(model), Graph(model, quick=True))
+        ]
+    assert ["conv_general_dilated" in text for text in traced] == [False, True]
+
+
 @pytest.mark.slow  # two whole graphs are compiled
 def test_multiples_of_the_batch_of_a_module() -> None:
     model, (name,) = digits(2), Graph(digits(2)).keep

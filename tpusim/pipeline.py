@@ -136,6 +136,7 @@ def stage_infer(a: Artefacts) -> None:
     top, reference = need(a.canonical, "the canonical module"), reference_of(a)
     if reference is not None:
         a.tensors[reference.level] = as_called(top, reference.run(a.sample))
+    del reference
     a.tensors["top"] = run_flat(top, a.sample)
     a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))
 
@@ -148,8 +149,8 @@ def sample_for_chip(a: Artefacts) -> dict[str, np.ndarray]:
 
 def reference_of(a: Artefacts) -> Reference | None:
     """What the network's own framework computes, None if there is nothing to ask: a module alone."""
-    if a.reference is None and a.from_file:
-        a.reference = OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut, pairs=False)
+    if a.reference is None and a.from_file:  # not kept: it has weights of its own
+        return OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut, pairs=False)
     return a.reference
 
 

@@ -60,6 +60,7 @@ def contestants(config: RunConfig, samples: Sequence[Sample]) -> Iterator[Contes
     yield Contestant("ONNX Runtime F32", lambda: _one_by_one(_session(path, config), samples), at_once=False)
     yield Contestant("ONNX Runtime INT8", lambda: _one_by_one(quantised(path, config, samples), samples), at_once=False)
     yield Contestant("tpusim flat F32", lambda: _flat(Flat(compiled().top), stacked), at_once=True)
+    yield Contestant("tpusim fast F32", lambda: _flat(compiled().fast_f32, stacked), at_once=True)
     yield Contestant(
         f"tpusim flat {config.lowering.format.name.upper()}", lambda: _flat(compiled().flat, stacked), True
     )

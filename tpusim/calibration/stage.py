@@ -36,7 +36,7 @@ Tensors = Mapping[str, np.ndarray]
 Progress = Callable[[int], None]
 """Called with the number of samples done."""
 Tune = Callable[[Sequence[Tensors], Mapping[str, float], Mapping[str, float]], dict[str, float]]
-"""`tuned_thresholds` of a graph."""
+"""The tuned thresholds of samples, from the measured ones and the largest absolute values (`tuned_thresholds`)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def calibrate(
     run = _Run(model, config, number, progress or _silent)
     if workers is None:
         run.here(samples, state)
-        found = CalibrationTable(run.entries(partial(tuned_thresholds, run.graph)))
+        found = CalibrationTable(run.entries(partial(tuned_thresholds, run.graph, known=run.computed)))
         return with_fixed(model, found), run.taken.count
     with workers.begun() as crew:
         shared = units.Shared(crew, model, config.method, config.bins, number)
@@ -121,6 +121,8 @@ class _Run:
         self.graph = Gradual(model, "all")
         self._measured = Measured(model, config.method, config.bins, samples)
         self._first: list[Tensors] = []
+        self.computed: list[Tensors] = []
+        """All tensors of the last of the samples that tune: of those that this process measured."""
         self.taken = Taken()
 
     def here(self, samples: Iterable[Tensors], path: Path | None) -> None:
@@ -138,6 +140,8 @@ class _Run:
         for sample, tensors in self.graph.each(_finite(left, self.taken.count)):
             self._measured.update(tensors, origin_of(sample, self.taken.count + 1))
             self._take(sample)
+            if self._config.tunes and self.taken.count <= self._config.tune_samples:
+                self.computed.append(tensors)
             self._progress(self.taken.count)
             if state is not None:
                 state.keep(self._measured, self.taken)

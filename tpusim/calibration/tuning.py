@@ -11,7 +11,7 @@ Sums in upstream's order take most of the time, and few thresholds need them: al
 library, which differ by rounding only, and those that are as good as the best but for that are tried again in order.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -30,6 +30,8 @@ LEAST_GAIN = 0.01
 """A threshold that is nearer to the absolute maximum is left alone."""
 ROUNDING = 1e-5
 """More than the order of its sums changes a result, in norms of the result: about 3e-6 of 4,608 terms in f32."""
+PART = 1 << 16
+"""Values that are rounded and compared at a time: they stay in the processor's cache."""
 Tensors = Mapping[str, np.ndarray]
 
 
@@ -60,25 +62,30 @@ def widest(measured: Mapping[str, float], found: Iterable[tuple[Search, float]])
 
 
 def tuned_thresholds(
-    graph: Gradual, samples: Sequence[Tensors], measured: Mapping[str, float], absmax: Mapping[str, float]
+    graph: Gradual,
+    samples: Sequence[Tensors],
+    measured: Mapping[str, float],
+    absmax: Mapping[str, float],
+    known: Sequence[Tensors] = (),
 ) -> dict[str, float]:
     """The thresholds by tensor name after tuning.
 
     graph: of a module in state TOP_F32, every tensor; samples: network inputs; measured: thresholds as printed in a
-    table; absmax: the largest absolute values, f32.
+    table; absmax: the largest absolute values, f32. known: all tensors of the last of the samples, where they have been
+    computed.
     """
-    tuner = Tuner(graph, samples)
+    tuner = Tuner(graph, samples, known)
     wanted = searches(graph.model)
     return widest(measured, ((s, tuner.best(s[0], measured[s[1]], absmax[s[1]])) for s in wanted))
 
 
 class Tuner:
-    """The float tensors of the samples, and the weights. graph, samples: as of `tuned_thresholds`."""
+    """The float tensors of the samples, and the weights. Arguments as of `tuned_thresholds`."""
 
-    def __init__(self, graph: Gradual, samples: Sequence[Tensors]) -> None:
+    def __init__(self, graph: Gradual, samples: Sequence[Tensors], known: Sequence[Tensors] = ()) -> None:
         model = graph.model
         self._ops = {op_name(op): op for op in model.ops if isinstance(op, TopOp)}
-        self._floats = [graph(sample) for sample in samples]
+        self._floats = [*(graph(sample) for sample in samples[: len(samples) - len(known)]), *known]
         self._weights: dict[SSAValue, np.ndarray] = {
             op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)
         }
@@ -90,11 +97,7 @@ class Tuner:
         if step <= 0 or absmax - threshold <= LEAST_GAIN:
             return threshold
         candidates = [threshold + step * i for i in range(STEPS + 1)]
-        with estimates():
-            near = [self._distance(op, candidate) for candidate in candidates]
-        if np.isfinite(near).all():
-            most = min(near) + 2 * ROUNDING * self._unit(op)
-            candidates = [c for c, distance in zip(candidates, near, strict=True) if distance <= most]
+        candidates = self._near(op, candidates)
         if len(candidates) == 1:
             return candidates[0]
         distances = [self._distance(op, candidate) for candidate in candidates]
@@ -103,40 +106,110 @@ class Tuner:
             best = i if distance < distances[best] else best
         return candidates[best]
 
+    def _near(self, op: TopOp, candidates: Sequence[float]) -> Sequence[float]:
+        """Those that may be the best; all, where a distance is no number."""
+        with estimates():
+            trials = [Trial(op, self._operands(op, floats), floats[op_name(op)]) for floats in self._floats]
+            totals = np.zeros(len(candidates))
+            for trial in trials:
+                totals += [trial.distance(candidate) for candidate in candidates]
+        if not np.isfinite(totals).all():
+            return candidates
+        most = totals.min() + 2 * ROUNDING * sum(trial.unit for trial in trials)
+        return [c for c, distance in zip(candidates, totals, strict=True) if distance <= most]
+
     def _distance(self, op: TopOp, threshold: float) -> float:
         """The mean over the samples of the difference's 2-norm by the 1-norm of the float result."""
-        return self._mean(op, lambda floats, wanted: wanted - np.asarray(self._run(op, floats, threshold)))
-
-    def _unit(self, op: TopOp) -> float:
-        """The distance of a result of zeros."""
-        return self._mean(op, lambda _, wanted: wanted)
-
-    def _mean(self, op: TopOp, difference: Callable[[Tensors, np.ndarray], np.ndarray]) -> float:
         total = 0.0
         for floats in self._floats:
             wanted = floats[op_name(op)]
+            found = np.asarray(self._run(op, floats, threshold))
             with np.errstate(divide="ignore", invalid="ignore"):
-                total += np.linalg.norm(difference(floats, wanted).ravel()) / np.linalg.norm(wanted.ravel(), ord=1)
+                total += np.linalg.norm((wanted - found).ravel()) / np.linalg.norm(wanted.ravel(), ord=1)
         return float(total / len(self._floats))
 
     def _run(self, op: TopOp, floats: Tensors, threshold: float) -> Any:
-        operands = [self._operand(value, floats, threshold) for value in op.operands]
+        operands = [v if weighs else rounded(v, threshold) for v, weighs in self._operands(op, floats)]
         with jax.enable_x64(True):
             return op.inference(operands)[0]
 
-    def _operand(self, value: SSAValue, floats: Tensors, threshold: float) -> Any:
-        owner = value.owner
-        if isinstance(owner, TopOp):
-            return _rounded(floats[op_name(owner)], threshold)
-        return self._weights.get(value)
+    def _operands(self, op: TopOp, floats: Tensors) -> list[tuple[Any, bool]]:
+        """(array, whether it is a constant or nothing at all) of every operand."""
+        owners = [(value, value.owner) for value in op.operands]
+        return [
+            (floats[op_name(o)], False) if isinstance(o, TopOp) else (self._weights.get(v), True) for v, o in owners
+        ]
 
 
-def _rounded(values: np.ndarray, threshold: float) -> np.ndarray:
+class Trial:
+    """One op on one sample, tried with many thresholds. All distances are estimates: sums in any order.
+
+    operands: (array, whether it is a constant); wanted: the float result. unit: the distance of a result of zeros.
+    """
+
+    def __init__(self, op: TopOp, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> None:
+        estimate = op.estimate()
+        self._compute = estimate.compute
+        self._operands = [_stored(array, estimate.operands.get(i, ())) for i, (array, _) in enumerate(operands)]
+        self._rooms = [None if weighs or v.dtype != np.float32 else room_for(v) for v, weighs in operands]
+        self._wanted = _stored(wanted, estimate.result).ravel()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._one = np.linalg.norm(self._wanted, ord=1)
+            self.unit = float(np.linalg.norm(self._wanted) / self._one)
+
+    def distance(self, threshold: float) -> float:
+        """How far the result is from the float one when the operands are rounded by this threshold."""
+        with jax.enable_x64(True):
+            found = np.asarray(self._compute(self._rounded(threshold))[0]).ravel()
+        square, room = 0.0, np.empty(PART, self._wanted.dtype)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            for start in range(0, found.size, PART):
+                wanted = self._wanted[start : start + PART]
+                part = np.subtract(wanted, found[start : start + PART], out=room[: wanted.size])
+                square += float(np.dot(part, part))
+            return float(np.sqrt(square) / self._one)
+
+    def _rounded(self, threshold: float) -> list[Any]:
+        """The operands; the same memory every time, for new memory costs more than rounding."""
+        both = zip(self._operands, self._rooms, strict=True)
+        return [
+            values if room is None else round_into(room.reshape(values.shape), values, threshold)
+            for values, room in both
+        ]
+
+
+def _stored(array: Any, order: tuple[int, ...]) -> Any:
+    """An array with its axes in another order in memory too, (): as it is."""
+    return np.ascontiguousarray(array.transpose(order)) if order and array is not None else array
+
+
+ALIGNED = 64
+"""Bytes: JAX reads such an array where it is, and others from a copy."""
+
+
+def room_for(values: np.ndarray) -> np.ndarray:
+    """f32 of as many elements, 1-D."""
+    memory = np.empty(values.size * 4 + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + values.size * 4].view(np.float32)
+
+
+def rounded(values: np.ndarray, threshold: float) -> np.ndarray:
     """Values as INT8 gives them back at a threshold: half to even, -128 to 127; integers and masks stay."""
-    if values.dtype != np.float32:
-        return values
+    return round_into(np.empty(values.shape, np.float32), values, threshold) if values.dtype == np.float32 else values
+
+
+def round_into(found: np.ndarray, values: np.ndarray, threshold: float) -> np.ndarray:
+    """`rounded` of f32 values in memory that is there."""
     scale = np.float32(127.0 / threshold)
-    return np.clip(np.round(values * scale), np.float32(-128), np.float32(127)) / scale
+    source, target = values.reshape(-1), found.reshape(-1)
+    for start in range(0, source.size, PART):
+        part = target[start : start + PART]
+        np.multiply(source[start : start + PART], scale, out=part)
+        np.rint(part, out=part)
+        np.clip(part, np.float32(-128), np.float32(127), out=part)
+        np.divide(part, scale, out=part)
+    return found
 
 
 def _name(value: SSAValue) -> str:

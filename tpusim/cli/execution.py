@@ -172,6 +172,9 @@ class Infer:
     keep: KeepWords = ("outputs",)
     """Which tensors to write: all, or any of outputs (the network's results), names of tensors and patterns such as
     'layer4*'."""
+    fast_f32: bool = False
+    """Add up the products of a float network in the order that is quickest, not in TPU-MLIR's: the results differ by
+    rounding."""
     network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
@@ -185,6 +188,10 @@ class Infer:
         if given and self.model.suffix not in (".onnx", ".tflite"):
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
+        if self.fast_f32 and self.model.suffix != ".mlir":
+            raise ConfigError(
+                f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
+            )
         inputs = self._images() if self.input.suffix.lower() in SUFFIXES else load_tensors(self.input)
         keep = self._keep()
         run = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
@@ -238,12 +245,19 @@ class Infer:
         return self._kept(as_called(top, tensors), _result_names(top), keep), about
 
     def _module(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
-        from tpusim.inference import Gradual, quantisation, run
+        from tpusim.inference import Gradual, Graph, quantisation, run
         from tpusim.verify.about import About
 
         model = load(self.model)
         level = "tpu" if model.state.startswith("TPU") else "top"
         about = About(level, model.attribute("module.mode"), quantised=quantisation(model))
+        if self.fast_f32 and (level == "tpu" or keep.asked != ("outputs",)):
+            raise ConfigError(
+                "--fast-f32: computes the results of a float network (1_top.mlir to 3_calibrated.mlir) and no other "
+                f"tensors, got {self.model} with {keep}; leave it out"
+            )
+        if self.fast_f32:
+            return Graph(model, quick=True)(inputs), about
         if keep.asked == ("outputs",):
             return Gradual(model)(inputs), about
         return self._kept(run(model, inputs), _result_names(model), keep), about

@@ -29,10 +29,11 @@ class Flat:
     The first axis of every input and result counts samples. A module has a batch size of its own; any multiple of it,
     and any number if it is 1, runs in one call that is compiled once per number. Integer results are those of one
     sample after the other, bit for bit. NumPy arrays give NumPy arrays, JAX arrays give JAX arrays (on their device).
+    quick: as of `Graph`; only for float networks is it another result, and a quicker one.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._graph = Graph(model)
+    def __init__(self, model: Model, *, quick: bool = False) -> None:
+        self._graph = Graph(model, quick=quick)
         self._specs = input_specs(model)
         self._scales = quantisation(model)
         samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))

@@ -2,14 +2,17 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import tpusim_kernels
+from tpusim_kernels.prim.forms import estimates
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -88,13 +91,14 @@ class Steps:
     """The ops of one module, executed on an environment to which their results are added.
 
     chip: None for a top module; record: is told the results of every op that computes; forms: constant operands in the
-    form that their op's kernel reads.
+    form that their op's kernel reads; quick: float ops of a top module as their estimates.
     """
 
     weights: Mapping[str, Array]
     chip: ChipSpec | None
     record: Recorder | None = None
     forms: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
+    quick: bool = False
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
@@ -132,12 +136,23 @@ class Steps:
         try:
             if isinstance(op, TpuOp) and self.chip is not None:
                 return op.compute(operands, self.chip)
+            if self.quick and isinstance(op, TopOp):
+                return self._estimated(op, operands)
             return op.inference(operands)
         except (ValueError, TypeError, LookupError, ArithmeticError, AssertionError) as error:
             raise ImportModelError(
                 f"{op.name} '{op_name(op)}': cannot be computed as the module says ({first_line(error)}); attributes "
                 "and constants that go with its operands are required, correct them or make the module again"
             ) from error
+
+    def _estimated(self, op: TopOp, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """What an op computes, sums in any order; arrays in between as `with_few_transpositions` leaves them."""
+        estimate = op.estimate()
+        orders = {i: order for i, order in estimate.operands.items() if (op, i) not in self.forms}
+        stored = [jnp.transpose(v, orders[i]) if i in orders else v for i, v in enumerate(operands)]
+        results = estimate.compute(stored)
+        back = tuple(estimate.result.index(axis) for axis in range(len(estimate.result)))
+        return tuple(jnp.transpose(y, back) for y in results) if back else results
 
 
 def tensor_ops(model: Model) -> Iterator[Operation]:
@@ -165,11 +180,12 @@ class Graph:
     """The whole network as one compiled function; weights are arguments, so nothing is baked in twice.
 
     Args: model: any stage; keep: tensor names to return, or None for the network's results (by the name of the op
-    that makes them), or "all".
+    that makes them), or "all". quick: add up f32 products in the order that is quickest, which nobody states: the
+    results differ from the others' by rounding, and between processors and batches.
     """
 
-    def __init__(self, model: Model, keep: Sequence[str] | str | None = None) -> None:
-        self.model, self.keep = model, kept_names(model, keep)
+    def __init__(self, model: Model, keep: Sequence[str] | str | None = None, *, quick: bool = False) -> None:
+        self.model, self.keep, self._quick = model, kept_names(model, keep), quick
         concrete = _concrete_weights(model)
         self._chip = chip_of(model)
         self._fixed = {name: model.weights[name] for name in concrete}
@@ -177,7 +193,7 @@ class Graph:
         self.weights: dict[str, Any] = {}
         for op, index, name in _constants(model):
             raw = model.weights[name]
-            form = op.for_kernel(index, raw) if isinstance(op, TpuOp) and name not in concrete else raw
+            form = self._form(op, index, raw) if name not in concrete else raw
             key = name if form is raw else f"{name} for {op_name(op)}"
             if form is not raw:
                 self._forms[op, index] = key
@@ -185,12 +201,19 @@ class Graph:
                 self.weights[key] = _on_device(form)
         self._compiled = Stored(with_few_transpositions(self.trace), self.identity)
 
+    def _form(self, op: ShapedOp, index: int, raw: np.ndarray) -> Any:
+        """A constant operand as its op's kernel reads it."""
+        if isinstance(op, TpuOp):
+            return op.for_kernel(index, raw)
+        order = op.estimate().operands.get(index) if self._quick and isinstance(op, TopOp) else None
+        return raw if order is None else np.ascontiguousarray(raw.transpose(order))
+
     def identity(self) -> str | None:
         """Of the compiled function: module, chip, constants, texts of both packages; None with ops from elsewhere."""
         if not all(type(op).__module__.startswith(("tpusim.", "xdsl.")) for op in self.model.body.walk()):
             return None
         texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])
-        parts = (print_module(self.model.module), self.keep, self._chip, texts)
+        parts = (print_module(self.model.module), self.keep, self._chip, texts, self._quick)
         digest = hashlib.sha256(repr(parts).encode())
         for name in sorted(self._fixed):
             digest.update(self._fixed[name].tobytes())
@@ -205,7 +228,9 @@ class Graph:
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
         forms = {place: weights[key] for place, key in self._forms.items()}
-        Steps({**weights, **self._fixed}, self._chip, record, forms).block(self.model.body, environment)
+        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick)
+        with estimates() if self._quick else nullcontext():
+            steps.block(self.model.body, environment)
         return [found[name] for name in self.keep]
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

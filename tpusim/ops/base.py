@@ -4,8 +4,8 @@ Names follow the interfaces of TPU-MLIR (FlopsInterface, InferenceInterface, Loc
 in turn are the contexts of `tpusim.ops.contexts`; op modules find them here too.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
@@ -86,6 +86,19 @@ class FloatRule:
     bf16: FloatMode = "bf16"
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A float op as searches try it: its values but for rounding, on arrays stored in the order that is quickest.
+
+    compute: as `inference`, sums in any order. operands: number of an operand -> the order of axes that it is stored in
+    (of the others: their own); result: the same of the result, (): its own.
+    """
+
+    compute: Callable[[Sequence[Array]], tuple[Array, ...]]
+    operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    result: tuple[int, ...] = ()
+
+
 class ShapedOp(IRDLOperation):
     """An op whose result shapes follow from its operands and attributes (ShapeInterface)."""
 
@@ -126,6 +139,10 @@ class TopOp(ShapedOp):
     """Whether the op is a product with weights, the last that calibration looks for from a network's end."""
     SPEC: ClassVar[tuple[str, ...]] = ()
     """Sections of numerics.md that say what the op computes; every class has some (tpusim.fidelity.spec.SECTIONS)."""
+
+    def estimate(self) -> Estimate:
+        """The op as searches try it, under `tpusim_kernels.prim.forms.estimates`."""
+        return Estimate(self.inference)
 
     def verify_(self) -> None:
         """Shapes as inferred, and no attribute that the op does not have: a misspelt one would silently do nothing."""

@@ -27,8 +27,8 @@ from tpusim.frontend.onnx.model_file import (
 from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.session import Session
 
-IN_MEMORY = 256 << 20
-"""Bytes of weights above which a model goes to ONNX Runtime as a file, since it keeps what it is given in memory."""
+IN_MEMORY = 16 << 20
+"""Bytes of weights above which a model goes to ONNX Runtime as a file: of one in memory it makes two copies more."""
 
 
 class OnnxReference:

@@ -22,6 +22,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     Builder,
+    Estimate,
     FloatRule,
     LoweringContext,
     OpT,
@@ -117,9 +118,22 @@ class TopConv(ConvTop):
         x, w, b = operands
         if self.inserts is not None:
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
-        relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
         convolution = conv3d_float if self.volume else kernels.conv2d_float
-        return (convolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
+        return (convolution(x, w, b, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+
+    @property
+    def _relu(self) -> dict[str, bool | float]:
+        return {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
+
+    def estimate(self) -> Estimate:
+        """By XLA's library, which takes NHWC images; groups, volumes and spread images as `inference`."""
+        if self.volume or self.inserts is not None or self.geometry["groups"] != 1:
+            return super().estimate()
+
+        def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
+            return (kernels.conv2d_estimate(*operands, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+
+        return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1))
 
     def flops(self) -> int:
         """Out * (2*kernel*ic/g + bias + relu) (numerics.md 16)."""
