@@ -23,6 +23,7 @@ class Net:
         self.rng = np.random.default_rng(0)
 
     def __call__(self, op: str, *inputs: str | np.ndarray, **attributes: object) -> str:
+        """One node more; an array becomes a weight."""
         names = [one if isinstance(one, str) else self._held(one) for one in inputs]
         self.nodes.append(helper.make_node(op, names, [f"t{len(self.nodes)}"], **attributes))
         return self.nodes[-1].output[0]
@@ -33,16 +34,19 @@ class Net:
         return self.weights[-1].name
 
     def conv(self, x: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> str:
+        """A convolution with "same" pads, He-normal filters and a bias."""
         fan = inputs // groups * kernel * kernel
         filters = self.rng.standard_normal((outputs, inputs // groups, kernel, kernel)) * np.sqrt(2 / fan)
         how = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": groups}
         return self("Conv", x, filters, self.rng.standard_normal(outputs) * 0.1, **how)
 
     def linear(self, x: str, inputs: int, outputs: int) -> str:
+        """A product with a matrix, and a bias."""
         product = self("MatMul", x, self.rng.standard_normal((inputs, outputs)) / np.sqrt(inputs))
         return self("Add", product, self.rng.standard_normal(outputs) * 0.1)
 
     def model(self, name: str, size: int, *results: str) -> onnx.ModelProto:
+        """The network on an image of this size."""
         given = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, size, size])
         made = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None) for result in results]
         graph = helper.make_graph(self.nodes, name, [given], made, self.weights)
