@@ -33,7 +33,7 @@ class Part:
     cpu_seconds: float
 
 
-def main(out: Path, jobs: int = 2, networks: tuple[str, ...] = tuple(NETWORKS)) -> None:
+def main(out: tyro.conf.Positional[Path], jobs: int = 2, networks: tuple[str, ...] = tuple(NETWORKS)) -> None:
     """Run the space and print what it took. out: folder of models and results; what is there is not computed again."""
     out.mkdir(parents=True, exist_ok=True)
     models = [_saved(name, out) for name in networks]
