@@ -26,7 +26,7 @@ from tpusim.grouping import divide
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig, searched
+from tpusim.layer_group import LayerGroupConfig, lower_bounds, products, searched
 from tpusim.lowering import LoweringConfig, config_for_chip, reorder_weights
 from tpusim.persistence import is_calibrated, load_module
 from tpusim.pipeline import STAGES, checked
@@ -104,15 +104,19 @@ class Bench:
         program = need(a.program, "the program")
         found = timeline(program, chip)
         local = [group for group in program.groups if not group.reason]
+        bounds, moved = lower_bounds(a.grouped), found.load_bytes + found.store_bytes
         return {
             "milliseconds": found.milliseconds * chip.calibration.factor,
             "cycles": found.cycles,
-            "moved_bytes": found.load_bytes + found.store_bytes,
+            "moved_bytes": moved,
             "weight_bytes": program.header.coeff_bytes,
             "neuron_bytes": program.header.neuron_bytes,
             "lmem_bytes": max((group.lmem_peak_bytes for group in local), default=0),
             "groups": len(local),
             "global_layers": len(program.groups) - len(local),
+            "least_bytes": bounds.compulsory_bytes,
+            "least_cycles": bounds.cycles,
+            "energy_uj": _energy_uj(moved, sum(products(lowered.tpu)[0].values()), chip),
         }
 
     def _lower(self, config: RunConfig) -> "_Lowered":
@@ -145,6 +149,13 @@ class Bench:
         results = {name: real[value_name(value)] for name, value in zip(names, tpu.results, strict=True)}
         compared = compare(results, self._top, DESCRIBED)
         return {"cosine": _number(compared.min_cosine), "euclidean": _number(compared.min_euclidean)}
+
+
+def _energy_uj(moved_bytes: int, macs: int, chip: ChipSpec) -> float | None:
+    """What moving and multiplying take; None where the chip does not say."""
+    if not chip.energy_pj_per_byte:
+        return None
+    return (moved_bytes * chip.energy_pj_per_byte + macs * chip.energy_pj_per_mac) / 1e6
 
 
 def _number(similarity: float) -> float | None:

@@ -17,7 +17,7 @@ from tpusim.explore.front import DEFAULT_FRONT, front, require_measures
 from tpusim.explore.network import Network
 from tpusim.explore.results import FILES, write_results
 from tpusim.explore.row import Row
-from tpusim.explore.space import Point, Space
+from tpusim.explore.space import Point, Space, require_energies
 from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model, save_model
 from tpusim.workers import Crew, Workers
@@ -55,6 +55,7 @@ def explore(
     something else is; what goes wrong with a point is its row's `error`.
     """
     require_measures("measures", measures, verified=space.verify)
+    require_energies("measures", measures, space)
     points, cache = space.points(), Cache(Path(out))
     cache.require_own(FILES)
     keys = Keys.of(space)
