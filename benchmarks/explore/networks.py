@@ -6,6 +6,7 @@ Values mean nothing; shapes and nodes are those that exporters write. Every one 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -22,9 +23,9 @@ class Net:
         self.weights: list[onnx.TensorProto] = []
         self.rng = np.random.default_rng(0)
 
-    def __call__(self, op: str, *inputs: str | np.ndarray, **attributes: object) -> str:
+    def __call__(self, op: str, *inputs: str | np.ndarray | float, **attributes: Any) -> str:
         """One node more; an array becomes a weight."""
-        names = [one if isinstance(one, str) else self._held(one) for one in inputs]
+        names = [one if isinstance(one, str) else self._held(np.asarray(one)) for one in inputs]
         self.nodes.append(helper.make_node(op, names, [f"t{len(self.nodes)}"], **attributes))
         return self.nodes[-1].output[0]
 
@@ -62,7 +63,7 @@ def mobilenet_v2() -> onnx.ModelProto:
     net = Net()
 
     def relu6(x: str) -> str:
-        return net("Clip", x, np.float32(0), np.float32(6))
+        return net("Clip", x, 0.0, 6.0)
 
     x, channels = relu6(net.conv("image", 3, 32, 3, 2)), 32
     for expansion, outputs, count, first in INVERTED:
@@ -134,12 +135,12 @@ def vit() -> onnx.ModelProto:
     for _ in range(LAYERS):
         y = norm(x)
         q, k, v = heads(y, [0, 2, 1, 3]), heads(y, [0, 2, 3, 1]), heads(y, [0, 2, 1, 3])
-        scores = net("Mul", net("MatMul", q, k), np.float32((WIDTH // HEADS) ** -0.5))
+        scores = net("Mul", net("MatMul", q, k), (WIDTH // HEADS) ** -0.5)
         y = net("Transpose", net("MatMul", net("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
         x = net("Add", x, net.linear(net("Reshape", y, np.array([0, 0, WIDTH])), WIDTH, WIDTH))
         y = net.linear(norm(x), WIDTH, 4 * WIDTH)
-        whole = net("Add", net("Erf", net("Div", y, np.float32(np.sqrt(2)))), np.float32(1))
-        y = net("Mul", net("Mul", y, whole), np.float32(0.5))
+        whole = net("Add", net("Erf", net("Div", y, 2**0.5)), 1.0)
+        y = net("Mul", net("Mul", y, whole), 0.5)
         x = net("Add", x, net.linear(y, 4 * WIDTH, WIDTH))
     x = net("ReduceMean", norm(x), axes=[1], keepdims=0)
     x = net("Gemm", x, net.rng.standard_normal((1000, WIDTH)) / 14, np.zeros(1000), transB=1)
