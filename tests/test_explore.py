@@ -16,9 +16,11 @@ import pytest
 from end_to_end import DIGITS as FOLDER
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from onnx import TensorProto, helper
 
 import tpusim
+from tpusim.artefacts import RunConfig
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, differences
@@ -26,8 +28,9 @@ from tpusim.cli import main
 from tpusim.cli.explore_plot import draw, least_over
 from tpusim.errors import ConfigError
 from tpusim.explore import Row, Space, best_under, explore, front, parse_bounds, parse_setting, read_rows
+from tpusim.explore.cost import Bench, _Lowered
 from tpusim.explore.front import Bound, cost, undominated
-from tpusim.layer_group import LayerGroupConfig
+from tpusim.layer_group import LayerGroupConfig, products
 from tpusim.workers import Workers
 
 DIGITS = FOLDER / "digits.onnx"
@@ -248,3 +251,59 @@ def test_chips_show_and_diff(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chips", "show", "cv182x"]) == 0 and "bandwidth.s2l = " in capsys.readouterr().out
     assert main(["chips", "diff", "cv182x"]) == 1
     assert "show CHIP, diff CHIP CHIP, or no word at all is required" in capsys.readouterr().err
+
+
+ENERGIES = {"energy_pj_per_byte": (20.0,), "energy_pj_per_mac": (0.5,)}
+
+
+def test_energy_is_counted_where_the_chip_gives_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes and products times what each takes; blank without, refused where nothing gives it or one half only."""
+    rows = explore(Space([DIGITS], modes=["f32"], settings={**ENERGIES, "lmem_bytes": (16384, 131072)}), tmp_path).rows
+    model = tpusim.compile(DIGITS, mode="f32").tpu
+    macs = sum(products(model)[0].values())
+    assert macs and [row.energy_uj for row in rows] == [
+        pytest.approx((20 * (row.moved_bytes or 0) + 0.5 * macs) / 1e6) for row in rows
+    ]
+    found = front(rows, ["energy"])
+    assert {row.energy_uj for row in found if row.front} == {min(row.energy_uj or 0 for row in rows)}
+    (blank,) = explore(Space([DIGITS], modes=["f32"]), tmp_path).rows
+    assert blank.energy_uj is None and not Bound("energy", 1e9).holds(blank)
+    words = ["explore", str(DIGITS), "--modes", "f32", "--out", str(tmp_path)]
+    for more in (["--front", "energy"], ["--best-under", "energy=1"]):
+        assert main([*words, *more]) == 1
+        assert "energy_pj_per_mac are required" in " ".join(capsys.readouterr().err.split())
+    half = explore(Space([DIGITS], modes=["f32"], settings={"energy_pj_per_mac": (0.5,)}), tmp_path).rows
+    assert "both above 0, or none of them" in half[0].error
+
+
+@pytest.mark.parametrize("chip", ["bm1684", "bm1684x", "bm1688", "cv183x"])
+def test_no_point_is_below_its_bounds(tmp_path: Path, chip: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes and cycles; on chips whose engines take turns, of both engines together. The table has the distances."""
+    space = Space([DIGITS], [chip], ["int8"], ["1", "off"], (1, 4), data="random:1", calibration=QUICK)
+    rows = explore(space, tmp_path).rows
+    for row in rows:
+        assert row.cycles and row.moved_bytes and row.least_cycles and row.least_bytes
+        assert row.least_bytes <= row.moved_bytes and row.least_cycles <= row.cycles
+    words = ["explore", str(DIGITS), "--chips", chip, "--strategies", "1,off", "--batches", "1,4", "--data", "random:1"]
+    assert main([*words, "--method", "max", "--tune-num", "0", "--out", str(tmp_path)]) == 0
+    row, shown = rows[0], " ".join(capsys.readouterr().out.split())
+    assert f"{row.moved_bytes / row.least_bytes:.2f}, {row.cycles / row.least_cycles:.2f}" in shown  # type: ignore[operator]
+
+
+def test_strategies_that_a_chip_searches_alike_share_their_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On CV18xx 2 is 1, and F16 and F32 are BF16: six points, two compilations; notes stay with their points."""
+    made: list[str] = []
+
+    def counted(config: RunConfig, lowered: _Lowered, chip: ChipSpec) -> dict[str, object]:
+        made.append(config.layer_group.opt)
+        return costs(config, lowered, chip)
+
+    costs = Bench._costs
+    monkeypatch.setattr(Bench, "_costs", staticmethod(counted))
+    rows = explore(Space([DIGITS], ["cv183x"], ["f16", "f32"], ["1", "2", "off"]), tmp_path).rows
+    assert made == ["1", "off"] and len(rows) == 6
+    assert [f"mode {row.mode} on cv183x" in row.note for row in rows] == [True] * 6
+    figures = [replace(row, mode="", strategy="", note="", front=False) for row in rows]
+    assert figures[0] == figures[1] == figures[3] == figures[4] and figures[2] == figures[5] != figures[0]

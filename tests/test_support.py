@@ -236,6 +236,17 @@ def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [f["status"] for f in json.loads(capsys.readouterr().out)] == ["refused"]
 
 
+def test_command_lists_ops_of_frames(capsys: pytest.CaptureFixture[str]) -> None:
+    """By their name in the tpu dialect or without it, each with its own test; one that is nowhere is refused."""
+    for name in ("tpu.SwapChannel", "SwapChannel"):
+        assert main(["support", "--op", name, "--chip", "bm1688", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found and {f["op"] for f in found} == {"tpu.SwapChannel"}
+        assert all(f["test"].startswith("tests/test_frames.py::") for f in found if f["status"] != "refused")
+    assert main(["support", "--op", "SwapChannels"]) == 1
+    assert "op 'SwapChannels' is not in the table" in capsys.readouterr().err
+
+
 def test_command_shows_the_card_of_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = lowered("maxpool-3x3-s2", "bm1684x", "int8")[0]
     save_model(model, tmp_path / "4_tpu.mlir", weight_file="w.npz")

@@ -2,13 +2,13 @@
 
 Input: a module with its weights in chip layout. Output: its copy with layer groups. The searches go by estimates of
 groups before anything has an address. `best` compiles what each of them finds, with rows that TPU-MLIR does not have
-too, keeps what takes the fewest cycles, and then joins the longest groups with what is beside them, and cuts them into
-more sections, while that is quicker.
+too, keeps what takes the fewest cycles (of a small module all divisions are tried), and then joins the longest groups
+with what is beside them, and cuts them into more sections, while that is quicker.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import msgspec
 
@@ -33,6 +33,8 @@ LONGEST = 3
 """How many groups are changed: those that take the longest on the clock."""
 MORE = 2, 3, 4
 """How many times as many sections along n or h are tried."""
+SMALL = 8
+"""Ops of a module of which every division is tried."""
 Pins = tuple[ForcedGroup, ...]
 Moves = Callable[[Model], Iterator[Pins]]
 """What may be tried instead of the groups that a module has."""
@@ -50,7 +52,9 @@ def divide(model: Model, config: LayerGroupConfig) -> Model:
     found += [(tried, other) for other in others if (tried := _tried(model, other)) is not None]
     grouped, chosen = min(found, key=lambda item: cycles(item[0]))
     how = replace(chosen, opt="2", shape_secs_search_strategy="0")
-    return _improved(model, _improved(model, grouped, how, _joined), how, _finer)
+    for moves in (_divided, _joined, _finer):
+        grouped = _improved(model, grouped, how, moves)
+    return grouped
 
 
 def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
@@ -109,6 +113,19 @@ def _finer(grouped: Model) -> Iterator[Pins]:
         for axis in ("h", "n") if any(view.ops[0][0] == first for view in found) else ():
             for times in MORE:
                 yield tuple(_pin(view, axis, times if view.ops[0][0] == first else 1) for view in found)
+
+
+def _divided(grouped: Model) -> Iterator[Pins]:
+    """All ways to divide a small module; a lone op is left to the search, which may leave it global."""
+    ops = [name for view in views(grouped) for name in _names(view)]
+    for count in range(len(ops)) if len(ops) <= SMALL else ():
+        for cuts in combinations(range(1, len(ops)), count):
+            parts = pairwise((0, *cuts, len(ops)))
+            yield tuple(ForcedGroup(ops[i], ops[j - 1]) for i, j in parts if j > i + 1)
+
+
+def _names(view: GroupView | GlobalView) -> list[str]:
+    return [name for name, _ in view.ops] if isinstance(view, GroupView) else [view.name]
 
 
 def _joined(grouped: Model) -> Iterator[Pins]:

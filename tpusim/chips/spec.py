@@ -134,6 +134,11 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Store rate of the same."""
     kernel_memory_bytes: int = 0
     """Local memory of all lanes that the kernels of global layers were made for; 0: what the lanes have."""
+    energy_pj_per_byte: float = 0.0
+    """Energy of a byte that crosses the border of local memory, in pJ; 0: not known, and no energy is counted. No
+    shipped chip has it: nothing is published."""
+    energy_pj_per_mac: float = 0.0
+    """Energy of a multiply-accumulate, in pJ, in the precision that is looked at; given with `energy_pj_per_byte`."""
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
@@ -206,6 +211,10 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
         for name, rate in msgspec.structs.asdict(self.bandwidth).items():
             if rate <= 0:
                 return f"bandwidth.{name}: above 0 is required, got {rate}"
+        energies = self.energy_pj_per_byte, self.energy_pj_per_mac
+        if min(energies) < 0 or (energies[0] == 0) != (energies[1] == 0):
+            given = f"energy_pj_per_byte {energies[0]} and energy_pj_per_mac {energies[1]}"
+            return f"energies: both above 0, or none of them, are required, got {given}"
         if self.lmem_bytes % (self.lmem_banks * self.eu_bytes):
             wanted = f"a multiple of lmem_banks x eu_bytes = {self.lmem_banks * self.eu_bytes:,}"
             return f"lmem_bytes: {wanted} is required, got {self.lmem_bytes:,}"

@@ -54,7 +54,7 @@ class Explore:
     verify: bool = False
     """Also measure how similar the results of the flat network are to those before quantisation, for one sample."""
     front: str = "ms,bytes,lmem"
-    """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, cos and euc."""
+    """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, energy, cos and euc."""
     best_under: str = ""
     """Name the quickest point within bounds, as ms=5,cos=0.99; status 1 where a model has none."""
     rows: int = 40
@@ -69,18 +69,19 @@ class Explore:
 
     def execute(self, console: Console) -> bool:
         """Compute what is missing, write and print; False if --best-under finds nothing for a model."""
-        from tpusim.explore import explore, parse_bounds, parse_measures
+        from tpusim.explore import explore, parse_bounds, parse_measures, require_energies
         from tpusim.explore.results import NO_PARQUET, has_parquet
 
         require_count("--rows", self.rows, "prints all")
         measures = parse_measures(self.front, verified=self.verify)
         bounds = parse_bounds(self.best_under, verified=self.verify) if self.best_under else ()
         self._require_over()
-        picture = picture_of(self.plot)
+        picture, space = picture_of(self.plot), self.space()
+        require_energies("--best-under", [bound.measure for bound in bounds], space)
         with _bar(console) as bar:
             task = bar.add_task("points", total=None)
             found = explore(
-                self.space(), self.out, measures=measures, workers=self.working.workers(),
+                space, self.out, measures=measures, workers=self.working.workers(),
                 progress=lambda done, total: bar.update(task, completed=done, total=total),
             )  # fmt: skip
         for line in _lines(found.rows, self.rows):
@@ -193,8 +194,11 @@ def _table(title: str, rows: Sequence["Row"]) -> Table:
         table.add_column(name, overflow="fold")
     if "cores" in names:
         table.add_column("cores", justify="right")
-    for name in ("ms", "moved KiB", "LMEM KiB", "weights KiB", "groups + global"):
+    for name in ("ms", "moved KiB", "LMEM KiB", "weights KiB", "groups + global", "x least"):
         table.add_column(name, justify="right", no_wrap=name != "groups + global")
+    powered = any(row.energy_uj is not None for row in rows)
+    if powered:
+        table.add_column("uJ", justify="right", no_wrap=True)
     verified = any(row.cosine is not None for row in rows)
     if verified:
         table.add_column("cosine", justify="right", no_wrap=True)
@@ -203,10 +207,21 @@ def _table(title: str, rows: Sequence["Row"]) -> Table:
             "*" if row.front else "", row.chip, *([row.settings] if "settings" in names else []), row.mode,
             row.strategy, *([str(row.cores)] if "cores" in names else []), f"{row.milliseconds or 0:.4f}",
             _kib(row.moved_bytes), _kib(row.lmem_bytes), _kib(row.weight_bytes),
-            f"{row.groups} + {row.global_layers}", *([_similarity(row.cosine)] if verified else []),
+            f"{row.groups} + {row.global_layers}", _ratios(row),
+            *([_energy(row.energy_uj)] if powered else []), *([_similarity(row.cosine)] if verified else []),
         ]  # fmt: skip
         table.add_row(*(escape(cell) for cell in cells))
     return table
+
+
+def _ratios(row: "Row") -> str:
+    """Bytes and cycles over what no grouping undercuts."""
+    pairs = (row.moved_bytes, row.least_bytes), (row.cycles, row.least_cycles)
+    return ", ".join(f"{value / least:.2f}" if value and least else "-" for value, least in pairs)
+
+
+def _energy(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}"
 
 
 def _similarity(value: float | None) -> str:

@@ -235,7 +235,10 @@ def bounds_line(moved_bytes: int, cycles: int, bounds: LowerBounds) -> str:
     moved = f"{moved_bytes / 2**20:.2f} MiB moved = {bounds.traffic_ratio(moved_bytes):.2f} x what must move once"
     if not bounds.mac_cycles:
         return moved
-    return f"{moved}, {cycles:,} cycles = {bounds.cycle_ratio(cycles):.2f} x the MAC-bound {bounds.mac_cycles:,}"
+    line = f"{moved}, {cycles:,} cycles = {bounds.cycle_ratio(cycles):.2f} x the MAC-bound {bounds.mac_cycles:,}"
+    if bounds.cycles <= bounds.mac_cycles:
+        return line
+    return f"{line}, {cycles / bounds.cycles:.2f} x that of the engines {bounds.cycles:,}"
 
 
 def _show_accuracy(console: Console, report: Report) -> None:

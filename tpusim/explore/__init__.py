@@ -20,9 +20,10 @@ from tpusim.explore.front import (
 from tpusim.explore.results import read_rows, write_results
 from tpusim.explore.row import Row
 from tpusim.explore.run import Exploration, explore
-from tpusim.explore.space import Point, Space, parse_setting
+from tpusim.explore.space import Point, Space, parse_setting, require_energies
 
 __all__ = [
     "DEFAULT_FRONT", "MEASURES", "Bound", "Exploration", "Point", "Row", "Space", "best_under", "comparable", "explore",
-    "front", "parse_bounds", "parse_measures", "parse_setting", "read_rows", "write_results",
+    "front", "parse_bounds", "parse_measures", "parse_setting", "read_rows",
+    "require_energies", "write_results",
 ]  # fmt: skip

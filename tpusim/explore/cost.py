@@ -5,7 +5,9 @@ Points that share their lowered module come one after the other; it is lowered o
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,16 @@ from msgspec.structs import replace
 from tpusim.artefacts import Artefacts, RunConfig, Silent, need
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
+from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line
 from tpusim.explore.row import Row
 from tpusim.explore.space import Point, settings_text
+from tpusim.grouping import divide
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import LayerGroupConfig
-from tpusim.lowering import LoweringConfig
+from tpusim.layer_group import LayerGroupConfig, lower_bounds, products, searched
+from tpusim.lowering import LoweringConfig, config_for_chip, reorder_weights
 from tpusim.persistence import is_calibrated, load_module
 from tpusim.pipeline import STAGES, checked
 from tpusim.simulator import timeline
@@ -46,14 +50,26 @@ class Material:
     asymmetric: bool
 
 
+@dataclass
+class _Lowered:
+    """A network lowered, its weights in chip layout, and what is known of it: figures by (strategy, cores)."""
+
+    config: LoweringConfig
+    tpu: Model
+    reordered: Model
+    told: list[Warning | str]
+    """Warnings on the way, which every point is told of."""
+    figures: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict[tuple[str, int], dict[str, Any]])
+    similar: dict[str, float | None] | None = None
+
+
 class Bench:
     """Computes points; keeps what the next one may share."""
 
     def __init__(self, material: Material) -> None:
         self._material = material
         self._top: Tensors | None = None
-        self._lowered: tuple[object, Artefacts] | None = None
-        self._similar: dict[str, float | None] | None = None
+        self._lowered: _Lowered | None = None
 
     def row(self, point: Point) -> Row:
         """The point's figures, or its error."""
@@ -64,52 +80,64 @@ class Bench:
         return replace(found, note="; ".join(dict.fromkeys(notes)))
 
     def _figures(self, point: Point) -> dict[str, Any]:
-        a = self._grouped(point)
-        program, chip = need(a.program, "the program"), point.spec()
+        lowering = LoweringConfig(point.spec(), point.mode, self._material.asymmetric and point.mode == "int8")
+        groups = LayerGroupConfig(point.strategy, cores=point.cores)
+        config = checked(RunConfig(Path(self._material.canonical.name), lowering=lowering, layer_group=groups))
+        if self._lowered is None or self._lowered.config != config.lowering:
+            self._lowered = None  # two at a time would be twice the memory
+            self._lowered = self._lower(config)
+        known, chip = self._lowered, point.spec()
+        for message in known.told:
+            warnings.warn(message, stacklevel=2)
+        how = searched(point.strategy, chip), point.cores
+        if how not in known.figures:
+            known.figures[how] = self._costs(config, known, chip)
+        return {**known.figures[how], **self._similarities(known)}
+
+    @staticmethod
+    def _costs(config: RunConfig, lowered: "_Lowered", chip: ChipSpec) -> dict[str, Any]:
+        """The figures of the lowered network in groups."""
+        a = Artefacts(config, Silent(), from_file=False)
+        a.grouped = divide(lowered.reordered, config.layer_group)
+        for name in ("assign", "codegen"):
+            STAGES[name](a)
+        program = need(a.program, "the program")
         found = timeline(program, chip)
         local = [group for group in program.groups if not group.reason]
-        figures = {
+        bounds, moved = lower_bounds(a.grouped), found.load_bytes + found.store_bytes
+        return {
             "milliseconds": found.milliseconds * chip.calibration.factor,
             "cycles": found.cycles,
-            "moved_bytes": found.load_bytes + found.store_bytes,
+            "moved_bytes": moved,
             "weight_bytes": program.header.coeff_bytes,
             "neuron_bytes": program.header.neuron_bytes,
             "lmem_bytes": max((group.lmem_peak_bytes for group in local), default=0),
             "groups": len(local),
             "global_layers": len(program.groups) - len(local),
+            "least_bytes": bounds.compulsory_bytes,
+            "least_cycles": bounds.cycles,
+            "energy_uj": _energy_uj(moved, sum(products(lowered.tpu)[0].values()), chip),
         }
-        return {**figures, **self._similarities(need(a.tpu, "the tpu module"))}
 
-    def _grouped(self, point: Point) -> Artefacts:
-        """Lowered, or as the point before, and from there to commands."""
-        lowering = LoweringConfig(point.spec(), point.mode, self._material.asymmetric and point.mode == "int8")
-        groups = LayerGroupConfig(point.strategy, cores=point.cores)
-        config = checked(RunConfig(Path(self._material.canonical.name), lowering=lowering, layer_group=groups))
-        if self._lowered is None or self._lowered[0] != config.lowering:
-            self._lowered = None  # two at a time would be twice the memory
-            self._lowered, self._similar = (config.lowering, self._lower(config)), None
-        a = Artefacts(config, Silent(), from_file=False)
-        a.tpu = self._lowered[1].tpu
-        for name in ("group", "assign", "codegen"):
-            STAGES[name](a)
-        return a
-
-    def _lower(self, config: RunConfig) -> Artefacts:
+    def _lower(self, config: RunConfig) -> "_Lowered":
         a, material = Artefacts(config, Silent(), from_file=False), self._material
         a.calibrated = material.canonical
         if is_calibrated(config):
             table = need(material.table, "the calibration table")
             a.calibrated = apply_table(material.canonical, table, asymmetric=config.lowering.asymmetric)
-        STAGES["lower"](a)
-        return a
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            STAGES["lower"](a)
+        tpu = need(a.tpu, "the tpu module")
+        return _Lowered(config.lowering, tpu, reorder_weights(tpu), [one.message for one in caught])
 
-    def _similarities(self, tpu: Model) -> Mapping[str, float | None]:
+    def _similarities(self, lowered: "_Lowered") -> Mapping[str, float | None]:
         """The least of all results; {} if nothing is to be verified."""
         if self._material.sample is None:
             return {}
-        if self._similar is None:
-            self._similar = self._measured(tpu, self._material.sample)
-        return self._similar
+        if lowered.similar is None:
+            lowered.similar = self._measured(lowered.tpu, self._material.sample)
+        return lowered.similar
 
     def _measured(self, tpu: Model, sample: Tensors) -> dict[str, float | None]:
         top = self._material.canonical
@@ -123,9 +151,25 @@ class Bench:
         return {"cosine": _number(compared.min_cosine), "euclidean": _number(compared.min_euclidean)}
 
 
+def _energy_uj(moved_bytes: int, macs: int, chip: ChipSpec) -> float | None:
+    """What moving and multiplying take; None where the chip does not say."""
+    if not chip.energy_pj_per_byte:
+        return None
+    return (moved_bytes * chip.energy_pj_per_byte + macs * chip.energy_pj_per_mac) / 1e6
+
+
 def _number(similarity: float) -> float | None:
     """None for what is not a number, as of results that are not."""
     return similarity if isfinite(similarity) else None
+
+
+def lowered_as(point: Point) -> tuple[object, ...]:
+    """What points have in common that share a lowered module: a chip may replace a mode by another."""
+    mode = point.mode
+    with warnings.catch_warnings(), suppress(TpusimError):
+        warnings.simplefilter("ignore")
+        mode = config_for_chip(LoweringConfig(point.spec(), point.mode)).mode
+    return point.chip, point.settings, mode
 
 
 def blank(point: Point) -> Row:
@@ -151,5 +195,11 @@ def rows_of(
     """A unit of work: the rows of points of one network and batch, whose canonical module is a file."""
     if not Path(module).is_file():
         raise ConfigError(f"explore: a worker cannot see {module}; give --share a folder that all workers have")
-    bench = Bench(Material(load_module(Path(module)), table, sample, asymmetric))
+    bench = Bench(Material(_loaded(module), table, sample, asymmetric))
     return [bench.row(point) for point in points]
+
+
+@lru_cache(maxsize=1)
+def _loaded(module: str) -> Model:
+    """The module of a file; units of one network and batch come one after the other."""
+    return load_module(Path(module))

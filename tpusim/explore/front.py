@@ -20,6 +20,7 @@ MEASURES = {
     "weights": "weight_bytes",
     "neurons": "neuron_bytes",
     "groups": "groups",
+    "energy": "energy_uj",
     "cos": "cosine",
     "euc": "euclidean",
 }

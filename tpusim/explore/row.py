@@ -33,6 +33,12 @@ class Row(msgspec.Struct, frozen=True):
     """The highest local-memory peak of a group, per lane; 0: all layers are global."""
     groups: int | None = None
     global_layers: int | None = None
+    least_bytes: int | None = None
+    """What no grouping undercuts: constants, network inputs and results, each moved once."""
+    least_cycles: int | None = None
+    """The same of cycles: the products at the peak rate or the loads, the longer engine (`LowerBounds`)."""
+    energy_uj: float | None = None
+    """Of moved bytes and multiply-accumulates, in uJ; None where the chip's file does not give both energies."""
     cosine: float | None = None
     """The least of the network's results, of the flat tpu module against the top module."""
     euclidean: float | None = None

@@ -1,21 +1,23 @@
 """An exploration: which points are known, the others computed, all of them written."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from shutil import rmtree
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from tpusim.errors import TpusimError
 from tpusim.explore.cache import Cache, Keys
-from tpusim.explore.cost import DEFECT, Bench, Material, blank, guarded, rows_of
+from tpusim.explore.cost import DEFECT, Bench, Material, blank, guarded, lowered_as, rows_of
 from tpusim.explore.front import DEFAULT_FRONT, front, require_measures
 from tpusim.explore.network import Network
 from tpusim.explore.results import FILES, write_results
 from tpusim.explore.row import Row
-from tpusim.explore.space import Point, Space
+from tpusim.explore.space import Point, Space, require_energies
 from tpusim.ir.formats import number_format
 from tpusim.ir.module import Model, save_model
 from tpusim.workers import Crew, Workers
@@ -53,6 +55,7 @@ def explore(
     something else is; what goes wrong with a point is its row's `error`.
     """
     require_measures("measures", measures, verified=space.verify)
+    require_energies("measures", measures, space)
     points, cache = space.points(), Cache(Path(out))
     cache.require_own(FILES)
     keys = Keys.of(space)
@@ -84,20 +87,26 @@ def _computed(
     missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
 ) -> Iterator[tuple[str, Row]]:
     """(key, row) of points, as soon as each is computed."""
+    if workers is None:
+        for alike, material in _materials(missing, space, cache, keys, None):
+            bench = None if isinstance(material, TpusimError) else Bench(material)
+            yield from ((key, _failed(one, material) if bench is None else bench.row(one)) for key, one in alike)
+    elif missing:
+        with workers.begun() as crew:
+            yield from _sent(_materials(missing, space, cache, keys, workers), crew, workers.ahead)
+
+
+def _materials(
+    missing: Sequence[Keyed], space: Space, cache: Cache, keys: Keys, workers: Workers | None
+) -> Iterator[tuple[list[Keyed], Material | TpusimError]]:
+    """Points that share their material, with it or the error that is all of theirs."""
     for model, of_model in groupby(missing, lambda one: one[1].model):
         network = Network(model, space, cache, keys.table(model), workers)
         for alike in _alike(of_model):
-            point = alike[0][1]
             try:
-                material = _material(network, point)
+                yield alike, _material(network, alike[0][1])
             except TpusimError as error:
-                yield from ((key, guarded(one, _raising(error))) for key, one in alike)
-            else:
-                if workers is None:
-                    bench = Bench(material)
-                    yield from ((key, bench.row(one)) for key, one in alike)
-                else:
-                    yield from _sent(workers, material, alike)
+                yield alike, error
 
 
 def _alike(points: Iterator[Keyed]) -> Iterator[list[Keyed]]:
@@ -121,6 +130,11 @@ def _material(network: Network, point: Point) -> Material:
     )
 
 
+def _failed(point: Point, error: object) -> Row:
+    assert isinstance(error, TpusimError)
+    return guarded(point, _raising(error))
+
+
 def _raising(error: TpusimError) -> Callable[[], dict[str, object]]:
     def fail() -> dict[str, object]:
         raise error
@@ -128,25 +142,42 @@ def _raising(error: TpusimError) -> Callable[[], dict[str, object]]:
     return fail
 
 
-def _sent(workers: Workers, material: Material, alike: Sequence[Keyed]) -> Iterator[tuple[str, Row]]:
-    """The rows of points that others compute."""
-    parts = _parts(alike, workers.ahead)
-    with workers.begun() as crew:
-        module = _shared(crew, material.canonical)
-        common = (module, material.table, material.sample)
-        units = ((*common, [point for _, point in part], material.asymmetric) for part in parts)
-        for part, rows in zip(parts, crew.results(rows_of, units), strict=True):
-            yield from zip((key for key, _ in part), rows, strict=True)
+def _sent(
+    materials: Iterator[tuple[list[Keyed], Material | TpusimError]], crew: Crew, ahead: int
+) -> Iterator[tuple[str, Row]]:
+    """The rows of points that others compute; while they do, the next network is made ready here."""
+    sent: deque[tuple[list[Keyed], Path]] = deque()
+    failed: deque[tuple[str, Row]] = deque()
+
+    def units() -> Iterator[tuple[object, ...]]:
+        for number, (alike, material) in enumerate(materials):
+            if isinstance(material, TpusimError):
+                failed.extend((key, _failed(one, material)) for key, one in alike)
+                continue
+            path = _shared(crew, material.canonical, number)
+            for part in _parts(alike, ahead):
+                sent.append((part, path))
+                yield str(path), material.table, material.sample, [point for _, point in part], material.asymmetric
+
+    for rows in crew.results(rows_of, units()):
+        while failed:
+            yield failed.popleft()
+        part, path = sent.popleft()
+        yield from zip((key for key, _ in part), rows, strict=True)
+        if sent and sent[0][1] != path:  # the order is kept: all that needed it are done
+            rmtree(path.parent)
+    yield from failed
 
 
-def _shared(crew: Crew, model: Model) -> str:
-    """Save a module where workers can load it; its path."""
-    path = crew.folder / "2_canonical.mlir"
+def _shared(crew: Crew, model: Model, number: int) -> Path:
+    """Save a module where workers can load it, in a folder of its own; its path."""
+    path = crew.folder / str(number) / "2_canonical.mlir"
+    path.parent.mkdir()
     save_model(model, path)
-    return str(path)
+    return path
 
 
 def _parts(alike: Sequence[Keyed], most: int) -> list[list[Keyed]]:
     """Points that share a lowered module together; each alone where that is too few parts to keep all busy."""
-    found = [list(part) for _, part in groupby(alike, lambda one: (one[1].chip, one[1].settings, one[1].mode))]
+    found = [list(part) for _, part in groupby(alike, lambda one: lowered_as(one[1]))]
     return found if len(found) >= most else [[one] for one in alike]

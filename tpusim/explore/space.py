@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import product
@@ -95,6 +96,20 @@ class Space:
         for spec in specs:
             for name, values in self.settings.items():
                 _require_field(spec, name, values)
+
+
+def require_energies(flag: str, measures: Sequence[str], space: Space) -> None:
+    """Raise ConfigError if energy is to be measured and no chip of the space says what a byte and a product take."""
+    if "energy" not in measures:
+        return
+    for point in space.points():
+        with suppress(ConfigError):
+            if point.spec().energy_pj_per_byte:
+                return
+    raise ConfigError(
+        f"{flag} energy: energy_pj_per_byte and energy_pj_per_mac are required, and none of the chips has them; "
+        "give both by --set, or in a TOML file that extends the chip"
+    )
 
 
 def parse_setting(text: str) -> tuple[str, tuple[Value, ...]]:

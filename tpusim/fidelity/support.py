@@ -3,7 +3,7 @@
 `support.json` beside this module is written by `make support`, never by hand; a test compares it with the code.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -108,22 +108,25 @@ def worst_first(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def lines(support: Support, chip: str | None = None, mode: str | None = None, op: str | None = None) -> list[Row]:
     """The table as lines, only of one chip, mode or op if asked. Raises ConfigError for one that is not there."""
-    names = [s.op for s in support.ops]
-    for asked, known, what in ((chip, support.chips, "chip"), (mode, MODES, "mode"), (op and _named(op), names, "op")):
+    entries = (*support.ops, *support.frames)
+    names = [s.op for s in entries]
+    named = None if op is None else _named(op, names)
+    for asked, known, what in ((chip, support.chips, "chip"), (mode, MODES, "mode"), (named, names, "op")):
         if asked is not None and asked not in known:
             raise ConfigError(f"support: {what} '{asked}' is not in the table; there are {', '.join(known)}")
     wanted = [
         (s, c, m)
-        for s in support.ops
+        for s in entries
         for c in support.chips
         for m in MODES
-        if chip in (None, c) and mode in (None, m) and (op is None or s.op == _named(op))
+        if chip in (None, c) and mode in (None, m) and named in (None, s.op)
     ]
     return [row for s, c, m in wanted for row in _lines_of(support, s, c, m)]
 
 
-def _named(op: str) -> str:
-    return op if op.startswith("top.") else f"top.{op}"
+def _named(op: str, names: Sequence[str]) -> str:
+    """The name in the table, of a top op or of a tpu op of frames."""
+    return next((name for name in (op, f"top.{op}", f"tpu.{op}") if name in names), op)
 
 
 def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Iterator[Row]:
@@ -132,5 +135,6 @@ def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Itera
         yield Row(entry.op, chip, mode, "refused", "", (), support.refused[where], entry.spec, (), "", False)
         return
     for o in worst_first(o for o in entry.outcomes if where in o.cells):
-        test, executed = proof(o, where, support)
+        of_frames = entry in support.frames  # their rows are tests
+        test, executed = (o.rows[0], len(o.rows) == 1) if of_frames else proof(o, where, support)
         yield Row(entry.op, chip, mode, o.status, o.number, o.decisions, o.reason, entry.spec, o.rows, test, executed)

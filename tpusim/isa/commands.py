@@ -6,6 +6,7 @@ messages. `op`, `step` and `group` say where a command came from.
 Semantics are stated in each docstring with the rounding of docs/spec/numerics.md; the machine implements them in NumPy.
 """
 
+from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -39,9 +40,18 @@ def tile_step(number: int) -> str:
 
 
 class Command(
-    msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="cmd", kw_only=True
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag_field="cmd",
+    kw_only=True,
+    dict=True,
 ):
-    """What every command carries. Subclasses name their operand views; `reads` and `writes` find them."""
+    """What every command carries. Subclasses name their operand views; `reads` and `writes` find them.
+
+    dict: for what is found out of the fields and asked for often.
+    """
 
     engine: ClassVar[Engine] = "tiu"
     inputs_: ClassVar[tuple[str, ...]] = ()
@@ -100,7 +110,11 @@ class Command(
 
     def operands(self) -> tuple[tuple[str, View], ...]:
         """Every view of this command with its field name, inputs first."""
-        return tuple((name, view) for name in (*self.inputs_, *self.outputs_) for view in self._views((name,)))
+        return self._operands
+
+    @cached_property
+    def _operands(self) -> tuple[tuple[str, View], ...]:
+        return tuple([(name, view) for name in (*self.inputs_, *self.outputs_) for view in self._views((name,))])
 
     def reads(self) -> tuple[View, ...]:
         """Every view this command reads."""

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tpusim.layer_group.files import GroupView
 from tpusim.page.evidence import Diagnosis, Evidence, Histogram
 from tpusim.page.pictures import Picture, histogram, memory_map, pipeline, similarity, timeline
-from tpusim.page.roofs import LIMITS, roofs
+from tpusim.page.roofs import LIMITS, per_byte, roofs
 from tpusim.verify.npz import write_atomically
 from tpusim.verify.report import Report
 
@@ -72,6 +72,7 @@ def report_page(report: Json, evidence: Evidence = NOTHING_ELSE) -> str:
         titles=COMPARISON_TITLES,
         bounds=BOUNDS,
         limits=LIMITS,
+        per_byte=per_byte,
         changes=_changes,
         roofs=roofs(report["roofline"]) if "roofline" in report else None,
         verdicts=VERDICT_CLASS,

@@ -5,6 +5,7 @@ from math import ceil, floor, log10
 from typing import Any, Final
 
 from tpusim.page.pictures import CHART, LEFT, TOP, Dot, Line, Picture, Text
+from tpusim.simulator.roofline import intensity
 
 Json = Mapping[str, Any]
 LIMITS: Final = {
@@ -25,12 +26,12 @@ Axis = tuple[float, float]
 def roofs(roofline: Json) -> Picture | None:
     """Ops and groups that multiply and move something; None where there are none. roofline: as in `report.json`."""
     places = [(p, True) for p in roofline["groups"]] + [(p, False) for p in roofline["ops"]]
-    drawn = [(p, group) for p, group in places if p["macs"] and p["cycles"] and p["load_bytes"] + p["store_bytes"]]
+    drawn = [(p, group) for p, group in places if p["cycles"] and per_byte(p)]
     if not drawn:
         return None
     peak, rate = roofline["peak_macs"], roofline["load_rate"]
     ridge = peak / rate
-    across = _axis([*(_intensity(p) for p, _ in drawn), ridge / 2, ridge * 2])
+    across = _axis([*(per_byte(p) for p, _ in drawn), ridge / 2, ridge * 2])
     up = _axis([*(p["macs"] / p["cycles"] for p, _ in drawn), peak * 1.05])
     left, right = 10 ** across[0], 10 ** across[1]
     lines = [Line(tuple(_grid(way, at, across, up))) for way, at in _decades(across, up)]
@@ -46,8 +47,9 @@ def roofs(roofline: Json) -> Picture | None:
     )
 
 
-def _intensity(place: Json) -> float:
-    return place["macs"] / (place["load_bytes"] + place["store_bytes"])
+def per_byte(place: Json) -> float:
+    """Multiply-accumulates of a group or op of `report.json` for each byte it moves."""
+    return intensity(place["macs"], place["load_bytes"], place["store_bytes"])
 
 
 def _axis(values: Sequence[float]) -> Axis:
@@ -77,9 +79,9 @@ def _dots(drawn: Iterable[tuple[Json, bool]], across: Axis, up: Axis) -> Iterato
     for place, group in drawn:
         achieved = place["macs"] / place["cycles"]
         what = f"group {place['group']}, from {place['name']} on" if group else place["name"]
-        says = f"{what}: {achieved:,.0f} multiply-adds per cycle, {_intensity(place):,.1f} per byte"
+        says = f"{what}: {achieved:,.0f} multiply-adds per cycle, {per_byte(place):,.1f} per byte"
         yield Dot(
-            *_at(_intensity(place), achieved, across, up), "view0 whole" if group else "view1",
+            *_at(per_byte(place), achieved, across, up), "view0 whole" if group else "view1",
             f"{says}; {LIMITS[place['limit']]}",
         )  # fmt: skip
 

@@ -31,6 +31,12 @@ FILLED = 1.5
 BANDWIDTH, LANES, START_UP = "bandwidth x2", "lanes x2", "no start-up"
 
 
+def intensity(macs: int, load_bytes: int, store_bytes: int) -> float:
+    """Multiply-accumulates for each byte moved; 0 where none is."""
+    moved = load_bytes + store_bytes
+    return macs / moved if moved else 0.0
+
+
 @dataclass(frozen=True)
 class Place:
     """A group or an op under the roofs.
@@ -52,8 +58,7 @@ class Place:
     @property
     def intensity(self) -> float:
         """Multiply-accumulates for each byte that crosses the border of local memory; 0 where nothing does."""
-        moved = self.load_bytes + self.store_bytes
-        return self.macs / moved if moved else 0.0
+        return intensity(self.macs, self.load_bytes, self.store_bytes)
 
     @property
     def best(self) -> tuple[str, float]:

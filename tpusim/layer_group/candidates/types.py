@@ -18,8 +18,9 @@ def group_types(ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo | None = None) 
     elif chip.has_group_types and len(ops) > 1:
         order = [GroupType.SMALL_C, GroupType.MM, GroupType.NORMAL]
     known = memo or Memo()
+    return tuple(kind for kind in order if all(takes(kind, op, chip, known) for op in ops))
 
-    def takes(kind: GroupType, op: TpuOp) -> bool:
-        return known.get(("in", op, kind), lambda: op.why_not_in(kind, chip) is None)
 
-    return tuple(kind for kind in order if all(takes(kind, op) for op in ops))
+def takes(kind: GroupType, op: TpuOp, chip: ChipSpec, memo: Memo) -> bool:
+    """Whether an op may be in a group of a type."""
+    return memo.get(("in", op, kind), lambda: op.why_not_in(kind, chip) is None)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import asdict
 from xdsl.ir import Operation
 
 from tpusim import chips
@@ -23,10 +24,20 @@ class LowerBounds:
 
     compulsory_bytes: every constant, network input and network output moves once. mac_cycles: every op's
     multiply-accumulates at the peak rate of its element type, one op after the other, shared by the module's cores.
+    dma_cycles: loads of constants and network inputs, or stores of the outputs if these are longer, at the highest rate
+    that any transfer of the chip has, on all cores at once; overlap: whether the engines work side by side.
     """
 
     compulsory_bytes: int
     mac_cycles: int
+    dma_cycles: int = 0
+    overlap: bool = True
+
+    @property
+    def cycles(self) -> int:
+        """What no program undercuts: the longer engine, or both where they do not overlap."""
+        both = self.mac_cycles, self.dma_cycles
+        return max(both) if self.overlap else sum(both)
 
     def traffic_ratio(self, moved_bytes: int) -> float:
         """Bytes moved over the compulsory ones; 0 without any."""
@@ -42,10 +53,20 @@ def lower_bounds(model: Model) -> LowerBounds:
     chip = chips.of(model)
     ops = list(_ops(model))
     once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and op.results[0].first_use is not None}
+    cores = model.number("module.cores") or 1
+    loaded, stored = (sum(map(stored_bytes, values)) for values in (once, dict.fromkeys(model.results)))
     return LowerBounds(
-        sum(stored_bytes(v) for v in (*once, *dict.fromkeys(model.results))),
-        ceil_div(sum(_mac_cycles(op, chip) for op in ops if isinstance(op, TpuOp)), model.number("module.cores") or 1),
+        loaded + stored,
+        ceil_div(sum(_mac_cycles(op, chip) for op in ops if isinstance(op, TpuOp)), cores),
+        int(max(loaded, stored) / (_peak_gbs(chip) * cores) * chip.tiu_mhz / 1000),
+        chip.engines_overlap,
     )
+
+
+def _peak_gbs(chip: ChipSpec) -> float:
+    """The highest rate of any transfer of a core, in bytes per nanosecond."""
+    rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs
+    return max(*rates, *(float(rate) for rate in asdict(chip.bandwidth).values()))
 
 
 def _ops(model: Model) -> Iterator[Operation]:

@@ -56,6 +56,10 @@ class CostModel:
     _asked_of: tuple[Mapping[SSAValue, ValueSlices], range] | None = None
     _rows: dict[int, tuple[Row, float]] = field(default_factory=dict[int, tuple[Row, float]])
     """Rows by their identity, of the slices and steps of `_asked_of`."""
+    _alike: dict[object, tuple[tuple[ValueSlices, ...], float]] = field(
+        default_factory=dict[object, "tuple[tuple[ValueSlices, ...], float]"]
+    )
+    """Rows of any group by what they hold; slices by their identity, and so kept."""
 
     def group_ns(self, group: GroupSchedule) -> float:
         """Time of a group (section 11): replay, or filling, kernel and draining, as the chip's field says.
@@ -93,9 +97,18 @@ class CostModel:
             self._asked_of, self._rows = (group.slices, steps), {}
         found = self._rows.get(id(row))
         if found is None:
-            alone = replace(group, rows=(row,))
-            times = self._row_ns(self._engines(alone, steps)).sum(axis=1)
-            found = self._rows[id(row)] = row, float(times[0])
+            found = self._rows[id(row)] = row, self._known_row_sum(group, steps, row)
+        return found[1]
+
+    def _known_row_sum(self, group: GroupSchedule, steps: range, row: Row) -> float:
+        """The same for a row of any group: groups of one search have rows and slices in common (`slice_group`)."""
+        values = [value for item in row.items for value in self._values(item)]
+        slices, compact = tuple([group.slices[v] for v in values]), tuple([v in group.graph.compact for v in values])
+        key = row, group.graph.kind, compact, group.sections, steps, tuple(map(id, slices))
+        found = self._alike.get(key)
+        if found is None:
+            times = self._row_ns(self._engines(replace(group, rows=(row,)), steps)).sum(axis=1)
+            found = self._alike[key] = slices, float(times[0])
         return found[1]
 
     def _in_stages(self, group: GroupSchedule, steps: range) -> float:

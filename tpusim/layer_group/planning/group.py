@@ -1,7 +1,8 @@
 """One group: its type, and sections that work, found by quick search (layer_group.md 3, 5, 10.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import inf
 from typing import TypeAlias
@@ -10,15 +11,15 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.candidates import group_types
-from tpusim.layer_group.local_memory import buffers, overfull, place, tensor_bytes
+from tpusim.layer_group.local_memory import buffers, overfull, place
 from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
+from tpusim.layer_group.planning.held import held_bytes
 from tpusim.layer_group.planning.rows import schedule
 from tpusim.layer_group.slicing import (
     SliceError,
     max_sections,
     possible_sections,
     slice_group,
-    whole_slice,
     whole_slices,
 )
 from tpusim.ops.base import Axis, GroupType, TpuOp
@@ -31,6 +32,8 @@ MAX_HALO = 1.5
 """A sliced group may recompute or reload at most half of a tensor's rows (check_hsecs, layer_group.md 7.4)."""
 UNPLACED = Allocation({}, {}, 0)
 """Of a group whose addresses nobody asked for yet."""
+_Why: TypeAlias = Callable[[], str]
+"""A reason that takes time to say: most attempts are followed by a better one, and nobody asks."""
 Decided: TypeAlias = GroupSchedule | tuple[TpuOp, str]
 """A group, or an op that stays global with the reason."""
 
@@ -86,7 +89,7 @@ def resectioned(
     found: GroupSchedule, sections: Sections, chip: ChipSpec, *, unplaced: bool = False
 ) -> GroupSchedule | str:
     """The same group with exactly these sections, or why they do not work: halos count, as in a search."""
-    return _attempt(found.graph, found.rows, sections, chip, unplaced=unplaced)
+    return _told(_attempt(found.graph, found.rows, sections, chip, unplaced=unplaced))
 
 
 def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
@@ -115,39 +118,29 @@ def _planned(graph: Subgraph, chip: ChipSpec, sections: Sections | None, *, unpl
     if start is None and len(graph.ops) > 1:
         return f"the group cannot be cut into as many sections as it needs; at most {limit}"
     attempt: Sections | None = start or limit
+    if attempt.steps > 1 and (short := _held_too_many(graph, chip)) is not None:
+        return short
     rows = schedule(graph)
-    why = "no sections were tried"
+    why: str | _Why = "no sections were tried"
     for _ in range(MAX_TRIES):
-        if attempt is None:
-            break
-        if attempt.steps > 1 and (short := _held_too_many(graph, chip)) is not None:
-            return short
         found = _attempt(graph, rows, attempt, chip, unplaced=unplaced)
         if isinstance(found, GroupSchedule):
             return found
-        why = found
+        why, whole = found, attempt.steps == 1
         attempt = more_sections(attempt, limit, graph, chip)
-    return _with_bytes(why, graph, chip)
+        if attempt is None:
+            break
+        if whole and (short := _held_too_many(graph, chip)) is not None:
+            return short
+    return _with_bytes(why() if callable(why) else why, graph, chip)
 
 
 def _held_too_many(graph: Subgraph, chip: ChipSpec) -> str | None:
     """Why the group cannot be cut: the constants that no cut of their users makes smaller fill local memory."""
-    held = sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in _held(graph))
-    if held <= chip.lmem_bytes:
+    needed = held_bytes(graph, chip)
+    if needed <= chip.lmem_bytes:
         return None
-    return f"resident coefficients need {held:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
-
-
-def _held(graph: Subgraph) -> list[SSAValue]:
-    """The constants that no cut of their users can make smaller."""
-    split: set[SSAValue] = set()
-    for op in graph.ops:
-        split.update(graph.memo.get(("split", op), lambda op=op: _split(op)))
-    return [w for w in graph.weights if w not in split]
-
-
-def _split(op: TpuOp) -> tuple[SSAValue, ...]:
-    return tuple(v for i, v in enumerate(op.operands) if op.splits_weight(i))
+    return f"resident coefficients need {needed:,} bytes per lane, {chip.name} has {chip.lmem_bytes:,}"
 
 
 def _with_bytes(why: str, graph: Subgraph, chip: ChipSpec) -> str:
@@ -162,7 +155,7 @@ def _forced(graph: Subgraph, sections: Sections, chip: ChipSpec) -> GroupSchedul
     limit = possible_sections(graph, chip)
     if not sections.within(limit):
         return f"at most {limit} are possible, got {sections}"
-    return _attempt(graph, schedule(graph), sections, chip, max_halo=inf)
+    return _told(_attempt(graph, schedule(graph), sections, chip, max_halo=inf))
 
 
 def _attempt(
@@ -173,7 +166,7 @@ def _attempt(
     max_halo: float = MAX_HALO,
     *,
     unplaced: bool = False,
-) -> GroupSchedule | str:
+) -> "GroupSchedule | str | _Why":
     try:
         slices = slice_group(graph, sections, chip)
     except SliceError as error:
@@ -193,9 +186,17 @@ def _attempt(
     else:
         allocation = place(graph, rows, slices, chip, sections.steps)
     if allocation is None:
-        need = _least_bytes(graph, slices, chip)
-        return f"local memory needs {need:,} bytes per lane at {sections}, {chip.name} has {chip.lmem_bytes:,}"
+        return partial(_needs, graph, slices, sections, chip)
     return GroupSchedule(graph, sections, slices, rows, allocation)
+
+
+def _needs(graph: Subgraph, slices: dict[SSAValue, ValueSlices], sections: Sections, chip: ChipSpec) -> str:
+    need = _least_bytes(graph, slices, chip)
+    return f"local memory needs {need:,} bytes per lane at {sections}, {chip.name} has {chip.lmem_bytes:,}"
+
+
+def _told(found: GroupSchedule | str | _Why) -> GroupSchedule | str:
+    return found() if callable(found) else found
 
 
 def _read(slices: ValueSlices, axis: Axis) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.planning import Decided, placed, plan, view_at_edge
+from tpusim.layer_group.planning import Crowded, Decided, placed, plan, view_at_edge
 from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.shapes import better
@@ -69,6 +69,7 @@ class Run:
         self.model = CostModel(chip, cores)
         self.memo = memo or Memo()
         self.bounds = Bounds(self.ops, self.model)
+        self._crowded = Crowded(self.ops, chip, self.memo)
         self._known: dict[tuple[int, int], _Interval] = {}
         self._ends: list[dict[int, bool]] = [{} for _ in self.ops]
         """Of the groups planned from each op: their ends, and whether they work."""
@@ -104,7 +105,8 @@ class Run:
             return _Interval(self.model.total_ns([single]), single)
         if self._hopeless(start, end):
             return _Interval(inf, None)
-        found = plan(self.ops[start:end], self.chip, memo=self.memo, unplaced=unplaced)
+        refused = self._crowded.refuses(start, end)
+        found = "" if refused else plan(self.ops[start:end], self.chip, memo=self.memo, unplaced=unplaced)
         works = isinstance(found, GroupSchedule)
         if works or not view_at_edge(self.ops[start:end]):
             self._ends[start][end] = works

@@ -4,7 +4,7 @@ from math import prod
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import uniform_of
-from tpusim.layer_group.planning import Decided, plan
+from tpusim.layer_group.planning import Crowded, Decided, plan
 from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import TpuOp
 from tpusim.schedule import GroupSchedule, Memo, Windows
@@ -16,11 +16,12 @@ SLIDE = 8
 def greedy(ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> list[Decided]:
     """From the end: the longest run that works, cut, repeat (layer_group.md 12); then slide the cuts."""
     memo = memo or Memo()
+    crowded = Crowded(ops, chip, memo)
     found: list[Decided] = []
     end = len(ops)
     while end:
         for start in range(end - 1):
-            if _splits_cast(ops, start):
+            if _splits_cast(ops, start) or crowded.refuses(start, end):
                 continue
             result = plan(ops[start:end], chip, memo=memo)
             if isinstance(result, GroupSchedule):

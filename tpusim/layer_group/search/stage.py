@@ -83,6 +83,11 @@ class Strategy(Protocol):
 STRATEGIES: dict[str, Strategy] = {"1": _greedy, "2": dynamic, "off": _single}
 
 
+def searched(opt: str, chip: ChipSpec) -> str:
+    """The strategy that `opt` is on a chip: "2" is "1" where the chip's `group_search` says so (DL-08)."""
+    return "1" if opt == "2" and chip.group_search != "2" else opt
+
+
 def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...]:
     """What the options ask for; refined, the best of them counts. Raises UnsupportedError for an unknown value."""
     known = dict.fromkeys((*STRATEGIES, *strategies.plugins()))
@@ -94,10 +99,9 @@ def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...
             raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(able)}")
     if config.opt not in STRATEGIES:
         return (partial(plugged, config.opt, strategies.loaded(config.opt)),)
-    if config.opt != "2":
-        return (STRATEGIES[config.opt],)
-    if chip.group_search != "2" and not config.everywhere:
-        return (_greedy,)
+    opt = config.opt if config.everywhere else searched(config.opt, chip)
+    if opt != "2":
+        return (STRATEGIES[opt],)
     return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"), _greedy
 
 

@@ -48,11 +48,25 @@ def slice_group(graph: Subgraph, sections: Sections, chip: ChipSpec) -> dict[SSA
     if sections.steps == 1:
         return whole_slices(graph, chip)
     slicer = _Slicer(graph, sections, chip)
-    for value in reversed((*graph.inputs, *(op.results[0] for op in graph.ops))):
+    slicer.cut_results()
+    for value in reversed(graph.inputs):
         slicer.cut(value)
     for value in graph.weights:
         slicer.cut_weight(value)
     return slicer.slices
+
+
+class _Tail:
+    """How the last ops of a group are cut in some sections: the same in every group that ends so.
+
+    slices: of the first of these ops' result, the error if there are none; before: tails of one op more, by that op.
+    """
+
+    __slots__ = "before", "slices"
+
+    def __init__(self, slices: "ValueSlices | SliceError | None" = None) -> None:
+        self.slices = slices
+        self.before: dict[TpuOp, _Tail] = {}
 
 
 class _Slicer:
@@ -63,6 +77,26 @@ class _Slicer:
         self.slices: dict[SSAValue, ValueSlices] = {}
         self.batch = common_batch(graph, chip)
         self.inputs, self.outputs = frozenset(graph.inputs), frozenset(graph.outputs)
+
+    def cut_results(self) -> None:
+        """The slices of all results, from the last op to the first: what uses a result stands behind it."""
+        tail = self.graph.memo.get(("tail", self.sections, self.graph.kind, self.batch), _Tail)
+        for op in reversed(self.graph.ops):
+            longer = tail.before.get(op)
+            if longer is None:
+                longer = tail.before[op] = _Tail(self._attempted(op.results[0]))
+            if isinstance(longer.slices, SliceError):
+                raise SliceError(str(longer.slices))
+            assert longer.slices is not None
+            self.slices[op.results[0]] = longer.slices
+            tail = longer
+
+    def _attempted(self, value: SSAValue) -> "ValueSlices | SliceError":
+        try:
+            self.cut(value)
+        except SliceError as error:
+            return error.with_traceback(None)
+        return self.slices[value]
 
     def cut(self, value: SSAValue) -> None:
         """The slices of an activation; its users inside the group have theirs already."""
@@ -78,7 +112,7 @@ class _Slicer:
         Decision: a constant of which every slice is the same is held too.
         """
         lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
-        whole = ValueSlices.of(lengths)
+        whole = whole_slice(value, self.graph, self.chip)
         if self.sections.steps > 1 and all(user.splits_weight(index) for user, index in users):
             with suppress(SliceError):  # users that cut it differently read their parts of the whole
                 cut = (self._along(axis, value, lengths[i], users) for i, axis in enumerate(AXES))

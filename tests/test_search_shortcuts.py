@@ -1,0 +1,123 @@
+"""What the group search does not compute twice, or at all: sums that refuse, tails cut once, rows costed once."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from networks import cached_lowered
+from onnx import TensorProto, helper, numpy_helper
+from xdsl.ir import SSAValue
+
+from benchmarks.how_fast_is_the_compiler import assumed_four
+from tpusim import chips
+from tpusim.calibration.stage import apply_table
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import TpusimError
+from tpusim.frontend import import_onnx
+from tpusim.grouping import cycles, divide
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_groups, group_layers
+from tpusim.layer_group.planning import Crowded, plan
+from tpusim.layer_group.slicing import SliceError, slice_group
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.ops.base import TpuOp
+from tpusim.schedule import GroupSchedule, Memo, Sections, ValueSlices, subgraph
+
+ONE_OF_EACH = "bm1684", "bm1684x", "bm1688", "cv183x"
+
+
+def runs(chip: str) -> list[list[TpuOp]]:
+    """The base groups of two networks, one of batch 4."""
+    models = [cached_lowered(seed, chip, ops, batch)[0] for seed, ops, batch in ((0, 6, 1), (3, 4, 4))]
+    return [ops for model in models for ops, why in base_groups(model, chips.load(chip)) if why is None]
+
+
+@pytest.mark.parametrize("chip", ONE_OF_EACH)
+def test_what_sums_refuse_has_no_plan(chip: str) -> None:
+    refused = allowed = 0
+    for room in (4096, 1024, 512, 256):
+        spec = msgspec.structs.replace(chips.load(chip), lmem_bytes=room)
+        for ops in runs(chip):
+            crowded = Crowded(ops, spec, Memo())
+            for start, end in combinations(range(len(ops) + 1), 2):
+                found = plan(ops[start:end], spec)
+                allowed += isinstance(found, GroupSchedule)
+                if crowded.refuses(start, end):
+                    refused += 1
+                    assert isinstance(found, str), (room, start, end)
+    assert refused and allowed
+
+
+@pytest.mark.parametrize("chip", ONE_OF_EACH)
+def test_tails_are_cut_as_whole_groups_are(chip: str) -> None:
+    """With what other groups left in the memo and without, errors too; and rows cost what they cost alone."""
+    spec, errors, cut = chips.load(chip), 0, 0
+    for ops in runs(chip):
+        memo, model = Memo(), CostModel(spec)
+        for (start, end), sections in (
+            (pair, at) for pair in combinations(range(len(ops) + 1), 2) for at in (Sections(h=2), Sections(n=2, h=3))
+        ):
+            shared, own = (sliced(ops[start:end], sections, spec, one) for one in (memo, Memo()))
+            assert shared == own
+            errors, cut = errors + isinstance(own, str), cut + isinstance(own, dict)
+            found = plan(ops[start:end], spec, memo=memo)
+            if isinstance(found, GroupSchedule):
+                assert model.group_ns(found) == pytest.approx(CostModel(spec).group_ns(found), rel=1e-12)
+    assert errors and cut
+
+
+def sliced(ops: list[TpuOp], sections: Sections, spec: chips.ChipSpec, memo: Memo) -> dict[SSAValue, ValueSlices] | str:
+    """The windows of all tensors, or why there are none."""
+    try:
+        return slice_group(subgraph(ops, spec, memo=memo), sections, spec)
+    except SliceError as error:
+        return str(error)
+
+
+def branches(chip: chips.ChipSpec) -> Model:
+    """Two convolutions, a pool and two sums, of which the first result has three users, in INT8 on a chip."""
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal((32, 32, 3, 3)).astype(np.float32), f"w{i}") for i in "ab"]
+    nodes = [
+        helper.make_node("Conv", ["x", "wa"], ["a"], pads=[1] * 4),
+        helper.make_node("Conv", ["a", "wb"], ["b"], pads=[1] * 4),
+        helper.make_node("MaxPool", ["a"], ["c"], kernel_shape=[3, 3], pads=[1] * 4),
+        helper.make_node("Add", ["b", "c"], ["s"]),
+        helper.make_node("Add", ["s", "a"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 24, 24]) for name in "xy")
+    proto = helper.make_model(helper.make_graph(nodes, "branches", [x], [y], weights), ir_version=8)
+    top = canonicalize(import_onnx(onnx.load_from_string(proto.SerializeToString()), name="branches"))[0]
+    tpu = lower(apply_table(top, assumed_four(top)), LoweringConfig(chip, "int8"))[0]
+    return reorder_weights(optimize_for_chip(tpu))
+
+
+@pytest.mark.parametrize("share", [pytest.param(1, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("chip", ONE_OF_EACH)
+def test_best_equals_exhaustive_search(chip: str, share: int) -> None:
+    """On the clock, over all divisions of a small graph with branches, in all of local memory and in a part of it."""
+    whole = chips.load(chip)
+    spec = whole if share == 1 else whole.replace(f"{chip} small", lmem_bytes=whole.lmem_bytes // share)
+    model = branches(spec)
+    (ops,) = (found for found, why in base_groups(model, spec) if why is None)
+    assert 5 <= len(ops) <= 8
+    names, found = [op_name(op) for op in ops], []
+    for count in range(len(ops)):
+        for inner in combinations(range(1, len(ops)), count):
+            pins = [ForcedGroup(names[i], names[j - 1]) for i, j in pairwise((0, *inner, len(ops)))]
+            found += tried(model, tuple(pins))
+    assert len(found) > 2
+    assert cycles(divide(model, LayerGroupConfig("best"))) <= min(found)
+
+
+def tried(model: Model, pins: tuple[ForcedGroup, ...]) -> list[int]:
+    """Cycles of a division; [] where a group of it is impossible."""
+    try:
+        return [cycles(group_layers(model, LayerGroupConfig(force=pins)))]
+    except TpusimError:
+        return []

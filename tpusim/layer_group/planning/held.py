@@ -1,0 +1,64 @@
+"""Groups that need no plan to be refused: they must be cut, and what no cut makes smaller overfills local memory."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.layer_group.candidates import takes
+from tpusim.layer_group.local_memory import tensor_bytes
+from tpusim.layer_group.planning.guess import op_bytes
+from tpusim.layer_group.slicing import whole_slice, whole_slices
+from tpusim.ops.base import GroupType, TpuOp
+from tpusim.schedule import Memo, Subgraph, subgraph
+
+
+def held(graph: Subgraph) -> list[SSAValue]:
+    """The constants of a group that no cut of their users can make smaller."""
+    split: set[SSAValue] = set()
+    for op in graph.ops:
+        split.update(graph.memo.get(("split", op), lambda op=op: _split(op)))
+    return [w for w in graph.weights if w not in split]
+
+
+def held_bytes(graph: Subgraph, chip: ChipSpec) -> int:
+    """What these constants take of a lane while the group is cut."""
+    return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in held(graph))
+
+
+def _split(op: TpuOp) -> tuple[SSAValue, ...]:
+    return tuple(v for i, v in enumerate(op.operands) if op.splits_weight(i))
+
+
+class Crowded:
+    """Which intervals of a run are refused for their constants, by sums over single ops.
+
+    A constant with one user takes in any group what it takes in a group of that user alone, or more where it cannot be
+    compact; so does an op that does not fit uncut. Where one of them does not, every guess of sections is a cut.
+    """
+
+    def __init__(self, ops: Sequence[TpuOp], chip: ChipSpec, memo: Memo) -> None:
+        self._room = chip.lmem_bytes
+        found = [_least(op, chip, memo) for op in ops]
+        self._held = [0, *accumulate(bytes_held for bytes_held, _ in found)]
+        self._cut = [0, *accumulate(must for _, must in found)]
+
+    def refuses(self, start: int, end: int) -> bool:
+        """Whether two ops or more cannot be one group; False: a plan has to tell."""
+        too_many = self._held[end] - self._held[start] > self._room
+        return end - start > 1 and too_many and self._cut[end] > self._cut[start]
+
+
+def _least(op: TpuOp, chip: ChipSpec, memo: Memo) -> tuple[int, bool]:
+    """(bytes of its own constants that it holds, whether it must be cut), over the types of group it may be in."""
+    kinds = [kind for kind in GroupType if takes(kind, op, chip, memo)]
+    graphs = [subgraph((op,), chip, kind, memo) for kind in kinds]
+    own = min((_own_bytes(graph, chip) for graph in graphs), default=0)
+    needs = [op_bytes(op, graph, whole_slices(graph, chip), chip) for graph in graphs]
+    return own, bool(needs) and min(needs) > chip.lmem_bytes
+
+
+def _own_bytes(graph: Subgraph, chip: ChipSpec) -> int:
+    own = [value for value in held(graph) if value.has_one_use()]
+    return sum(tensor_bytes(value, whole_slice(value, graph, chip), graph, chip) for value in own)
