@@ -47,9 +47,9 @@ class OpCase:
     values where it is not (-1, 1). fallback: by chip,
     words of the reason why the op runs in float in INT8 mode. steps: by chip, the largest root mean square error of an
     integer tensor in units of its scale, where it is above STEPS. axes: axes along which its result is cut in local
-    memory, "" for a global layer; BM1684 cuts n and h only. global_on, global_in, global_for: chips, modes, (chip,
-    mode) where it is global whatever `axes` says. refused_on: chips without a form of it. batched: whether samples of
-    the batch are independent, axis 0 of all tensors.
+    memory, "" for a global layer; BM1684 cuts n and h only. axes_on: by chip, where other ops stand for it. global_on,
+    global_in, global_for: chips, modes, (chip, mode) where it is global whatever `axes` says. refused_on: chips without
+    a form of it. batched: whether samples of the batch are independent, axis 0 of all tensors.
     """
 
     id: str
@@ -61,6 +61,7 @@ class OpCase:
     fallback: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, float] = field(default_factory=dict)
     axes: str = "nhw"
+    axes_on: Mapping[str, str] = field(default_factory=dict)
     global_on: frozenset[str] = frozenset()
     global_in: frozenset[str] = frozenset()
     global_for: frozenset[tuple[str, str]] = frozenset()
@@ -72,7 +73,8 @@ class OpCase:
         """The axes along which its result is cut on this chip in this mode."""
         if chip in self.global_on or mode in self.global_in or (chip, mode) in self.global_for:
             return ""
-        return "".join(axis for axis in self.axes if chip != "bm1684" or axis in "nh")
+        axes = self.axes_on.get(chip, self.axes)
+        return "".join(axis for axis in axes if chip != "bm1684" or axis in "nh")
 
     def shapes(self, batch: int | None = None) -> dict[str, Shape]:
         """Input shapes, for another batch if given."""

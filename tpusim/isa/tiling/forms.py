@@ -247,23 +247,15 @@ def _joined(shapes: list[Shape]) -> list[list[int]] | None:
 
 def _broadcast(body: Command, axes: list[list[int]]) -> Form:
     places = {0: (), 1: (3,), 2: (1, 3), 3: (1, 2, 3)}.get(len(axes[-1]), (0, 1, 2, 3))
-    parts: list[Part] = []
+    seen: list[View] = []
     for (_, view), sizes in zip(body.operands(), axes, strict=True):
         shape = [1] * _AXES
         for place, size in zip(places, sizes, strict=True):
             shape[place] = size
-        parts.append(Part(_seen(view, tuple(shape))))
-    whole = parts[-1].view.shape
-    follow = [
-        replace_follows(part, tuple(a if part.view.shape[a] == whole[a] else None for a in range(_AXES)))
-        for part in parts
-    ]
-    return Form(body, tuple(follow), (0, 2, 1, 3))
-
-
-def replace_follows(part: Part, follows: tuple[int | None, ...]) -> Part:
-    """The part, cut with other axes of the result."""
-    return Part(part.view, follows, part.compact, part.kind)
+        seen.append(_seen(view, tuple(shape)))
+    whole = seen[-1].shape
+    parts = (Part(v, tuple(a if v.shape[a] == whole[a] else None for a in range(_AXES))) for v in seen)
+    return Form(body, tuple(parts), (0, 2, 1, 3))
 
 
 def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
@@ -456,6 +448,8 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
         return
     left, right, output = cast("list[View]", views)
     batch = output.shape[0]
+    if not {left.shape[0], right.shape[0]} <= {1, batch}:
+        return  # some axes of a batch are repeated, and others are not
     rows, columns = (
         ((None, 1) if body.left_transpose else (1, None)),
         ((3, None) if body.right_transpose else (None, 3)),
