@@ -14,6 +14,9 @@ from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from tpusim.calibration.samples import Sample
     from tpusim.diagnosis import Cause, Loss, Remedies, Remedy
     from tpusim.ir.module import Model
     from tpusim.page import Diagnosis
@@ -41,7 +44,7 @@ class Why:
     labels: OptionalPath = None
     """Class indices (npz or npy) of --data: top-1 before and after, and whether another preprocessing fits better."""
     data: str | None = None
-    """With --labels: their samples, as of `tpusim run`."""
+    """Samples, as of `tpusim run`: those of --labels; without --labels the first is the one that is run."""
     cycles: int = 3
     """Of how many causes, the first, to put the remedy on the clock; 0: none."""
     apply: bool = False
@@ -60,15 +63,18 @@ class Why:
         from tpusim.cli.causes import causes_table
         from tpusim.diagnosis import Remedies, causes, losses
         from tpusim.lowering import lower
-        from tpusim.verify.npz import load_tensors
 
         require_count("--top", self.top, "makes no op float")
         if not 0 < self.expected_cos <= 1:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
-        if (self.labels is None) != (self.data is None):
-            raise ConfigError("--labels: needs --data, the samples that they belong to, and --data needs --labels")
+        if self.labels is not None and self.data is None:
+            raise ConfigError("--labels: needs --data, the samples that they belong to")
+        if self.inputs is not None and self.data is not None and self.labels is None:
+            raise ConfigError(
+                "--data: without --labels its first sample is the one to run, and so is --inputs; give one"
+            )
         calibrated, config = load(self.module), self.lowering.of_floats()
-        sample = load_tensors(self.inputs or self.module.parent / "inputs.npz")
+        sample = self._sample(calibrated)
         remedies = Remedies(calibrated, config, sample, self.float_mode)
         found = losses(calibrated, lower(calibrated, config)[0], sample)
         worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
@@ -88,6 +94,25 @@ class Why:
         if self.labels is not None:
             self._classified(console, calibrated, remedies, chosen)
         return self._conclude(console, remedies, chosen)
+
+    def _sample(self, calibrated: "Model") -> "dict[str, np.ndarray]":
+        """What is run: --inputs, the first sample of --data, or the one that the run left."""
+        from tpusim.verify.npz import load_tensors
+
+        if self.data is not None and self.labels is None:
+            return dict(self._samples(calibrated, 1)[0])
+        return load_tensors(self.inputs or self.module.parent / "inputs.npz")
+
+    def _samples(self, calibrated: "Model", limit: int = 0) -> "list[Sample]":
+        from tpusim.calibration.samples import load_samples
+        from tpusim.images import images_of
+        from tpusim.inference import input_specs
+
+        assert self.data is not None
+        found = list(load_samples(self.data, input_specs(calibrated), limit, images=images_of(calibrated)))
+        if not found:
+            raise ConfigError(f"--data {self.data}: a sample is required, got none")
+        return found
 
     def _page(self, calibrated: "Model", diagnosis: "Diagnosis") -> None:
         from tpusim.ir.files import replacing
@@ -127,15 +152,12 @@ class Why:
     def _classified(self, console: Console, calibrated: "Model", remedies: "Remedies", chosen: "Remedy") -> None:
         """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
         from tpusim.accuracy import labels_of
-        from tpusim.calibration.samples import load_samples
         from tpusim.cli.causes import preprocessing_lines, top1_line
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
         from tpusim.ir.types import shape_of
 
-        assert self.labels is not None and self.data is not None
+        assert self.labels is not None
         labels = labels_of(self.labels, classes=prod(shape_of(calibrated.results[0])[1:]))
-        samples = list(load_samples(self.data, input_specs(calibrated), images=images_of(calibrated)))
+        samples = self._samples(calibrated)
         for line in preprocessing_lines(calibrated, samples, labels):
             console.print(line, highlight=False, soft_wrap=True)
         lowered = {"lowered": remedies.lowered(), "with the remedy": remedies.lowered(chosen.changes)}
