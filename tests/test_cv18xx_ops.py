@@ -25,7 +25,11 @@ from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import Sections
 from tpusim.simulator import Simulator
 
-USUAL = [pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 24))) for c in CASES]
+USUAL = [
+    pytest.param(c, id=c.id, marks=marks(some_first(c, 0) or turn(c, 0, 24)))
+    for c in CASES
+    if "cv183x" not in c.refused_on
+]
 """The first row of one op in three, and of all rows one in 24."""
 
 

@@ -375,8 +375,8 @@ def test_nodes_behind_an_unsupported_one_are_checked() -> None:
         node("BatchNormalization", "e g b m v", "n mm vv", training_mode=1), node("Relu", "n", "r"),
         node("Reshape", "r t", "y"),
     ]  # fmt: skip
-    weights = {"t": np.array([5, -1]), "rois": floats(2, 4), "batch": np.array([0, 1])}
-    proto = network(nodes, {"x": (2, 3, 4, 4)}, ["y"], BATCH_NORM | weights)
+    weights = {"t": np.array([5, -1]), "batch": np.array([0, 1])}
+    proto = network(nodes, {"x": (2, 3, 4, 4), "rois": (2, 4)}, ["y"], BATCH_NORM | weights)
     assert [line.split()[0] for line in problems(proto)] == ["RoiAlign", "BatchNormalization", "Reshape"]
 
 
