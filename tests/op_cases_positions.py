@@ -44,7 +44,7 @@ def position_cases() -> list[OpCase]:
     ids = [node("ArgMax", "x", "i", axis=1)]
     return [
         row("gather-elements", [node("GatherElements", "x i", axis=1)], "tpu.GatherElements",
-            constants={"i": places - 5 * (places > 3)}),
+            constants={"i": places - 5 * (places > 3)}, batched=False),
         row("gather-elements-computed", [*ids, node("GatherElements", "x i", axis=1)], "tpu.GatherElements"),
         row("scatter-elements", [node("ScatterElements", "x i u", axis=2)], "tpu.ScatterElements",
             constants={"i": at, "u": values((BATCH, 5, 4, 5))}, batched=False),

@@ -34,6 +34,11 @@ NEAR = "of 300 numbers the two largest may be one F16, BF16 or INT8 number; the 
 BYTES = "two bytes may be equal where the numbers are only near each other"
 FAR = "with zero points the range is widened to the constant's magnitude, its low end stays: -900 saturates"
 LOWEST = "the absolute value of -128 is -128, as in the closed simulator, and few values make it count"
+MAGNITUDES = (
+    "abs", "abs-wide", "cast-mask", "expand", "expand-rank", "flatten", "reshape", "reshape-batch", "reshape-inside",
+    "squeeze", "tile", "tile-batch", "unsqueeze",
+)  # fmt: skip
+"""Rows with the absolute value of the input in them."""
 NORMS = [case.id for case in CASES if "tpu.InstanceNorm" in case.result]
 DIVIDES = (
     "CV18xx's host divides the statistics by the first weight (quirk instance_norm_on_host), NaN if it is negative"
@@ -45,7 +50,7 @@ NOT_SIMILAR: dict[tuple[str, str], str] = {
     ("argmax-moved", "bm1688-f16"): NEAR,
     **{("where-far", f"{chip}-asym"): FAR for chip in ("bm1684x", "bm1688", "bm1690")},
     **{(row, label): DIVIDES for row in NORMS for label in ("cv183x-int8", "cv182x-int8", "cv183x-bf16")},
-    **{(row, f"{chip}-asym"): LOWEST for row in ("flatten", "squeeze") for chip in ("bm1684x", "bm1688", "bm1690")},
+    **{(row, f"{chip}-asym"): LOWEST for row in MAGNITUDES for chip in ("bm1684x", "bm1688", "bm1690")},
 }
 """(row, config) -> why the lowered network is not similar to the float one; agreement with the machine still holds."""
 

@@ -124,13 +124,16 @@ def _column(
 
 
 def _sizes(form: Form, chip: ChipSpec, share: int, room: int) -> Sizes | None:
-    """The largest extents of the result of one tile that fit, in long runs if it can be."""
+    """The largest extents of one tile that fit; in long runs if it can be, though a tile takes more than its share."""
     runs = max(chip.eu_bytes, chip.dma_run_bytes)
-    return _largest(form, chip, share, room, runs) or _largest(form, chip, share, room, chip.eu_elements(4))
+    return _largest(form, chip, share, room, runs, least=True) or _largest(form, chip, share, room, chip.eu_elements(4))
 
 
-def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int) -> Sizes | None:
-    """Axes are cut in order, each as far as it has to be, the last one at multiples of `columns`."""
+def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *, least: bool = False) -> Sizes | None:
+    """Axes are cut in order, each as far as it has to be, the last one at multiples of `columns`.
+
+    least: the smallest tile may take more than its share.
+    """
     n, c, h, w = form.result.view.shape
     sizes: Sizes = (n, min(c, form.most or c), h, w)
     if _fits(form, sizes, chip, share, room):
@@ -142,7 +145,7 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int) ->
         if fitting:
             return able[fitting - 1]
         sizes = able[0]
-    return None
+    return sizes if least and _fits(form, sizes, chip, room, room) else None
 
 
 def _with(sizes: Sizes, axis: int, size: int) -> Sizes:
