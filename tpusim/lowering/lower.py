@@ -40,7 +40,7 @@ from tpusim.lowering.own import mark_changed_scales
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
-from tpusim.ops.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
+from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
 from tpusim.ops.recurrent import float_type_of_part
@@ -394,6 +394,7 @@ class Lowering:
         if not isinstance(stands, Operation) or stands in self._standing:
             return value  # the operand handed on: nothing was computed
         self._standing.add(stands)
+        stands.attributes.pop(PART_OF, None)  # ops that hand on all their attributes
         if op in self._decisions:
             stands.attributes["decisions"] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
         reason = self._reasons.get(op) or self._other_float_type(op, value)
