@@ -163,7 +163,9 @@ class CanonicalizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Rewrite the module in place; a ModelContext gets the new weights."""
         weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
+        parts = named_parts(op.walk())
         merge_identical(op, apply_patterns(op, weights))
+        keep_parts(op.walk(), parts)
         remaining = remove_unused(op, weights)
         if isinstance(ctx, ModelContext):
             ctx.weights = remaining

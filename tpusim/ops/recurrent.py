@@ -27,7 +27,8 @@ def mark_parts(ops: Iterable[Operation], kind: str, name: str) -> None:
 
 def named_parts(ops: Iterable[Operation]) -> dict[str, Attribute]:
     """Name of an op -> the node that it is a part of."""
-    return {op_name(op): op.attributes[PART_OF] for op in ops if isinstance(op, TopOp) and PART_OF in op.attributes}
+    marked = (op for op in ops if isinstance(op, TopOp) and PART_OF in op.attributes)
+    return {op_name(op): op.attributes[PART_OF] for op in marked if op_name(op)}
 
 
 def keep_parts(ops: Iterable[Operation], before: dict[str, Attribute]) -> None:
