@@ -177,7 +177,7 @@ thresholds by the largest magnitude. Its interpreter has these lowest cosines: o
 flow 0.99921 and shuffle 0.99952; on cv183x flow 0.99941 and shuffle 0.99970. So the chips' symmetric bytes are what is
 below, where ONNX Runtime has zero points. TPU-MLIR stops at gpt-where-not on cv183x and does not take Attention, the
 inside of which ONNX Runtime leaves in float. It does so with LSTMs (tagger, crnn), and TPU-MLIR does too (0.99990 and
-0.99999 on bm1684x); tpusim makes products of them, which are quantised.
+0.99999 on bm1684x); so does tpusim, in the type that TPU-MLIR's LSTM has on the chip (DN-34).
 """
 
 

@@ -145,6 +145,13 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
     "tpusim.ops.masking": {"MASK", "has_mask"},  # what integers would ruin
+    "tpusim.ops.recurrent": {  # what a front end makes of one node
+        "TYPES",
+        "mark_parts",
+        "named_parts",
+        "keep_parts",
+        "float_type_of_part",
+    },
     "tpusim.ops.cast": {"TpuCast"},  # lowering inserts casts where types differ
     "tpusim.ops.frames": {"Fused", "fold_swaps", "frame_type", "lower_frame"},  # what images of the user become
     "tpusim.ops.smoothing": {

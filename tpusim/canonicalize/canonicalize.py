@@ -19,6 +19,7 @@ from tpusim.ir.text import verify
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import Top
 from tpusim.ops.base import TopOp
+from tpusim.ops.recurrent import keep_parts, named_parts
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
 MERGED = "CommonSubexpression"
@@ -56,8 +57,10 @@ def canonicalize(
     model.require_state("TOP_F32", stage="canonicalize")
     work = model.clone()
     seen: Watch | None = None if watch is None else lambda name: watch(name, work)
+    parts = named_parts(work.ops)
     firings = apply_patterns(work.module, work.weights, also, seen)
     merge_identical(work.module, firings)
+    keep_parts(work.ops, parts)
     if seen is not None and MERGED in firings:
         seen(MERGED)
     weights = remove_unused(work.module, work.weights)
@@ -160,7 +163,9 @@ class CanonicalizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         """Rewrite the module in place; a ModelContext gets the new weights."""
         weights = ctx.weights if isinstance(ctx, ModelContext) else WeightStore()
+        parts = named_parts(op.walk())
         merge_identical(op, apply_patterns(op, weights))
+        keep_parts(op.walk(), parts)
         remaining = remove_unused(op, weights)
         if isinstance(ctx, ModelContext):
             ctx.weights = remaining

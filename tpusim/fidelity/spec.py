@@ -71,6 +71,7 @@ DECISIONS: Final[dict[str, str]] = {
     "DN-32": "the chip cannot use a scale of a quantised network, so these integers are computed again in its own",
     "DN-33": "non-maximum suppression has a row for each box that may be kept, -1 behind the last, where upstream has "
     "as many rows as boxes",
+    "DN-34": "part of a recurrent node, rounded for itself to the float type that upstream's one op has",
     "DN-30": "with avgpool_full_kernel off, averages with zero points that leave padding out run in float",
 }
 """Decisions that belong to single ops: the specification leaves the value open, tpusim chose this one."""

@@ -7,10 +7,12 @@ from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
 from tpusim.ops import Top, Tpu
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.recurrent import TYPES, keep_parts, named_parts
 
 
 def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
     """Rewrite a top module in place by each op's `chip_patterns`; tensors keep their names, the store gains weights."""
+    parts = named_parts(model.ops)
     patterns = [
         pattern
         for cls in Top.operations
@@ -18,6 +20,7 @@ def rewrite_for_chip(model: Model, chip: ChipSpec) -> None:
         for pattern in cls.chip_patterns(model.weights, chip)
     ]
     PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False)).rewrite_module(model.module)
+    keep_parts(model.ops, parts)
 
 
 def fuse_for_chip(model: Model, chip: ChipSpec) -> None:
@@ -31,7 +34,7 @@ def require_known_ops(chip: ChipSpec) -> None:
     """Every op that the chip's file has a rule for exists. Raises ConfigError."""
     named = {
         "integers.float_only": (Top, [rule.op for rule in chip.integers.float_only]),
-        "float_exceptions": (Top, [rule.op for rule in chip.float_exceptions]),
+        "float_exceptions": (Top, [rule.op for rule in chip.float_exceptions if rule.op not in TYPES]),
         "forms.on_host": (Top, chip.forms.on_host),
         "forms.without_relu": (Top, chip.forms.without_relu),
         "local.global_only": (Tpu, chip.local.global_only),

@@ -35,14 +35,15 @@ from tpusim.ir.types import (
 from tpusim.ir.weights import WeightStore
 from tpusim.lowering.borders import frames_of, strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_known_ops, rewrite_for_chip
-from tpusim.lowering.marks import counts, float_marks, masks
+from tpusim.lowering.marks import counts, float_marks, masks, parts
 from tpusim.lowering.own import mark_changed_scales
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
 from tpusim.lowering.quirks import QUIRKS, checked
-from tpusim.ops.base import FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
+from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
+from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
 
@@ -185,6 +186,8 @@ class Lowering:
         """The format's; a mark leaves only floats, and so does a chip that has the op in float only."""
         if op in self._marks:
             self.fallback(op, self._marks[op])
+            if float_type_of_part(op, self.chip) is not None:
+                self.decision(op, "DN-34")
             return ("float",)
         only = self.chip.float_only(op.name) if format.calibrated else None
         if only is not None and only.decisions:
@@ -220,6 +223,8 @@ class Lowering:
         format, rule = self._formats[op], op.float_rule(self)
         if format.is_float:
             wanted = {"f32": "f32", "f16": rule.f16, "bf16": rule.bf16}.get(format.activation, self.chip.float_fallback)
+        elif op in self._marks and (of_node := float_type_of_part(op, self.chip)) is not None:
+            wanted = of_node
         else:
             wanted = rule.int8 if self._calibrated(op) and op not in self._marks else self.chip.float_fallback
         if wanted != "f32" and op.needs_f32(self.chip, wanted):  # type: ignore[arg-type]
@@ -389,6 +394,7 @@ class Lowering:
         if not isinstance(stands, Operation) or stands in self._standing:
             return value  # the operand handed on: nothing was computed
         self._standing.add(stands)
+        stands.attributes.pop(PART_OF, None)  # ops that hand on all their attributes
         if op in self._decisions:
             stands.attributes["decisions"] = ArrayAttr([StringAttr(d) for d in sorted(self._decisions[op])])
         reason = self._reasons.get(op) or self._other_float_type(op, value)
@@ -526,7 +532,8 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
     if integers and chip.symmetric_ranges:
         make_symmetric(work)
     if integers:
-        marks = {op: why for op, why in float_marks(work).items() if op not in listed and formats[op].calibrated}
+        found = float_marks(work) | parts(work, chip)
+        marks = {op: why for op, why in found.items() if op not in listed and formats[op].calibrated}
         in_float = {op for op, format in listed.items() if format.name in ("f32", "f16")}
         propagate(work, chip, in_float | (marks.keys() & masks(work).keys()))
     stage = Lowering(work, config, chip, formats, marks, frames_of(work, config, chip))

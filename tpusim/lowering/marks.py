@@ -2,16 +2,19 @@
 
 from xdsl.ir import Operation, SSAValue
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import calibrated_range, is_tensor
 from tpusim.ops.base import TopOp, holds
 from tpusim.ops.masking import MASK, has_mask
+from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.structure import TopInput, TopWeight
 
 MAX_THRESHOLD_RATIO = 64.0
 """An Add of operands whose thresholds differ by more than this runs in float."""
 MIN_THRESHOLD = 1e-8
+PART = "a recurrent node runs in float as a whole (numerics.md 12.1)"
 INTEGERS = "integers of the network are computed exactly, in f32"
 
 
@@ -32,6 +35,11 @@ def float_marks(model: Model) -> dict[Operation, str]:
         if why:
             marks[op] = why
     return marks
+
+
+def parts(model: Model, chip: ChipSpec) -> dict[Operation, str]:
+    """Ops that recurrent nodes are made of, in the float type that upstream's one op has on the chip (DN-34)."""
+    return {op: PART for op in model.ops if isinstance(op, TopOp) and float_type_of_part(op, chip) and not counts(op)}
 
 
 def masks(model: Model) -> dict[Operation, str]:

@@ -73,6 +73,10 @@ class RangeRule:
     select: bool = False
 
 
+PART_OF = "part_of"
+"""Attribute of any top op: the node that it was made of with others, where upstream has one op (`ops.recurrent`)."""
+
+
 @dataclass(frozen=True)
 class FloatRule:
     """Which float type an op runs in on a chip that has 16-bit floats (numerics.md 12); others use f32.
@@ -148,7 +152,7 @@ class TopOp(ShapedOp):
         """Shapes as inferred, and no attribute that the op does not have: a misspelt one would silently do nothing."""
         super().verify_()
         known = set(type(self).get_irdl_definition().attributes)
-        for key in self.attributes.keys() - known:
+        for key in self.attributes.keys() - known - {PART_OF}:
             near = get_close_matches(key, known, 1)
             hint = f", did you mean '{near[0]}'" if near else ""
             listed = ", ".join(sorted(known)) or "none"

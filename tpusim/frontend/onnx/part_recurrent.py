@@ -87,6 +87,7 @@ def rnn(cell: Cell, x: str, states: list[str]) -> list[str]:
 def recurrent(p: Parts) -> None:
     """All directions and steps; lengths of samples are constant or computed."""
     kind, node = p.node.op_type, p.node
+    p.whole = kind
     layout = int(node.take("layout", 0))
     x = p.op("Transpose", p.x, perm=[1, 0, 2]) if layout else p.x
     steps, batch = (node.shape(0)[1], node.shape(0)[0]) if layout else node.shape(0)[:2]

@@ -18,7 +18,7 @@ Part: TypeAlias = str | np.ndarray | np.generic
 class Parts:
     """The nodes that a node is made of, in ONNX's own ops; used: the outputs that something reads.
 
-    `opset` is the version of the operator set that they are in.
+    `opset` is the version of the operator set that they are in. `whole`: the node is one op to TPU-MLIR, of this type.
     Args of `op` are tensors by name, arrays and numbers, which become constants, or "" for an absent input.
     """
 
@@ -26,6 +26,7 @@ class Parts:
         self.node = node
         self.used = used
         self.opset = PARTS_OPSET
+        self.whole = ""
         self.nodes: list[onnx.NodeProto] = []
 
     @property

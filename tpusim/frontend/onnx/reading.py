@@ -24,6 +24,7 @@ from tpusim.frontend.onnx.parts import Parts
 from tpusim.frontend.onnx.table import MAPPERS
 from tpusim.ir.types import shape_of
 from tpusim.ops.building import BuildError
+from tpusim.ops.recurrent import mark_parts
 
 DEEPEST = 12
 """How many nodes may be made of each other in turn."""
@@ -171,9 +172,11 @@ class Reader(Known):
         decompose = PARTS.get(node.op_type) if node.domain in DEFAULT_DOMAINS else None
         if decompose is None:
             return False
-        parts = Parts(self._node(node), self._used_outputs(node))
+        parts, end = Parts(self._node(node), self._used_outputs(node)), self._module.mark()
         decompose(parts)
         self._read_inner(node, parts.nodes, parts.opset)
+        if parts.whole:
+            mark_parts(self._module.since(end), parts.whole, next(name for name in node.output if name))
         return True
 
     def _by_function(self, node: onnx.NodeProto) -> bool:
