@@ -104,6 +104,9 @@ CASES: list[tuple[str, str, str, dict[str, object], str]] = [
     ("by_channel", "cv183x", "int8", frame("BGR_PACKED", aligned_input=True), "cb083048ef6a2a52"),
     ("photo", "bm1684x", "int8", dict(STORED), ""),
     ("photo", "cv183x", "int8", dict(STORED), ""),
+    ("photo", "cv183x", "int8", frame("YUV420_PLANAR"), "6e11f893e4977a1f"),
+    ("by_channel", "cv181x", "int8", frame("YUV_NV12"), "203e53cd1c148f15"),
+    ("photo", "cv182x", "bf16", frame("YUV_NV21"), "38e517a8a6a54694"),
 ]
 """(network, chip, mode, options, head of SHA-256 of the frame that upstream's preprocessing makes of china.png)."""
 

@@ -57,13 +57,16 @@ def test_tensors_are_those_of_the_real_interpreter(number: int) -> None:
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("number", [0, 5, 8, 11, 12, 13])
+@pytest.mark.parametrize("number", [0, 5, 8, 11, 12, 13, 15, 16])
 def test_the_machine_computes_the_same(number: int) -> None:
     net, chip, mode, options, _ = CASES[number]
     tpu = optimize_for_chip(lowered(net, chip, mode, options))
     final = assign_addresses(divide(reorder_weights(tpu), LayerGroupConfig()))
     sample = {"image": prepare([IMAGES / "china.png"], NETWORKS[net].preprocess, NETWORKS[net].shape)}
-    given = inputs_of(tpu, sample, images_of(NETWORKS[net].top()))
+    if number < 15:
+        given = inputs_of(tpu, sample, images_of(NETWORKS[net].top()))
+    else:  # frames in YUV are made of image files
+        given = {"image_raw": prepare([IMAGES / "china.png"], images_of(tpu)["image_raw"], (1, 1, 1, 1))}
     flat, local = run(tpu, given), Simulator(generate(final)).run(given).tensors
     assert {op.name for op in tpu.ops} >= ({"tpu.ScaleLut", "tpu.SwapChannel"} if number in (11, 12) else set())
     kinds = {name: flat[name].dtype.kind for name in local if name in flat}
@@ -107,7 +110,9 @@ def test_what_cannot_be_fused_is_named() -> None:
         refused(dict(FUSED), "bm1684")
     with pytest.raises(ConfigError, match="--customization-format: needs --fuse-preprocess"):
         refused({"customization_format": "BGR_PACKED"})
-    with pytest.raises(ConfigError, match="'image': --customization-format YUV_NV12 cannot be fused; RGB_PLANAR"):
+    with pytest.raises(ConfigError, match="'image': --customization-format RGBA_PLANAR cannot be fused; RGB_PLANAR"):
+        refused(frame("RGBA_PLANAR"))
+    with pytest.raises(UnsupportedError, match="YUV_NV12 on bm1684x: frames in YUV are required on a CV18xx chip"):
         refused(frame("YUV_NV12"))
     with pytest.raises(ConfigError, match="GRAYSCALE does not fit images in rgb"):
         refused(frame("GRAYSCALE"))

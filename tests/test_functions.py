@@ -249,6 +249,18 @@ ROWS = [
             ),
         ),
     ),
+    Row(
+        fn.YuvToBgr("nv12", 4, 6, 32, 64),
+        ((2, 1, 1, 192),),
+        (2, 3, 4, 6),
+        (
+            (
+                fn.YuvToBgr("nv12", 4, 6, 32, 64),
+                ((2, 1, 1, 128),),
+                "frames of 384 bytes are required, got (2, 1, 1, 128)",
+            ),
+        ),
+    ),
 ]
 BY_NAME = pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row.right).__name__)
 CHIP, SMALL = chips.load("bm1684x"), chips.load("cv183x")

@@ -13,7 +13,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import uniform_of
 from tpusim.ops.cast import quantised_by_host
-from tpusim.ops.frames import FORMATS, Frame, Fused, raw_name
+from tpusim.ops.frames import FORMATS, YUV, Frame, Fused, raw_name
 from tpusim.ops.structure import TopInput
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -41,6 +41,13 @@ def fused(
             "leave it out, or give the model's own --pixel-format"
         )
     height, width = preprocess.resize_dims or preprocess.image_dims(shape)
+    if format in YUV and shape[0] != 1:
+        raise ConfigError(f"input '{name}': --customization-format {format} requires a batch of 1, got {shape[0]}")
+    if format in YUV and (height % 2 or width % 2):
+        raise ConfigError(
+            f"input '{name}': --customization-format {format} requires frames of even height and width, got "
+            f"{height}x{width}; give other --resize-dims"
+        )
     swap = order != "gray" and order != _order(preprocess)
     frame = Frame.of(format, preprocess.channels, (height, width), alignment)
     return Fused(frame, preprocess.mean, preprocess.scale, swap)
@@ -87,6 +94,11 @@ def frame_of(
         raise CalibrationError(
             f"samples: input '{name}' takes frames of a camera: (x - mean) * scale of whole numbers from 0 to 255 is "
             f"required, got a value that is {far:g} away from one; give image files"
+        )
+    if frame.format in YUV and not nearest:
+        raise CalibrationError(
+            f"samples: input '{name}' takes frames in {frame.format}, which hold the colours of every fourth pixel; "
+            "give image files, or the bytes of frames"
         )
     if FORMATS[frame.format][0] not in ("gray", _order(preprocess)):
         whole = whole[:, ::-1]

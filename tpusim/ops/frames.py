@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from tpusim_kernels.activation import channel_lut
-from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
+from tpusim_kernels.color import yuv_to_bgr
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
@@ -35,6 +36,7 @@ from tpusim.ir.types import UniformType, element_of, shape_of, tensor
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align
+from tpusim.isa.yuv import YuvFormat, YuvPlanes
 from tpusim.ops.activation.tpu import ENTRIES, TABLE_SHAPE, TpuLut
 from tpusim.ops.base import Array, EmitContext, LoweringContext, Shape, TpuOp
 from tpusim.ops.cast import TpuCast
@@ -53,8 +55,13 @@ FORMATS: dict[str, tuple[str, bool]] = {
     "BGR_PLANAR": ("bgr", False),
     "BGR_PACKED": ("bgr", True),
     "GRAYSCALE": ("gray", False),
+    "YUV420_PLANAR": ("bgr", False),
+    "YUV_NV12": ("bgr", False),
+    "YUV_NV21": ("bgr", False),
 }
 """Formats of frames by TPU-MLIR's names: the order of channels, and whether those of a pixel lie side by side."""
+YUV: dict[str, YuvFormat] = {"YUV420_PLANAR": "planar", "YUV_NV12": "nv12", "YUV_NV21": "nv21"}
+"""Those that hold brightness for every pixel and colours for every four, in rows and planes that are always aligned."""
 BYTE = UniformType.of_params(QuantParams.of(1.0, signed=False))
 
 
@@ -63,7 +70,8 @@ class Frame:
     """How the frames of an input lie in memory, and which part of them is the network's image.
 
     format: of FORMATS. height, width: of a frame, in pixels. channel_bytes, row_bytes: from one plane and one row to
-    the next where they are aligned (hardware: VPSS of CV18xx), else 0. A packed frame has no planes.
+    the next where they are aligned (hardware: VPSS of CV18xx), else 0. A packed frame has no planes. In YUV row_bytes is
+    of the plane of brightness, and planes begin at multiples of channel_bytes.
     """
 
     format: str
@@ -79,6 +87,9 @@ class Frame:
         height, width = size
         if alignment is None:
             return cls(format, channels, height, width)
+        if format in YUV:
+            row = align(width, alignment[0] * (2 if YUV[format] == "planar" else 1))
+            return cls(format, channels, height, width, alignment[1], row)
         row = align(width * channels if FORMATS[format][1] else width, alignment[0])
         return cls(format, channels, height, width, align(row * height, alignment[1]), row)
 
@@ -87,8 +98,17 @@ class Frame:
         """Whether the channels of a pixel lie side by side."""
         return FORMATS[self.format][1]
 
+    @property
+    def yuv(self) -> YuvPlanes | None:
+        """Where the planes of a frame in YUV lie; None of another."""
+        if self.format not in YUV:
+            return None
+        return YuvPlanes(YUV[self.format], self.height, self.width, self.row_bytes, self.channel_bytes)
+
     def shape(self, batch: int) -> Shape:
         """Of the input that a user gives, in bytes."""
+        if self.yuv is not None:
+            return (batch, 1, 1, self.yuv.total)
         if not self.row_bytes:
             size = (self.height, self.width)
             return (batch, *size, self.channels) if self.packed else (batch, self.channels, *size)
@@ -99,6 +119,8 @@ class Frame:
     def laid_out(self, images: Bytes) -> Bytes:
         """Frames of images (batch, channels, height, width), their channels in the frame's order; zeros fill up."""
         batch = len(images)
+        if self.yuv is not None:
+            return self.yuv.laid_out(images)[:, None, None]
         if not self.row_bytes:
             return np.ascontiguousarray(images.transpose(0, 2, 3, 1)) if self.packed else images
         found = np.zeros(self.shape(batch), np.uint8)
@@ -284,6 +306,55 @@ def _dense(shape: Shape) -> tuple[int, ...]:
     return tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
 
 
+@irdl_op_definition
+class TpuCsc(TpuOp):
+    """`tpu.Csc`: the planes b, g, r of frames in YUV, in bytes; y_align, w_align, channel_align: of rows and planes."""
+
+    name = "tpu.Csc"
+
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    pixel_format = attr_def(StringAttr)
+    pixel_type = attr_def(IntegerAttr)
+    y_align = attr_def(IntegerAttr)
+    w_align = attr_def(IntegerAttr)
+    channel_align = attr_def(IntegerAttr)
+    group_info = opt_attr_def(LayerGroupAttr)
+
+    @property
+    def planes(self) -> YuvPlanes:
+        """Where the planes of a frame lie. Raises ValueError for a format that is none of YUV."""
+        format = YUV.get(self.pixel_format.data)
+        if format is None:
+            raise ValueError(f"pixel_format: one of {', '.join(YUV)} is required, got {self.pixel_format.data}")
+        _, _, height, width = shape_of(self.output)
+        row = align(width, self.y_align.value.data)
+        return YuvPlanes(format, height, width, row, self.channel_align.value.data)
+
+    def infer(self) -> tuple[Shape, ...]:
+        """Three planes of the size that the result says, if the frames have the bytes for it."""
+        batch, _, height, width = shape_of(self.output)
+        if shape_of(self.input) != (batch, 1, 1, self.planes.total):
+            raise ValueError(f"frames of {self.planes.total} bytes are required, got {shape_of(self.input)}")
+        return ((batch, 3, height, width),)
+
+    def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
+        """Colours of the pixels from brightness and two differences, in bf16 steps."""
+        y, u, v = self.planes.parts(operands[0][:, 0, 0])
+        return (yuv_to_bgr(y, u, v),)
+
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """Never local: a frame has no channels that could be lanes."""
+        del chip
+        return "planes of a frame in global memory"
+
+    def emit(self, ctx: EmitContext) -> None:
+        """Emit the macro function of the colour conversion."""
+        p = self.planes
+        function = functions.YuvToBgr(p.format, p.height, p.width, p.row_bytes, p.channel_align)
+        ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
+
+
 # ------------------------------------------------------------------------------------------------------------ lowering
 
 
@@ -309,6 +380,8 @@ def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSA
     """(batch, channels, height, width) of a frame."""
     batch, value, size = shape_of(raw)[0], raw, (frame.height, frame.width)
     planes, packed = (batch, frame.channels, *size), (batch, *size, frame.channels)
+    if frame.format in YUV:
+        return ctx.build(TpuCsc, [value], _of_yuv(frame, ctx.chip), BYTE, planes, f"{name}_raw_preprocess_csc")
     if frame.row_bytes and (frame.packed or frame.channels == 1):
         rows = (batch, 1, frame.height, frame.width * frame.channels)
         value = _part(ctx, value, (0, 0, 0, 0), rows, f"{name}_raw_preprocess_csc_slice")
@@ -323,6 +396,20 @@ def _planes(ctx: LoweringContext, raw: SSAValue, frame: Frame, name: str) -> SSA
         order = {"order": ints_attr((0, 3, 1, 2))}
         value = ctx.build(TpuPermute, [value], order, BYTE, planes, f"{name}_preprocess_transpose")
     return value
+
+
+def _of_yuv(frame: Frame, chip: ChipSpec) -> dict[str, Attribute]:
+    """Of `tpu.Csc`, as TPU-MLIR writes them."""
+    assert chip.frame_alignment is not None  # other chips take no YUV
+    row, channel = chip.frame_alignment
+    return {
+        "aligned": flag(True),
+        "pixel_format": text(frame.format),
+        "pixel_type": int_attr(1 + list(YUV).index(frame.format)),
+        "y_align": int_attr(2 * row if YUV[frame.format] == "planar" else row),
+        "w_align": int_attr(row),
+        "channel_align": int_attr(channel),
+    }
 
 
 def _cropped(ctx: LoweringContext, value: SSAValue, shape: Shape, name: str) -> SSAValue:
@@ -368,7 +455,8 @@ def _scaled(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused) -
     """(byte - mean) * scale as a depthwise convolution of one pixel, in the float type of the mode."""
     name, element, channels = op_name(op), ctx.float_type(op), fused.frame.channels
     shape = shape_of(value)
-    cast = f"{name}_raw{name}_preprocess_{ctx.float_mode(op)}"
+    source = f"{name}_raw_preprocess_csc" if fused.frame.format in YUV else f"{name}_raw"
+    cast = f"{source}{name}_preprocess_{ctx.float_mode(op)}"
     value = ctx.build(TpuCast, [value], {}, element, shape, cast)
     factor, summand = (part.astype(np.float32) for part in fused.linear)
     filter = ctx.float_weight(op, f"{name}_preprocess_dwconv_weight", factor.reshape(channels, 1, 1, 1))

@@ -35,6 +35,7 @@ from tpusim.simulator.positions import (
     remainder,
     scatter_elements,
     topk,
+    yuv_to_bgr,
 )
 from tpusim.simulator.statistics import groupnorm, layernorm, reduce, rmsnorm
 
@@ -251,6 +252,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.Tile: tile,
     fn.Gather: gather,
     fn.ChannelTables: channel_tables,
+    fn.YuvToBgr: yuv_to_bgr,
     fn.GatherElements: gather_elements,
     fn.ScatterElements: scatter_elements,
     fn.TopK: topk,

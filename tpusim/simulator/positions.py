@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 from tpusim.errors import SimulationError
 from tpusim.isa import functions as fn
 from tpusim.isa.region import View
+from tpusim.isa.yuv import YuvPlanes
 
 Operands = tuple[np.ndarray, ...]
 
@@ -32,6 +34,21 @@ def channel_tables(function: fn.ChannelTables, operands: Operands, output: View)
     by_channel = tables.reshape(data.shape[1], -1)
     places: list[Any] = list(np.indices(data.shape, sparse=True))
     return by_channel[places[1], data.view(np.uint8)]
+
+
+def yuv_to_bgr(function: fn.YuvToBgr, operands: Operands, output: View) -> np.ndarray:
+    """Sums of brightness and colours in bf16, rounded half to even."""
+    planes = YuvPlanes(function.format, function.height, function.width, function.row_bytes, function.channel_align)
+    y, u, v = (part.astype(np.float32) for part in planes.parts(operands[0].reshape(-1, planes.total).view(np.uint8)))
+    u, v = (part.repeat(2, axis=1).repeat(2, axis=2) - np.float32(128) for part in (u, v))
+    light = _bf16((y - np.float32(16)) * np.float32(1.1640625))
+    green = _bf16(_bf16(light - v * np.float32(0.8125)) - u * np.float32(0.390625))
+    blue, red = _bf16(light + u * np.float32(2.015625)), _bf16(light + v * np.float32(1.59375))
+    return np.clip(np.rint(np.stack([blue, green, red], axis=1)), 0, 255).astype(np.uint8)
+
+
+def _bf16(values: np.ndarray) -> np.ndarray:
+    return values.astype(bfloat16).astype(np.float32)
 
 
 def gather_elements(function: fn.GatherElements, operands: Operands, output: View) -> np.ndarray:

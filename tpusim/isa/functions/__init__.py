@@ -42,7 +42,16 @@ from tpusim.isa.functions.normalised import (
     SoftmaxInt,
     SoftmaxTables,
 )
-from tpusim.isa.functions.picked import Arg, ChannelTables, Gather, GatherElements, Nms, ScatterElements, TopK
+from tpusim.isa.functions.picked import (
+    Arg,
+    ChannelTables,
+    Gather,
+    GatherElements,
+    Nms,
+    ScatterElements,
+    TopK,
+    YuvToBgr,
+)
 
 AnyFunction: TypeAlias = (
     Softmax
@@ -74,6 +83,7 @@ AnyFunction: TypeAlias = (
     | Tile
     | Gather
     | ChannelTables
+    | YuvToBgr
     | Arg
     | GatherElements
     | ScatterElements
@@ -138,4 +148,5 @@ __all__ = [
     "Tile",
     "TopK",
     "Unit",
+    "YuvToBgr",
 ]

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import alike, counted, has_axis, left_without, reduced
+from tpusim.isa.yuv import YuvFormat, YuvPlanes
 
 
 class Gather(Function, frozen=True, tag="gather"):
@@ -38,6 +39,31 @@ class ChannelTables(Function, frozen=True, tag="channel_tables"):
             return why
         wanted, got = 256 * result[1] if len(result) > 1 else 0, prod(operands[1])
         return None if wanted == got else Misfit(f"256 entries for each of the channels of {result}", f"{got}")
+
+
+class YuvToBgr(Function, frozen=True, tag="yuv_to_bgr"):
+    """Planes b, g, r of frames in YUV, in bytes; rows of brightness and planes begin at multiples."""
+
+    format: YuvFormat
+    height: int
+    width: int
+    row_bytes: int
+    channel_align: int
+
+    def made_of(self, operands: int) -> Steps:
+        """Two offsets taken off, a product, and a product with a sum for each of up to two colours, then a cast."""
+        return Steps(arithmetic=6, lookups=0)
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """Frames of as many bytes as their planes take, and three planes of the result for each."""
+        if (why := counted(operands, 1)) is not None:
+            return why
+        planes = YuvPlanes(self.format, self.height, self.width, self.row_bytes, self.channel_align)
+        wanted = (operands[0][0], 3, self.height, self.width)
+        if result != wanted:
+            return Misfit(f"a result of shape {wanted}", f"{result}")
+        total = wanted[0] * planes.total
+        return None if prod(operands[0]) == total else Misfit(f"frames of {total} bytes", f"{operands[0]}")
 
 
 class Arg(Function, frozen=True, tag="arg"):
