@@ -53,6 +53,11 @@ def fused(
     return Fused(frame, preprocess.mean, preprocess.scale, swap)
 
 
+def always_aligned(format: str) -> bool:
+    """Whether frames of a format come in aligned rows and planes only, as those in YUV do."""
+    return format in YUV
+
+
 def _order(preprocess: Preprocess) -> str:
     """The order "rgb" or "bgr": the raw formats of cameras leave files as bgr."""
     return "rgb" if preprocess.pixel_format == "rgb" else "bgr"

@@ -9,12 +9,12 @@ from xdsl.ir import Operation
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
 from tpusim.images import Preprocess
-from tpusim.images.frames import fused
+from tpusim.images.frames import always_aligned, fused
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.types import set_type, shape_of, storage_dtype, uniform_of
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.frames import YUV, Fused
+from tpusim.ops.frames import Fused
 from tpusim.ops.structure import TopInput
 
 if TYPE_CHECKING:
@@ -34,14 +34,12 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
                 raise ConfigError(f"{flag}: needs --fuse-preprocess")
         return {}
     if not chip.fused_frames:
-        raise UnsupportedError(
-            f"--fuse-preprocess on {chip.name}: the real compiler stops at its lowering; leave it out"
-        )
-    yuv = config.customization_format in YUV
+        raise UnsupportedError(f"--fuse-preprocess on {chip.name}: the real compiler stops there too; leave it out")
+    yuv = always_aligned(config.customization_format)
     if yuv and chip.frame_alignment is None:
         raise UnsupportedError(
-            f"--customization-format {config.customization_format} on {chip.name}: frames in YUV are required on a CV18xx "
-            "chip; the real compiler has another op here (tpu.Yuv2rgbFormula), which tpusim has not; give "
+            f"--customization-format {config.customization_format} on {chip.name}: frames in YUV are required on a "
+            "CV18xx chip; the real compiler has another op here (tpu.Yuv2rgbFormula), which tpusim has not; give "
             "--customization-format BGR_PLANAR, or leave --fuse-preprocess out"
         )
     if config.aligned_input and chip.frame_alignment is None:

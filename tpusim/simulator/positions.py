@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from ml_dtypes import bfloat16
 
 from tpusim.errors import SimulationError
 from tpusim.isa import functions as fn
@@ -48,7 +47,9 @@ def yuv_to_bgr(function: fn.YuvToBgr, operands: Operands, output: View) -> np.nd
 
 
 def _bf16(values: np.ndarray) -> np.ndarray:
-    return values.astype(bfloat16).astype(np.float32)
+    """Values in f32, rounded half to even to the upper half of their bits."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32)
 
 
 def gather_elements(function: fn.GatherElements, operands: Operands, output: View) -> np.ndarray:
