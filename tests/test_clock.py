@@ -9,8 +9,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.conformance import recorded
-from benchmarks.conformance.clock import CHIPS, recorded_layers, recorded_row
+from benchmarks.conformance.clock import CHIPS, recorded_profiles, recorded_row, transfer_distances
 from benchmarks.conformance.replay import Replay
+from benchmarks.conformance.transfers import LOAD, STORE
+from tpusim import chips
 
 NEAR = (0.9, 1.12)
 KNOWN = {
@@ -30,7 +32,7 @@ OTHER_BYTES = {
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("network", recorded.networks())
 def test_cycles_in_all(network: str, chip: str) -> None:
-    row = recorded_row(Replay(network), chip, recorded_layers()[f"{network}/{chip}/int8"])
+    row = recorded_row(Replay(network), chip, recorded_profiles()[f"{network}/{chip}/int8"])
     assert row is not None
     low, high = KNOWN.get(f"{network}/{chip}", NEAR)
     assert low <= row.ratio <= high
@@ -43,7 +45,18 @@ def test_known_cells_are_recorded() -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+def test_a_chip_says_how_near_single_transfers_are(chip: str) -> None:
+    """Nine in ten of the loads and of the stores that both sides have."""
+    keys = [(name, f"{name}/{chip}/int8") for name in ("conv", "add", "bert", "shapes")]
+    rows = [row for name, key in keys if (row := recorded_row(Replay(name), chip, recorded_profiles()[key]))]
+    for way in (LOAD, STORE):
+        distances, there = transfer_distances(rows, way)
+        assert len(rows) == 4 and len(distances) > 0.8 * there > 20
+        assert distances[int(0.9 * len(distances))] <= chips.load(chip).calibration.transfers
+
+
+@pytest.mark.parametrize("chip", CHIPS)
 def test_layers_of_tables(chip: str) -> None:
     """Every layer of a network whose profile has no bank conflicts, within 15 %."""
-    row = recorded_row(Replay("rounding"), chip, recorded_layers()[f"rounding/{chip}/int8"])
+    row = recorded_row(Replay("rounding"), chip, recorded_profiles()[f"rounding/{chip}/int8"])
     assert row is not None and len(row.layers) == 17 and row.near == 17 and row.same_groups == 1

@@ -2,8 +2,9 @@
 
 Input: a module with its weights in chip layout. Output: its copy with layer groups. The searches go by estimates of
 groups before anything has an address. `best` compiles what each of them finds, with rows that TPU-MLIR does not have
-too, keeps what takes the fewest cycles (of a small module all divisions are tried), and then joins the longest groups
-with what is beside them, and cuts them into more sections, while that is quicker.
+too, keeps what takes the fewest cycles, tries that with the ops in other orders (of a small module all divisions are
+tried in each), and then joins the longest groups with what is beside them, and cuts them into more sections, while
+that is quicker.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from tpusim.layer_group import (
     LayerGroupConfig,
     TypeName,
     group_layers,
+    orders,
     views,
 )
 from tpusim.memory import assign_addresses
@@ -52,9 +54,24 @@ def divide(model: Model, config: LayerGroupConfig) -> Model:
     found += [(tried, other) for other in others if (tried := _tried(model, other)) is not None]
     grouped, chosen = min(found, key=lambda item: cycles(item[0]))
     how = replace(chosen, opt="2", shape_secs_search_strategy="0")
-    for moves in (_divided, _joined, _finer):
+    model, grouped = _reordered(model, _improved(model, grouped, how, _divided), chosen)
+    for moves in (_joined, _finer):
         grouped = _improved(model, grouped, how, moves)
     return grouped
+
+
+def _reordered(model: Model, grouped: Model, chosen: LayerGroupConfig) -> tuple[Model, Model]:
+    """The quickest order of the ops, and its groups; pinned ops stay in the order that pins them."""
+    how = replace(chosen, opt="2", shape_secs_search_strategy="0")
+    best, least = (model, grouped), cycles(grouped)
+    for other in () if chosen.force else orders(model):
+        found = _tried(other, chosen)
+        if found is None:
+            continue
+        found = _improved(other, found, how, _divided)
+        if (taken := cycles(found)) < least:
+            best, least = (other, found), taken
+    return best
 
 
 def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:

@@ -6,8 +6,9 @@ The small networks need recorded files alone; of others the results stay that we
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +25,7 @@ from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.results import Clock
 from benchmarks.conformance.text import Op, read
 from benchmarks.conformance.timing import Group, matching_groups, our_clock, our_groups, their_clock, their_groups
+from benchmarks.conformance.transfers import LOAD, STORE, Transfer, our_transfers, their_transfers, transfer_ratios
 from benchmarks.conformance.upstream import Upstream
 from tests.upstream import networks as small
 from tpusim.errors import TpusimError
@@ -32,7 +34,7 @@ from tpusim.ir.files import replacing
 CHIPS = ("bm1684x", "bm1688")
 """The chips whose compiler writes a profile."""
 FOLDER = recorded.FOLDER.parent
-LAYERS, RESULTS = FOLDER / "layers.json", Path(__file__).parent / "clock.json"
+LAYERS, TRANSFERS, RESULTS = FOLDER / "layers.json", FOLDER / "transfers.json", Path(__file__).parent / "clock.json"
 PAGE = Path(__file__).parents[2] / "docs" / "clock.md"
 NEAR = 0.15
 """How far a layer may be from upstream's and count as near."""
@@ -45,10 +47,26 @@ those we have with the same ops and sections; a group of one op here is the tile
 that one side's rewriting leaves out are not compared.
 **layers**: median of cycles tpusim / real over layers (both engines), and how many are within 15 %.
 """
+TRANSFERS_HEAD = """## The model of the memory
+
+Single transfers, those of both sides that go the same way and move as many bytes, in order of time: how far our cycles
+are from the real ones. `tpusim chips show` prints a bound of the last column as `calibration.transfers`.
+"""
+NETWORKS_HEAD = "## Networks\n"
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What upstream's profile says of one network on one chip."""
+
+    layers: dict[str, Layer]
+    transfers: list[Transfer]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One network on one chip in INT8. layers: ratios of cycles, ours over theirs."""
+    """One network on one chip in INT8.
+
+    layers, loads, stores: ratios of cycles, ours over theirs; transfers: how many loads and stores are theirs.
+    """
 
     network: str
     chip: str
@@ -56,6 +74,9 @@ class Row(msgspec.Struct, frozen=True):
     there: Clock
     same_groups: int
     layers: tuple[float, ...]
+    loads: tuple[float, ...] = ()
+    stores: tuple[float, ...] = ()
+    transfers: tuple[int, int] = (0, 0)
 
     @property
     def ratio(self) -> float:
@@ -68,12 +89,14 @@ class Row(msgspec.Struct, frozen=True):
         return sum(abs(r - 1) <= NEAR for r in self.layers)
 
 
-def recorded_layers() -> dict[str, dict[str, Layer]]:
-    """Upstream's layers of the small networks by NETWORK/CHIP/MODE."""
-    return msgspec.json.decode(LAYERS.read_bytes(), type=dict[str, dict[str, Layer]])
+def recorded_profiles() -> dict[str, Profile]:
+    """Upstream's profiles of the small networks by NETWORK/CHIP/MODE."""
+    layers = msgspec.json.decode(LAYERS.read_bytes(), type=dict[str, dict[str, Layer]])
+    transfers = msgspec.json.decode(TRANSFERS.read_bytes(), type=dict[str, list[Transfer]])
+    return {key: Profile(found, transfers[key]) for key, found in layers.items()}
 
 
-def recorded_row(replay: Replay, chip: str, layers: Mapping[str, Layer]) -> Row | None:
+def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
     """A small network beside recorded data; None where upstream refused it."""
     cell = replay.data.content.cells.get(f"{chip}/int8")
     if cell is None or cell.cycles is None:
@@ -82,7 +105,7 @@ def recorded_row(replay: Replay, chip: str, layers: Mapping[str, Layer]) -> Row 
     local = sum(bool(g.sections) for g in groups)
     there = Clock(cell.cycles, cell.load_bytes, cell.store_bytes, 0, local, len(groups) - local)
     compiled = Compiled(replay.lowered(f"{chip}/int8"), {}, chip)
-    return _row(replay.name, compiled, computing(cell.ops), there, groups, layers)
+    return _row(replay.name, compiled, computing(cell.ops), there, groups, profile)
 
 
 def measured_row(network: Network, chip: str, upstream: Upstream) -> Row | None:
@@ -93,22 +116,24 @@ def measured_row(network: Network, chip: str, upstream: Upstream) -> Row | None:
     if there is None:
         return None
     compiled, ops = Compiled.of(network, chip, "int8"), computing(read(files.text("tpu.mlir")))
-    return _row(network.name, compiled, ops, there, their_groups(files), their_layers(files))
+    profile = Profile(their_layers(files), their_transfers(files))
+    return _row(network.name, compiled, ops, there, their_groups(files), profile)
 
 
-def _row(
-    name: str, compiled: Compiled, theirs: list[Op], there: Clock, groups: list[Group], layers: Mapping[str, Layer]
-) -> Row:
+def _row(name: str, compiled: Compiled, theirs: list[Op], there: Clock, groups: list[Group], profile: Profile) -> Row:
     pairs: Pairs = pair(computing(compiled.ops()), theirs)
-    both = paired(our_layers(compiled), layers, pairs).values()
+    both = paired(our_layers(compiled), profile.layers, pairs).values()
     same = sum(matching_groups(our_groups(compiled), groups, pairs))
     ratios = tuple(round(a.cycles / b.cycles, 3) for a, b in both if b.cycles)
-    return Row(name, compiled.chip, our_clock(compiled), there, same, ratios)
+    loads, stores = transfer_ratios(our_transfers(compiled), profile.transfers)
+    ways = [transfer.direction for transfer in profile.transfers]
+    moves = ways.count(LOAD), ways.count(STORE)
+    return Row(name, compiled.chip, our_clock(compiled), there, same, ratios, loads, stores, moves)
 
 
 def clock_page(rows: list[Row]) -> str:
     """The page as Markdown."""
-    parts = [HEAD, _summary(rows)]
+    parts = [HEAD, _summary(rows), TRANSFERS_HEAD, _transfers(rows), NETWORKS_HEAD]
     lines = ["| network | chip | cycles | | loaded | stored | groups | layers | near |", "|" + " --- |" * 9]
     lines += [_line(row) for row in rows]
     return "\n".join([*parts, *lines]) + "\n"
@@ -132,6 +157,28 @@ def _summary(rows: list[Row]) -> str:
             f"{moved} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _transfers(rows: list[Row]) -> str:
+    """How far single transfers are, by chip and direction."""
+    lines = ["| chip | direction | on both sides | median distance | nine in ten within |", "|" + " --- |" * 5]
+    for chip in CHIPS:
+        for way, name in enumerate(("load", "store")):
+            distances, there = transfer_distances([row for row in rows if row.chip == chip], way)
+            if distances:
+                within = distances[ceil(0.9 * len(distances)) - 1]
+                lines.append(
+                    f"| {chip} | {name} | {len(distances):,} of {there:,} | {median(distances):.1%} | {within:.1%} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
+def transfer_distances(rows: Iterable[Row], way: int) -> tuple[list[float], int]:
+    """Relative distances of single loads or stores in rising order, and how many upstream has."""
+    found = list(rows)
+    return sorted(abs(r - 1) for row in found for r in (row.loads, row.stores)[way]), sum(
+        r.transfers[way] for r in found
+    )
 
 
 def _bytes(row: Row) -> float:
@@ -179,11 +226,12 @@ class ClockPage:
         print(_summary(found))
 
     def _recorded(self) -> Iterator[Row]:
-        layers = recorded_layers()
+        profiles = recorded_profiles()
         for name in recorded.networks():
             for chip in CHIPS:
                 key = Key(name, chip, "int8")
-                if key.matches(self.only) and (row := recorded_row(Replay(name), chip, layers.get(str(key), {}))):
+                profile = profiles.get(str(key)) if key.matches(self.only) else None
+                if profile and (row := recorded_row(Replay(name), chip, profile)):
                     yield row
 
     def _measured(self, upstream: Upstream) -> Iterator[Row]:
@@ -199,7 +247,7 @@ def _place(row: Row, order: list[str]) -> tuple[int, str, str]:
 
 
 def _record(upstream: Upstream) -> None:
-    found = dict[str, dict[str, Layer]]()
+    found = dict[str, Profile]()
     for name in recorded.networks():
         network = Network.prepare(name)
         top = upstream.transform(network.proto, network.sample)
@@ -207,10 +255,11 @@ def _record(upstream: Upstream) -> None:
         for chip in CHIPS:
             files = upstream.deploy(top, table, network.sample, chip, "int8")
             if files.text("profile.txt"):
-                found[f"{name}/{chip}/int8"] = their_layers(files)
-    lines = [f'"{key}":{msgspec.json.encode(layers).decode()}' for key, layers in found.items()]
-    with replacing(LAYERS) as target:
-        target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+                found[f"{name}/{chip}/int8"] = Profile(their_layers(files), their_transfers(files))
+    for path, part in ((LAYERS, "layers"), (TRANSFERS, "transfers")):
+        lines = [f'"{key}":{msgspec.json.encode(getattr(profile, part)).decode()}' for key, profile in found.items()]
+        with replacing(path) as target:
+            target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 def main() -> int:

@@ -22,13 +22,18 @@ END = "func.return"
 
 @dataclass(frozen=True)
 class Command:
-    """One command of upstream's profile: layer, kind, cycles from start to end, bytes of global memory it moves."""
+    """One command of upstream's profile: layer, kind, cycles from start to end, bytes of global memory it moves.
+
+    direction: 0 to local memory, 1 from it, 2 within global and 3 within local memory; None if none
+    is said.
+    """
 
     layer: str
     kind: str
     start: int
     end: int
     moved: int = 0
+    direction: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,8 @@ class Group:
 def profile(text: str) -> list[Command]:
     """The commands of a compiler profile in the order of the file."""
     return [
-        Command(layer, kind, int(start), int(end), int(size or 0))
-        for layer, kind, start, end, _, size in _COMMAND.findall(text)
+        Command(layer, kind, int(start), int(end), int(size or 0), int(way) if way else None)
+        for layer, kind, start, end, way, size in _COMMAND.findall(text)
     ]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from tpusim.errors import ConfigError
-from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView
+from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, packed
 from tpusim.page.labels import cut
 
 WIDTH = 120
@@ -28,6 +28,21 @@ def wrapped(first: str, parts: Sequence[str], indent: int) -> Iterator[str]:
         else:
             line = f"{line} {piece}" if line.strip() else " " * indent + piece
     yield line.rstrip()
+
+
+def packing_lines(views: Sequence[GroupView | GlobalView], only: int | None = None) -> Iterator[str]:
+    """How little local memory each group can do with, or group `only`. Raises ConfigError without OR-Tools."""
+    yield "Packing of local memory (bytes per lane; CP-SAT, banks left out):"
+    groups = [v for v in views if isinstance(v, GroupView)]
+    for view in groups if only is None else groups[only : only + 1]:
+        if view.overlaps:
+            yield f"  group {view.index}: areas share bytes that must not (OVERLAP above)"
+            continue
+        found = packed(view)
+        enough = f"{found.found:,} are enough and needed" if found.exact else f"{found.found:,} are enough"
+        bound = "" if found.exact else f", {found.least:,} are needed at least (not settled in time)"
+        more = found.peak / found.found - 1
+        yield f"  group {view.index}: {found.peak:,} taken, {enough}{bound}" + (f": {more:.1%} more" if more else "")
 
 
 def show(views: Sequence[GroupView | GlobalView], only: int | None = None) -> Iterator[str]:

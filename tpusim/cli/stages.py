@@ -205,6 +205,8 @@ class Group:
     """Print every group: ops, sections, rows of the pipeline, local memory by row."""
     group: int | None = None
     """With --show or --plot: this group only, however large."""
+    exact_packing: bool = False
+    """With --show: how little local memory each group can do with (OR-Tools, extra `exact`), at most 10 s a group."""
     plot: OptionalPath = None
     """Folder for pictures of local memory and pipeline, two per group (extra `plot`)."""
     plot_format: Literal["png", "svg"] = "png"
@@ -220,6 +222,8 @@ class Group:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
         if self.plot_format != "png" and self.plot is None:
             raise ConfigError(f"--plot-format {self.plot_format}: needs --plot")
+        if self.exact_packing and not self.show:
+            raise ConfigError("--exact-packing: needs --show")
         model = load(self.module)
         reads = self.show or self.plot is not None or self.write_groups is not None
         if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
@@ -243,13 +247,14 @@ class Group:
         return divide(model, config)
 
     def _show(self, console: Console, model: "Model") -> None:
-        from tpusim.cli.grouping import show
+        from tpusim.cli.grouping import packing_lines, show
         from tpusim.layer_group import groups_text, views
         from tpusim.verify.npz import write_atomically
 
         found = list(views(model)) if self.show or self.plot is not None else []
         if self.show:
-            for line in show(found, self.group):
+            lines = [*show(found, self.group), *(packing_lines(found, self.group) if self.exact_packing else ())]
+            for line in lines:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             if self.group is None:
                 console.print(_against_bounds(model), markup=False, highlight=False, soft_wrap=True)

@@ -28,10 +28,10 @@ from tpusim.layer_group.files import (
 )
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.refinement import Refinements
-from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_layers, searched
+from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_layers, orders, searched
 
 __all__ = [
     "CostModel", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig", "LowerBounds",
     "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "groups_text", "lower_bounds",
-    "plan", "products", "read_groups", "searched", "views",
+    "orders", "plan", "products", "read_groups", "searched", "views",
 ]  # fmt: skip

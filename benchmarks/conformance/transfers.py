@@ -1,0 +1,58 @@
+"""Single transfers of global memory on both sides: those of the same direction and as many bytes, in order of time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from benchmarks.conformance.ours import Compiled
+from benchmarks.conformance.timing import profile
+from benchmarks.conformance.upstream import Files
+from tpusim import chips
+from tpusim.isa.transfers import traffic
+
+LOAD, STORE = 0, 1
+"""Directions as upstream's profile counts them; others stay within a chip or within global memory."""
+
+
+class Transfer(msgspec.Struct, frozen=True, array_like=True):
+    """One transfer. direction: 0 loads, 1 stores; moved: bytes of global memory; cycles: of the TIU."""
+
+    direction: int
+    moved: int
+    cycles: float
+
+
+def their_transfers(files: Files) -> list[Transfer]:
+    """Loads and stores of upstream's profile, in its order."""
+    return [
+        Transfer(command.direction, command.moved, command.end - command.start + 1)
+        for command in profile(files.text("profile.txt"))
+        if command.direction in (LOAD, STORE)
+    ]
+
+
+def our_transfers(compiled: Compiled) -> list[Transfer]:
+    """Loads and stores of ours by when they begin; what moves both ways is neither."""
+    program, chip = compiled.program(), chips.load(compiled.chip)
+    found = list[Transfer]()
+    for span in sorted(compiled.timeline().spans, key=lambda s: s.start_ns):
+        loaded, stored = traffic(program.commands[span.index])
+        if span.engines == ("gdma",) and bool(loaded) != bool(stored):
+            cycles = (span.stop_ns - span.start_ns) * chip.tiu_mhz / 1000
+            found.append(Transfer(STORE if stored else LOAD, loaded or stored, cycles))
+    return found
+
+
+def transfer_ratios(ours: Iterable[Transfer], theirs: Iterable[Transfer]) -> tuple[tuple[float, ...], ...]:
+    """Cycles ours / theirs of the transfers that both sides have: of loads, of stores."""
+    here = defaultdict[tuple[int, int], list[float]](list)
+    for transfer in ours:
+        here[transfer.direction, transfer.moved].append(transfer.cycles)
+    ratios: tuple[list[float], list[float]] = ([], [])
+    for transfer in theirs:
+        if same := here[transfer.direction, transfer.moved]:
+            ratios[transfer.direction].append(round(same.pop(0) / transfer.cycles, 3))
+    return tuple(tuple(found) for found in ratios)
