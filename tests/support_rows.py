@@ -30,15 +30,16 @@ from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.ops import Top
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.frames import YUV
 
 ROOT = Path(__file__).parents[1]
 DATA, PAGE = ROOT / "tpusim" / "fidelity" / "support.json", ROOT / "docs" / "support.md"
 
 OPS = "tests/test_ops.py"
 
-FRAME_OPS = ("tpu.Copy", "tpu.ScaleLut", "tpu.SwapChannel")
-FRAME_CASES = 10, 11
-"""Of frame_cases.py: packed and planar frames whose channels are swapped in front of a depthwise convolution."""
+FRAME_OPS = ("tpu.Copy", "tpu.Csc", "tpu.ScaleLut", "tpu.SwapChannel")
+FRAME_CASES = 10, 11, 16
+"""Of frame_cases.py: packed, planar and YUV frames whose channels are swapped in front of a depthwise convolution."""
 FRAME_TEST = "tests/test_frames.py::test_tensors_are_those_of_the_real_interpreter[{}]"
 
 Found = tuple[str, str, tuple[str, ...], str]
@@ -158,6 +159,8 @@ def frames(refused: Mapping[str, str]) -> tuple[OpSupport, ...]:
             for mode in MODES:
                 if cell(chip, mode) in refused or chip == "bm1684":  # which fuses none: test_frames.py
                     continue
+                if options.get("customization_format") in YUV and chips.load(chip).frame_alignment is None:
+                    continue  # refused: test_frames.py
                 name, _, asymmetric = mode.partition("-")
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", ModeWarning)  # frames are aligned on CV18xx alone
