@@ -98,7 +98,7 @@ def test_every_op_of_the_dialects_is_reached() -> None:
     for row in ("concat-requant", "topk-places"):
         tpu, _ = lowered(row, "bm1684x", "int8")
         reached |= {op.name for op in group_layers(reorder_weights(tpu), LayerGroupConfig()).body.walk()}
-    for network, chip, mode, options, _ in frame_cases.CASES[10:12]:
+    for network, chip, mode, options, _ in (*frame_cases.CASES[10:12], frame_cases.CASES[15]):
         reached |= {op.name for op in frame_cases.lowered(network, chip, mode, options).ops}
     missing = {c.name for dialect in (Top, Tpu) for c in dialect.operations} - reached
     assert missing == set(NOT_REACHED)

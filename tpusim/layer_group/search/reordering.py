@@ -51,7 +51,7 @@ class _Graph:
         return cls(needs, [sum(map(stored_bytes, op.results)) for op in ops], _numbers(model.terminator, number))
 
     def some(self) -> Iterator[list[int]]:
-        """The four orders."""
+        """The four orders of a module with too many to try them all."""
         yield self._depth_first(-1)
         yield self._depth_first(1)
         yield sorted(range(len(self.needs)), key=self._levels().__getitem__)
