@@ -33,6 +33,7 @@ class GlobalContext(WholeContext):
         operands = [(source_name(v), self._view(v)) for v in op.operands if is_tensor(v)]
         self._name_of = namer(operands, op_name(op), emitter.chip)
         self._constants = {source_name(v) for v in op.operands if isinstance(v.owner, TopWeight)}
+        self._tensors = [self._view(v) for v in (*op.operands, op.results[0]) if is_tensor(v)]
         self._tiles = 0
         self._results: list[tuple[int, Transfer]] = []
         """Of the op's last command: index of every tile's, and what is stored of it."""
@@ -113,8 +114,7 @@ class GlobalContext(WholeContext):
 
     def _base(self, view: View) -> View | None:
         """The tensor that a view lies in."""
-        tensors = (self._view(v) for v in (*self.op.operands, self.op.results[0]) if is_tensor(v))
-        return next((t for t in tensors if t.address <= view.address < t.address + t.nbytes), None)
+        return next((t for t in self._tensors if t.address <= view.address < t.address + t.nbytes), None)
 
     def locations(self) -> Iterator[Location]:
         """Where the tiles of the result are once they are computed, of those whose axes lie as the tensor's."""

@@ -74,7 +74,7 @@ def _emit(op: Operation, emitter: Emitter, index: int) -> GroupEntry | None:
 
 def _peak(commands: list[AnyCommand], chip: ChipSpec) -> int:
     """The highest byte of a lane that the tiles of a global layer use."""
-    views = (view for command in commands for _, view in command.operands() if view.memory == "lmem")
+    views = {view for command in commands for _, view in command.operands() if view.memory == "lmem"}
     return max((extent(view, chip).stop for view in views), default=0)
 
 

@@ -5,6 +5,8 @@ body of a global kernel obeys `BODY_RULES` only: a library kernel tiles it, so l
 """
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import cast
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
@@ -278,9 +280,11 @@ def conv_channels(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 Rule = Callable[[AnyCommand, ChipSpec], Finding | None]
 
+_RULES_OF_PLACE: tuple[Rule, ...] = (sequence_ids, cores)
+"""The rules about what the form of a command does not have."""
+
 RULES: tuple[Rule, ...] = (
-    sequence_ids,
-    cores,
+    *_RULES_OF_PLACE,
     messages,
     memories,
     layouts,
@@ -314,7 +318,15 @@ def check(command: AnyCommand, chip: ChipSpec) -> None:
         _apply(BODY_RULES, command.body, command, chip)
         _apply(KERNEL_SHARING_RULES, command, command, chip)
     else:
-        _apply(RULES, command, command, chip)
+        _apply(_RULES_OF_PLACE, command, command, chip)
+        if not _legal(cast("AnyCommand", command.form), chip):
+            _apply(RULES, command, command, chip)
+
+
+@lru_cache(1 << 14)
+def _legal(form: AnyCommand, chip: ChipSpec) -> bool:
+    """Whether no rule finds anything; kept, as tiles and slices have few forms."""
+    return all(rule(form, chip) is None for rule in RULES)
 
 
 def check_form(command: AnyCommand, chip: ChipSpec) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tpusim.isa.functions import AnyFunction
 from tpusim.isa.region import Length, View
@@ -29,6 +30,11 @@ def slice_owner(op: str, step: str, group: int) -> str:
     """
     return f"{op}@g{group}{step}" if step else op
 
+
+_ANYONE: dict[str, Any] = {
+    "id": 1, "dep": 0, "core": 0, "op": "", "step": "", "group": -1, "home": -1, "tensor": "", "sources": (),
+}  # fmt: skip
+"""What the form of a command has in place of where it comes from."""
 
 TILE = "tile"
 """How the steps of a global layer begin: "tile0", "tile1"."""
@@ -98,15 +104,13 @@ class Command(
         """Whether this command is one of a step of a layer group."""
         return bool(self.step) and not self.step.startswith(TILE)
 
+    @cached_property
+    def form(self) -> "Command":
+        """The command without what says where it comes from: equal ones are as legal and take as long."""
+        return replace(self, **_ANYONE)
+
     def _views(self, names: tuple[str, ...]) -> list[View]:
-        found: list[View] = []
-        for name in names:
-            value: Any = getattr(self, name)
-            if type(value) is View:
-                found.append(value)
-            elif type(value) is tuple:
-                found += [item for item in cast("tuple[Any, ...]", value) if type(item) is View]
-        return found
+        return [view for name, view in self._operands if name in names]
 
     def operands(self) -> tuple[tuple[str, View], ...]:
         """Every view of this command with its field name, inputs first."""
@@ -114,7 +118,14 @@ class Command(
 
     @cached_property
     def _operands(self) -> tuple[tuple[str, View], ...]:
-        return tuple([(name, view) for name in (*self.inputs_, *self.outputs_) for view in self._views((name,))])
+        found: list[tuple[str, View]] = []
+        for name in (*self.inputs_, *self.outputs_):
+            value: Any = getattr(self, name)
+            if type(value) is View:
+                found.append((name, value))
+            elif type(value) is tuple:
+                found += [(name, item) for item in cast("tuple[Any, ...]", value) if type(item) is View]
+        return tuple(found)
 
     def reads(self) -> tuple[View, ...]:
         """Every view this command reads."""
@@ -546,6 +557,14 @@ class Move(Command, frozen=True, tag="move"):
     start: Place | None = None
     whole: Place | None = None
     kind: TransferKind = ""
+
+    @cached_property
+    def form(self) -> "Command":
+        """As of any command; where only one side is in global memory its address does not matter either."""
+        views = {"input": self.input, "output": self.output}
+        if self.input.memory != self.output.memory:
+            views = {name: replace(v, address=0) if v.memory == "gmem" else v for name, v in views.items()}
+        return replace(self, **_ANYONE, start=None, whole=None, **views)
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:

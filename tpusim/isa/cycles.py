@@ -7,8 +7,9 @@ the lane copies, sums and requants around a product, the steps of a cast.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
@@ -369,6 +370,11 @@ def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
     Of its shorter time the first load and the last store stand alone: all of it where one tile is enough. On a chip
     whose engines do not overlap a global kernel takes the sum of its times.
     """
+    return _form_ns(cast("AnyCommand", command.form), chip)
+
+
+@lru_cache(1 << 14)
+def _form_ns(command: AnyCommand, chip: ChipSpec) -> float:
     if isinstance(command, Move | Fill):
         return dma_ns(command, chip)
     if isinstance(command, DmaSendMessage | DmaWaitMessage):

@@ -1,10 +1,11 @@
 """Into how many tiles a form is cut, where they lie in local memory, and what moves for each."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from math import inf
+from operator import mul
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,12 +18,15 @@ from tpusim.isa.tiling.forms import Form, Part, forms, with_views
 
 Sizes = tuple[int, int, int, int]
 Place = tuple[int, int, int, int, int]
+_Window = tuple[list[int], list[int]]
+"""First element and extents."""
+_REACH_BITS = 48
+"""Bits of the distance between operands whose addresses do not matter."""
 _LANES, _COLUMNS = 1, 3
 """The axis that lies across the lanes, cut at whole rows of them; and the last, cut into runs."""
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """A window of a tensor in global memory, and where it lies in local memory.
 
     start, whole: as `Move` has them, the tensor's axes as the form sees them, the farthest apart in memory first.
@@ -37,8 +41,7 @@ class Transfer:
     """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """One tile: its operands, the command, and the store.
 
     loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
@@ -75,6 +78,27 @@ def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
 
     The library makes them for its chip: where more local memory is tried they stay as they are.
     """
+    views = [view for _, view in body.operands()]
+    bases = sorted({view.address for view in views})
+    symbolic = [replace(view, address=bases.index(view.address) << _REACH_BITS) for view in views]
+    return tuple(_based(piece, bases) for piece in _symbolic(with_views(body, symbolic).form, chip))
+
+
+def _based(piece: Piece, bases: Sequence[int]) -> Piece:
+    """The piece with its operands and result where they are."""
+
+    def moved(one: Transfer) -> Transfer:
+        base, offset = divmod(one.outside.address, 1 << _REACH_BITS)
+        outside = replace(one.outside, address=bases[base] + offset)
+        return Transfer(outside, one.inside, one.start, one.whole, one.kind, one.in_order)
+
+    operands = tuple(moved(operand) for operand in piece.operands)
+    return Piece(piece.number, operands, piece.loaded, piece.body, moved(piece.store))
+
+
+@lru_cache(16)
+def _symbolic(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
+    """The tiles where the lowest operand is at 0, the others far apart; kept, as layers and heads are alike."""
     found: list[Piece] = []
     base = 0
     filled = min(chip.lmem_bytes, (chip.kernel_memory_bytes or inf) / chip.lanes)
@@ -109,14 +133,15 @@ def _column(
 ) -> list[tuple[Transfer, int]]:
     """What each tile has of one operand, and the piece that loads it: the one before, where it needs the same."""
     found: list[tuple[Transfer, int]] = []
-    loads = 0
+    transfer, last, loads = _transfers(part), None, 0
     for number, start in enumerate(starts):
         window = _window(part, start, sizes, whole)
-        if number and window == _window(part, starts[number - 1], sizes, whole):
+        if window == last:
             found.append(found[-1])
         else:
-            found.append((_transfer(part, window, places[loads % len(places)]), before + number))
+            found.append((transfer(window, places[loads % len(places)]), before + number))
             loads += 1
+        last = window
     return found
 
 
@@ -194,7 +219,7 @@ def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list
 # ------------------------------------------------------------------------------------------------------------- windows
 
 
-def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, ...]) -> tuple[list[int], list[int]]:
+def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, ...]) -> _Window:
     """(first element, extents) of what a tile of the result needs of an operand."""
     first, extents = [0] * 4, list(part.view.shape)
     for axis, follows in enumerate(part.follows):
@@ -204,20 +229,25 @@ def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, 
     return first, extents
 
 
-def _transfer(part: Part, window: tuple[list[int], list[int]], address: int) -> Transfer:
-    (first, extents), view = window, part.view
+def _transfers(part: Part) -> Callable[[_Window, int], Transfer]:
+    """Makes the transfer of a window of an operand to an address of local memory."""
+    view, size = part.view, itemsize(part.view.dtype)
     strides = gmem_strides(view)
-    offset = sum(i * stride for i, stride in zip(first, strides, strict=True)) * itemsize(view.dtype)
-    outside = view
-    if tuple(extents) != view.shape:
-        outside = replace(view, address=view.address + offset, shape=tuple(extents), layout="strided", strides=strides)
-    inside = View("lmem", address, tuple(extents), view.dtype, "compact" if part.compact else "aligned")
     begin, extent = part.frame or ((0, 0, 0, 0), view.shape)
     order = _order(extent, strides)
-    start = [first[axis] + begin[axis] for axis in order]
-    whole = [extent[axis] for axis in order]
-    in_order = part.frame is None and order == [0, 1, 2, 3]
-    return Transfer(outside, inside, _place(start, 0), _place(whole, 1), part.kind, in_order)
+    whole = _place([extent[axis] for axis in order], 1)
+    in_order, layout = part.frame is None and order == [0, 1, 2, 3], "compact" if part.compact else "aligned"
+
+    def transfer(window: _Window, address: int) -> Transfer:
+        first, extents = window
+        outside, shape = view, tuple(extents)
+        if shape != view.shape:
+            at = view.address + sum(map(mul, first, strides)) * size
+            outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
+        start = _place([first[axis] + begin[axis] for axis in order], 0)
+        return Transfer(outside, View("lmem", address, shape, view.dtype, layout), start, whole, part.kind, in_order)
+
+    return transfer
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
