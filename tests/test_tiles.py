@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.replay import Replay
+from tests.upstream import networks as upstream
 from tpusim import chips
 from tpusim.errors import SimulationError
 from tpusim.isa import commands as isa
@@ -131,6 +132,18 @@ def test_tiles_store_every_element_once_and_load_no_more_than_they_use(name: str
     for piece in pieces:
         loaded = [pieces[number] for number in piece.loaded]
         assert all(by.operands[i] == piece.operands[i] for i, by in enumerate(loaded))
+
+
+@pytest.mark.parametrize("network", ["resize", "enlarge", "segformer"])
+def test_images_with_inserted_zeros_run_channel_by_channel(network: str) -> None:
+    """CV18xx: interpolation by a depthwise convolution, whose planes are whole; the machine equals the flat run."""
+    sample = upstream.samples(upstream.build(network))[0]
+    compiled = Compiled(Replay(network).lowered("cv183x/int8"), sample, "cv183x")
+    program = compiled.program()
+    assert not [c for c in program.commands if isinstance(c, isa.GlobalKernel)]
+    assert any(
+        isinstance(c, isa.Depthwise) and c.step.startswith(isa.TILE) and max(c.inserts) for c in program.commands
+    )
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])

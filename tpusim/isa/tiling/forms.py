@@ -17,6 +17,7 @@ from tpusim.isa.commands import (
     Arith,
     Command,
     Compare,
+    Depthwise,
     Dequantize,
     Fn,
     Lut,
@@ -413,6 +414,18 @@ def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
         yield Form(body, parts, (0, 1))
 
 
+def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A depthwise convolution of whole planes; what a channel has is the same in every batch."""
+    assert isinstance(body, Depthwise)
+    images = {"input", "output"}
+    parts = [
+        Part(view, (0 if name in images else None, 1, None, None), compact=name not in images)
+        for name, view in body.operands()
+    ]
+    if _dense(body):
+        yield Form(body, tuple(parts), (0, 1))
+
+
 def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Every place with all its channels, and constants of every lane."""
     assert isinstance(body, Fn)
@@ -498,6 +511,7 @@ _COMMANDS: dict[type[Command], Make] = {
     Where: _elementwise,
     Lut: _lut,
     MatMul: _product,
+    Depthwise: _by_channel,
 }
 _FUNCTIONS: dict[type[Any], Make] = {
     **dict.fromkeys((Active, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder), _elementwise),
