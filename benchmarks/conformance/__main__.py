@@ -11,10 +11,12 @@ from pathlib import Path
 import tyro
 
 from benchmarks.accuracy.results import Key
+from benchmarks.conformance import recorded
 from benchmarks.conformance.explained import reason
-from benchmarks.conformance.measure import keys, measure
+from benchmarks.conformance.measure import keys, measure, regrouped
 from benchmarks.conformance.ours import Network
 from benchmarks.conformance.page import conformance_page, verdict
+from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.results import PAGE, RESULTS, Cell, Results, read, write
 from benchmarks.conformance.upstream import Upstream
 from tpusim.errors import TpusimError
@@ -33,6 +35,8 @@ class Conformance:
     """Print every kept difference of each cell."""
     page_only: bool = False
     """Only write the page from the results."""
+    groups_only: bool = False
+    """Only groups and cycles of the small networks anew, beside recorded ones: the real compiler is not needed."""
     results: Path = RESULTS
     """The results file."""
     page: Path = PAGE
@@ -41,7 +45,9 @@ class Conformance:
     def execute(self) -> None:
         """Network by network, the results on disk after every cell."""
         found = read(self.results)
-        if not self.page_only:
+        if self.groups_only:
+            found = self._regroup(found)
+        elif not self.page_only:
             found = self._compare(found, Upstream.find())
         with replacing(self.page) as target:
             target.write_text(conformance_page(found), encoding="utf-8")
@@ -57,6 +63,14 @@ class Conformance:
                 write(found, self.results)
                 done += 1
                 self._say(found, key, f"{done}/{len(wanted)}", time.perf_counter() - begin)
+        return found
+
+    def _regroup(self, found: Results) -> Results:
+        for name in recorded.networks():
+            replay = Replay(name)
+            for cell in (c for c in found.cells if c.key.network == name and c.key.matches(self.only)):
+                found = found.with_cell(regrouped(cell, replay))
+            write(found, self.results)
         return found
 
     def _say(self, found: Results, key: Key, count: str, seconds: float) -> None:

@@ -24,7 +24,15 @@ from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.results import Clock
 from benchmarks.conformance.text import Op, read
-from benchmarks.conformance.timing import Group, matching_groups, our_clock, our_groups, their_clock, their_groups
+from benchmarks.conformance.timing import (
+    Group,
+    matching_groups,
+    our_clock,
+    our_groups,
+    recorded_clock,
+    their_clock,
+    their_groups,
+)
 from benchmarks.conformance.transfers import LOAD, STORE, Transfer, our_transfers, their_transfers, transfer_ratios
 from benchmarks.conformance.upstream import Upstream
 from tests.upstream import networks as small
@@ -99,11 +107,9 @@ def recorded_profiles() -> dict[str, Profile]:
 def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
     """A small network beside recorded data; None where upstream refused it."""
     cell = replay.data.content.cells.get(f"{chip}/int8")
-    if cell is None or cell.cycles is None:
+    groups, there = recorded_clock(cell) if cell is not None else ([], None)
+    if cell is None or there is None:
         return None
-    groups = [Group(ops, sections) for ops, sections in cell.groups]
-    local = sum(bool(g.sections) for g in groups)
-    there = Clock(cell.cycles, cell.load_bytes, cell.store_bytes, 0, local, len(groups) - local)
     compiled = Compiled(replay.lowered(f"{chip}/int8"), {}, chip)
     return _row(replay.name, compiled, computing(cell.ops), there, groups, profile)
 

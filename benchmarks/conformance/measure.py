@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
@@ -20,9 +21,10 @@ from benchmarks.conformance.compare import (
 )
 from benchmarks.conformance.ours import NETWORKS, Compiled, Network
 from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.results import Cell, Part, simulated
 from benchmarks.conformance.text import read
-from benchmarks.conformance.timing import compare_groups, our_clock, their_clock
+from benchmarks.conformance.timing import compare_groups, our_clock, recorded_clock, their_clock, their_groups
 from benchmarks.conformance.upstream import Files, Upstream
 from tpusim import chips
 from tpusim.errors import TpusimError
@@ -75,10 +77,24 @@ def _compared(
         parts["outputs"] = compare_tensors(pairs, tensors, all_stored(theirs, chip), skip=unlike)
     here = there = None
     try:
-        parts["groups"], here, there = compare_groups(compiled, files, pairs), our_clock(compiled), their_clock(files)
+        parts["groups"], here, there = (
+            compare_groups(compiled, their_groups(files), pairs),
+            our_clock(compiled),
+            their_clock(files),
+        )
     except TpusimError as error:
         refused = {**refused, "here": last_line(str(error))}
     return Cell(key, version, parts, unlike, refused, here, there)
+
+
+def regrouped(cell: Cell, replay: Replay) -> Cell:
+    """The cell of a small network with groups and clock anew beside recorded ones; as it was where there are none."""
+    key, there = f"{cell.key.chip}/{cell.key.mode}", replay.data.content.cells.get(f"{cell.key.chip}/{cell.key.mode}")
+    if there is None or "groups" not in cell.parts:
+        return cell
+    compiled = Compiled(replay.lowered(key), {}, cell.key.chip)
+    found = compare_groups(compiled, recorded_clock(there)[0], pair(computing(compiled.ops()), computing(there.ops)))
+    return replace(cell, parts={**cell.parts, "groups": found}, here=our_clock(compiled), there=cell.there)
 
 
 def disagreeing(interpreter: dict[str, np.ndarray], simulator: dict[str, np.ndarray]) -> tuple[str, ...]:

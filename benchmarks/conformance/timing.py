@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from benchmarks.conformance import recorded
 from benchmarks.conformance.compare import Pairs
 from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.results import Clock, Difference, Part
@@ -88,6 +89,14 @@ def their_groups(files: Files) -> list[Group]:
     return [group for _, _, group in sorted(found, key=lambda f: f[:2])]
 
 
+def recorded_clock(cell: recorded.Cell) -> tuple[list[Group], Clock | None]:
+    """Upstream's groups and clock of a recorded cell; no clock where its compiler writes no profile."""
+    groups = [Group(ops, sections) for ops, sections in cell.groups]
+    local = sum(bool(g.sections) for g in groups)
+    moved = cell.load_bytes, cell.store_bytes
+    return groups, None if cell.cycles is None else Clock(cell.cycles, *moved, 0, local, len(groups) - local)
+
+
 def our_groups(compiled: Compiled) -> list[Group]:
     """Groups and global layers of ours, in execution order; then the global layers without a command (views)."""
     groups = compiled.program().groups
@@ -128,10 +137,10 @@ def _identity(ops: Set[str], sections: tuple[int, ...]) -> tuple[frozenset[str],
     return frozenset(ops), sections if len(ops) > 1 else ()
 
 
-def compare_groups(compiled: Compiled, files: Files, pairs: Pairs) -> Part:
+def compare_groups(compiled: Compiled, theirs: Sequence[Group], pairs: Pairs) -> Part:
     """How many of upstream's groups and global layers we have with the same ops and sections."""
     name = {b.name: a.name for a, b in pairs}
-    found, theirs = list[Difference](), their_groups(files)
+    found = list[Difference]()
     for group, same in zip(theirs, matching_groups(our_groups(compiled), theirs, pairs), strict=True):
         if not same:
             first, last = name.get(group.ops[0], group.ops[0]), name.get(group.ops[-1], group.ops[-1])

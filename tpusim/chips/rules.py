@@ -134,6 +134,8 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which Conv3D and Pool3D have local forms."""
     equal_shapes: bool = False
     """Ops of several tensors take two, of one shape."""
+    casts_of_f32: bool = True
+    """A Cast from or to f32 has a local form; else only those between BF16 and integers, to signed ones."""
     joins_channels_only: bool = False
     """A Concat has a local form along the channels only."""
     one_row_groups: bool = False

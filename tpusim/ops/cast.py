@@ -37,6 +37,13 @@ class TpuCast(UnaryTpu):
     truncated = opt_attr_def(BoolAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
+    def why_global(self, chip: ChipSpec) -> str | None:
+        """As every element-wise op; some chips cast from and to f32, and to unsigned integers, in global memory."""
+        kinds = {storage_dtype(element_of(value)).name for value in (self.input, self.output)}
+        if kinds & {"float32", "uint8"} and not chip.local.casts_of_f32:
+            return f"{chip.name} casts only between BF16 and signed integers in local memory"
+        return super().why_global(chip)
+
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
         """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
         source, target = uniform_of(self.input), uniform_of(self.output)
