@@ -32,6 +32,7 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Move,
+    Pick,
     Pool,
     Quantize,
     Rescale,
@@ -40,7 +41,7 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.functions import Interp, Reduce, SoftmaxInt
+from tpusim.isa.functions import Interp, Reduce, SoftmaxInt, Upsample
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
@@ -225,6 +226,11 @@ def _lut(command: Lut, chip: ChipSpec) -> int:
     return spread + _padded_elements(command.output, chip, 1) // chip.lanes
 
 
+def _pick(command: Pick, chip: ChipSpec) -> int:
+    """SG: one element per lane and cycle."""
+    return _padded_elements(command.output, chip, 1) // chip.lanes
+
+
 def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
     vector = _vector_length(command, chip)
     return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
@@ -259,6 +265,8 @@ def _function(command: Fn, chip: ChipSpec) -> int:
         return _reduce(command, command.function, chip)
     if isinstance(command.function, Interp):
         return _interpolation(command, command.function, chip)
+    if isinstance(command.function, Upsample):
+        return _upsample(command, command.function, chip)
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
     view = command.inputs[0] if command.function.OVER_INPUT else command.output
     elements, rate = _padded_elements(view, chip, vector), vector * chip.lanes
@@ -312,6 +320,14 @@ def _interpolation(command: Fn, function: Interp, chip: ChipSpec) -> int:
     return _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS * steps
 
 
+def _upsample(command: Fn, function: Upsample, chip: ChipSpec) -> int:
+    """AR copies: into columns scale_w apart, which takes so many times as long, and of these rows into the others."""
+    n, c, h, w = command.inputs[0].shape
+    vector, rows = chip.eu_elements(itemsize(command.output.dtype)), n * ceil_div(c, chip.lanes)
+    columns = function.scale_w**2 * ceil_div(h * w, vector)
+    return rows * (columns + (function.scale_h - 1) * ceil_div(h * w * function.scale_w, vector))
+
+
 def _shift(view: View, chip: ChipSpec) -> int:
     """A lane copy of an f32 image by some channels."""
     n, c, *plane = view.shape
@@ -346,6 +362,7 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     ChannelScale: _elementwise,
     Select: _select,
     Lut: _lut,
+    Pick: _pick,
     LaneCopy: _lane_copy,
     Fn: _function,
     SendMessage: _message,
