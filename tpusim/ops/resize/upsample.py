@@ -119,6 +119,10 @@ class TpuUpsample(Upsampling, TpuOp):
         """None: it is local (layer_group.md 2)."""
         del chip
 
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Alone it needs no table."""
+        return "alone it is copied without a table of indices" if chip.forms.upsample == "indices" else None
+
     def reorder_weights(self, ctx: ReorderContext) -> None:
         """The table for the whole result, where the chip gathers by one."""
         if ctx.chip.forms.upsample != "indices" or self.indices is not None:
