@@ -42,6 +42,7 @@ from tpusim.isa.commands import (
     Where,
 )
 from tpusim.isa.functions import Interp, Reduce, SoftmaxInt, Upsample
+from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
@@ -53,10 +54,6 @@ _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 _ROOT = 40
 """Steps of a root: its series, two sums and three selections, in f32."""
-_EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, 75, 110
-"""AR steps of an interpolation by whole factors and by others, and cycles that the others take in front of that."""
-_WHOLE = 1e-4
-"""How far an f32 factor may be from a whole one."""
 _DIVISION_STEPS = 31
 """AR steps of a division of floats."""
 
@@ -264,7 +261,7 @@ def _function(command: Fn, chip: ChipSpec) -> int:
     if isinstance(command.function, Reduce) and max(command.function.axes) in (2, 3) and len(command.output.shape) == 4:  # noqa: PLR2004
         return _reduce(command, command.function, chip)
     if isinstance(command.function, Interp):
-        return _interpolation(command, command.function, chip)
+        return interpolation_cycles(command, command.function, chip)
     if isinstance(command.function, Upsample):
         return _upsample(command, command.function, chip)
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
@@ -301,23 +298,6 @@ def _reduce(command: Fn, function: Reduce, chip: ChipSpec) -> int:
         case _:
             beside = 0
     return windows + beside
-
-
-def _interpolation(command: Fn, function: Interp, chip: ChipSpec) -> int:
-    """What upstream's kernel takes: by whole factors one lookup for a result, else one for each of four neighbours.
-
-    What it computes of coordinates and weights is fitted to the profile of 12 sizes on both chips, within a tenth.
-    """
-    view, output = command.inputs[0], command.output
-    n, c, h, w = output.shape
-    rows = n * ceil_div(c, chip.lanes)
-    steps = rows * ceil_div(h * w, chip.eu_elements(itemsize(output.dtype)))
-    if prod(view.shape[2:]) == 1:
-        return steps
-    factors = [1 / scale if scale else 0.5 for scale in (function.scale_h, function.scale_w)]
-    if not function.align_corners and all(abs(f - round(f)) < _WHOLE for f in factors):
-        return rows * h * w + _EVEN_STEPS * steps
-    return _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS * steps
 
 
 def _upsample(command: Fn, function: Upsample, chip: ChipSpec) -> int:
