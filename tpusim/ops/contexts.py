@@ -1,7 +1,7 @@
 """What an op may ask of a stage: contexts as protocols, which the stages implement, so that no import runs upward."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -208,7 +208,7 @@ class SliceTable(Protocol):
     It lies in all lanes, (1, lanes, h, w) i16.
     """
 
-    operand: int
+    operand: ClassVar[int]
     """The number of the operand that it is."""
 
     def windows(self, h: Windows, w: Windows) -> tuple[Windows, Windows]:

@@ -409,10 +409,10 @@ def _reduced(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Whole planes of an image."""
+    """Whole planes of an image, or parts of an operand's that begin where it does."""
     assert isinstance(body, Fn)
     parts = tuple(Part(view, (0, 1, None, None)) for _, view in body.operands())
-    if _dense(body) and all(len(part.view.shape) == _AXES for part in parts):
+    if all(len(part.view.shape) == _AXES for part in parts):
         yield Form(body, parts, (0, 1))
 
 

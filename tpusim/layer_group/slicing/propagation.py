@@ -127,9 +127,7 @@ class _Slicer:
             )
         self.slices[value] = whole
 
-    def _table(
-        self, value: SSAValue, users: list[tuple[TpuOp, int]], lengths: Extents
-    ) -> ValueSlices | None:
+    def _table(self, value: SSAValue, users: list[tuple[TpuOp, int]], lengths: Extents) -> ValueSlices | None:
         """Of a constant that is made for the slices of its user's result: a part for each."""
         (user, index), *_ = users
         table = user.slice_table()

@@ -1,4 +1,4 @@
-"""The table by which `tpu.Upsample` gathers in local memory: for every place of a slice, the element that goes there."""
+"""The table by which `tpu.Upsample` gathers in local memory: which element goes to each place of a slice."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tpusim.ops.logical import Window, Windows
 
 @dataclass(frozen=True)
 class IndexTable:
-    """Places of an operand's slice by places of the result's, both counted row by row; place p lies in lane p mod lanes.
+    """Places of an operand's slice by places of the result's, counted row by row; place p lies in lane p mod lanes.
 
     The parts for the slices follow each other along h or, where only columns are cut, along w. Decision: where rows and
     columns are cut, a part for a row of slices has one column for each of them.
