@@ -29,12 +29,12 @@ from tpusim.ops.contexts import (
     LoweringContext,
     Lowerings,
     ReorderContext,
-    SliceTable,
 )
 from tpusim.ops.contexts import Builder as Builder
 from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
+from tpusim.ops.contexts import SliceTable as SliceTable
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 

@@ -10,8 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
-from tpusim.ops.base import Axis, GroupType, TpuOp
-from tpusim.ops.contexts import SliceTable
+from tpusim.ops.base import Axis, GroupType, SliceTable, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
 
 T = TypeVar("T")

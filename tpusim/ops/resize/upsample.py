@@ -30,12 +30,13 @@ from tpusim.ops.base import (
     RangeRule,
     Shape,
     ShapedOp,
+    SliceTable,
     TopOp,
     TpuOp,
     Window,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.contexts import ReorderContext, SliceTable
+from tpusim.ops.contexts import ReorderContext
 from tpusim.ops.deconv import TopDeconv
 from tpusim.ops.families import relu_attributes, shorter_axes
 from tpusim.ops.rescale import lower_same_scale
