@@ -331,7 +331,7 @@ def randomly_grouped(
     plans = [item for item in change(decided) if isinstance(item, GroupSchedule)]
     for found in reversed(plans):
         seen(found)
-        write_group(found)
+        write_group(found, work.weights)
     work.set(state="TPU_DIVIDED")
     return work, plans
 

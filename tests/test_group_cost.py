@@ -14,6 +14,7 @@ from rotation import one_in
 
 from tpusim import chips, zoo
 from tpusim.ir.module import Model
+from tpusim.ir.weights import WeightStore
 from tpusim.isa.cycles import peak_macs
 from tpusim.layer_group import LayerGroupConfig, group_layers, lower_bounds
 from tpusim.layer_group.candidates import base_groups
@@ -89,9 +90,9 @@ def estimate_agrees(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     for opt in STRATEGIES:
         costed = Costed(chips.load(model.attribute("module.chip")))
 
-        def spy(found: GroupSchedule, costed: Costed = costed) -> None:
+        def spy(found: GroupSchedule, weights: WeightStore, costed: Costed = costed) -> None:
             costed.add(found)
-            write_group(found)
+            write_group(found, weights)
 
         monkeypatch.setattr("tpusim.layer_group.search.stage.write_group", spy)
         costed.check(group_layers(model, LayerGroupConfig(opt)), 0.03)  # type: ignore[arg-type]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from upstream.networks import build
 
+from benchmarks.conformance.clock import CHIPS, recorded_profiles, recorded_row
+from benchmarks.conformance.replay import Replay
 from tpusim import chips
 from tpusim.canonicalize import canonicalize
 from tpusim.frontend import import_onnx
@@ -22,3 +25,10 @@ def test_local_ops_come_in_turns_with_others() -> None:
     turns = [sum(a != b for a, b in zip(found, found[1:], strict=False)) for found in local]
     assert turns[1] < turns[0]
     verify(reorder_weights(tpu).module, "after weight-reorder")
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_casts_of_one_tensor_stand_as_upstream_inserts_them(chip: str) -> None:
+    """Each right behind it, so the last comes first: of `resize` every group and global layer is as there."""
+    row = recorded_row(Replay("resize"), chip, recorded_profiles()[f"resize/{chip}/int8"])
+    assert row is not None and row.same_groups == row.there.groups + row.there.global_layers

@@ -117,6 +117,9 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resize: bool = True
     """tpu.Upsample and tpu.Interp; else transposed convolutions, and convolutions over an image with inserted zeros,
     where factors are whole."""
+    upsample: Literal["copies", "indices"] = "copies"
+    """tpu.Upsample in a layer group copies its operand to every place of a cell, and alone in global memory; or gathers
+    it by a constant table of indices, and alone is computed in tiles."""
     nms: bool = True
     """Non-maximum suppression; else a network that has it is refused."""
     on_host: tuple[str, ...] = ()

@@ -128,6 +128,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Load and store rate that the search for layer groups counts with, where it is not `bandwidth`'s; 0: it is."""
     store_latency_ns: float | None = None
     """Latency of a store, where it is not `dma_latency_ns`."""
+    local_latency_ns: float | None = None
+    """Latency of a copy inside local memory, where it is not `dma_latency_ns`."""
     kernel_gbs: float = 0.0
     """Load and store rate of the kernels of global layers, where it is not `bandwidth`'s; 0: it is."""
     matrix_gbs: float = 0.0
@@ -263,9 +265,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     def latency_ns(self, direction: str) -> float:
         """Before the first byte of a transfer of this direction, "l2s" or another."""
-        return (
-            self.store_latency_ns if direction == "l2s" and self.store_latency_ns is not None else self.dma_latency_ns
-        )
+        own = {"l2s": self.store_latency_ns, "l2l": self.local_latency_ns}.get(direction)
+        return self.dma_latency_ns if own is None else own
 
     @property
     def engines_overlap(self) -> bool:

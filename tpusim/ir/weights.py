@@ -42,6 +42,10 @@ class WeightStore(Mapping[str, np.ndarray]):
         self._arrays[unique] = _frozen(array)
         return unique
 
+    def replace(self, name: str, array: np.ndarray) -> None:
+        """Store other data under a known name."""
+        self._arrays[name] = _frozen(array)
+
     def copy(self) -> "WeightStore":
         """A store that can grow on its own; arrays are shared (they are read-only)."""
         store = WeightStore()

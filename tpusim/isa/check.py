@@ -25,6 +25,7 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Move,
+    Pick,
     Pool,
     Quantize,
     Rescale,
@@ -204,7 +205,7 @@ def coefficient_lanes(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """Operands and result of AR share the start lane; so do those of RQ/DQ, PorD and SG, which cross no lanes either.
 
-    The tables of SG are the same in every lane and have none.
+    The tables of SG are the same in every lane and have none; its indices lie in all lanes.
     """
     if not isinstance(
         command,
@@ -214,6 +215,7 @@ def shared_lane(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         | ChannelScale
         | Select
         | Lut
+        | Pick
         | FloatLut
         | Rescale
         | ChannelRescale

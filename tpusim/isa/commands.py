@@ -442,6 +442,20 @@ class Lut(Command, frozen=True, tag="lut"):
     output: View
 
 
+class Pick(Command, frozen=True, tag="pick"):
+    """Gather of places (SG): output[n, c, p] = input[n, c, indices[p]], a plane of h*w elements counted row by row.
+
+    input, output: (n, c, h, w) of one type and any two planes. indices: (1, lanes, h, w) i16, their bits unsigned, at
+    least one for each place of the result: place p is number p div lanes of those that lane p mod lanes has.
+    """
+
+    inputs_ = ("input", "indices")
+
+    input: View
+    indices: View
+    output: View
+
+
 class FloatLut(Command, frozen=True, tag="float_lut"):
     """A function by two BF16 tables (two SG and AR): CV18xx (numerics.md 10); every step rounded to BF16.
 
@@ -529,6 +543,7 @@ TiuCommand = (
     | ChannelScale
     | Select
     | Lut
+    | Pick
     | FloatLut
     | LaneCopy
     | Fn

@@ -33,6 +33,7 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Move,
+    Pick,
     Pool,
     Quantize,
     Rescale,
@@ -41,7 +42,8 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.functions import Interp, Reduce, SoftmaxInt
+from tpusim.isa.functions import Interp, Reduce, SoftmaxInt, Upsample
+from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
@@ -53,10 +55,6 @@ _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 _ROOT = 40
 """Steps of a root: its series, two sums and three selections, in f32."""
-_EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, 75, 110
-"""AR steps of an interpolation by whole factors and by others, and cycles that the others take in front of that."""
-_WHOLE = 1e-4
-"""How far an f32 factor may be from a whole one."""
 _DIVISION_STEPS = 31
 """AR steps of a division of floats."""
 
@@ -226,6 +224,11 @@ def _lut(command: Lut, chip: ChipSpec) -> int:
     return spread + _padded_elements(command.output, chip, 1) // chip.lanes
 
 
+def _pick(command: Pick, chip: ChipSpec) -> int:
+    """SG: one element per lane and cycle."""
+    return _padded_elements(command.output, chip, 1) // chip.lanes
+
+
 def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
     vector = _vector_length(command, chip)
     return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
@@ -259,7 +262,9 @@ def _function(command: Fn, chip: ChipSpec) -> int:
     if isinstance(command.function, Reduce) and max(command.function.axes) in (2, 3) and len(command.output.shape) == 4:  # noqa: PLR2004
         return _reduce(command, command.function, chip)
     if isinstance(command.function, Interp):
-        return _interpolation(command, command.function, chip)
+        return interpolation_cycles(command, command.function, chip)
+    if isinstance(command.function, Upsample):
+        return _upsample(command, command.function, chip)
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
     view = command.inputs[0] if command.function.OVER_INPUT else command.output
     elements, rate = _padded_elements(view, chip, vector), vector * chip.lanes
@@ -296,21 +301,12 @@ def _reduce(command: Fn, function: Reduce, chip: ChipSpec) -> int:
     return windows + beside
 
 
-def _interpolation(command: Fn, function: Interp, chip: ChipSpec) -> int:
-    """What upstream's kernel takes: by whole factors one lookup for a result, else one for each of four neighbours.
-
-    What it computes of coordinates and weights is fitted to the profile of 12 sizes on both chips, within a tenth.
-    """
-    view, output = command.inputs[0], command.output
-    n, c, h, w = output.shape
-    rows = n * ceil_div(c, chip.lanes)
-    steps = rows * ceil_div(h * w, chip.eu_elements(itemsize(output.dtype)))
-    if prod(view.shape[2:]) == 1:
-        return steps
-    factors = [1 / scale if scale else 0.5 for scale in (function.scale_h, function.scale_w)]
-    if not function.align_corners and all(abs(f - round(f)) < _WHOLE for f in factors):
-        return rows * h * w + _EVEN_STEPS * steps
-    return _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS * steps
+def _upsample(command: Fn, function: Upsample, chip: ChipSpec) -> int:
+    """AR copies: into columns scale_w apart, which takes so many times as long, and of these rows into the others."""
+    n, c, h, w = command.inputs[0].shape
+    vector, rows = chip.eu_elements(itemsize(command.output.dtype)), n * ceil_div(c, chip.lanes)
+    columns = function.scale_w**2 * ceil_div(h * w, vector)
+    return rows * (columns + (function.scale_h - 1) * ceil_div(h * w * function.scale_w, vector))
 
 
 def _shift(view: View, chip: ChipSpec) -> int:
@@ -347,6 +343,7 @@ _TIU: dict[type[Command], Callable[[Any, ChipSpec], int]] = {
     ChannelScale: _elementwise,
     Select: _select,
     Lut: _lut,
+    Pick: _pick,
     LaneCopy: _lane_copy,
     Fn: _function,
     SendMessage: _message,

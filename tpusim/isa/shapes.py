@@ -22,6 +22,7 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Move,
+    Pick,
     Pool,
     Quantize,
     Rescale,
@@ -275,6 +276,21 @@ def tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     return Finding(f"table {command.output.dtype} {wanted}", f"{table.dtype} {table.shape}", "correct the view")
 
 
+def picked(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """A gather of places keeps batch, channels and type; every lane has its share of one i16 for each place."""
+    if not isinstance(command, Pick):
+        return None
+    source, target, indices = command.input, command.output, command.indices
+    if (source.dtype, source.shape[:2]) != (target.dtype, target.shape[:2]):
+        wanted, got = ((v.dtype, *v.shape[:2]) for v in (target, source))
+        return Finding("type, batch and channels of input and output alike", f"{got} and {wanted}", "correct the views")
+    places, (batch, lanes, *share) = prod(target.shape[2:]), indices.shape
+    if (indices.dtype, batch, lanes) == ("i16", 1, chip.lanes) and prod(share) * chip.lanes >= places:
+        return None
+    wanted = f"i16 indices (1, {chip.lanes}, h, w) of {places} places"
+    return Finding(wanted, f"{indices.dtype} {indices.shape}", "correct the view")
+
+
 def float_tables(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A function by tables needs a chip that has them, bf16 operands, 256 entries per table, a range for slopes."""
     if not isinstance(command, FloatLut):
@@ -329,6 +345,7 @@ SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
     elementwise_shapes,
     element_types,
     tables,
+    picked,
     float_tables,
     functions,
     fill_values,

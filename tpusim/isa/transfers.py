@@ -152,7 +152,10 @@ def _in_order(view: View) -> list[int]:
 
 
 def traffic(command: Command) -> tuple[int, int]:
-    """(bytes loaded from, bytes stored to) global memory: payload, without padding."""
+    """(bytes loaded from, bytes stored to) global memory: payload, without padding; of FN what it moves for itself."""
+    if isinstance(command, Fn):
+        shapes = [view.shape for view in command.inputs]
+        return command.function.moved(shapes, command.output.shape, itemsize(command.output.dtype))
     if isinstance(command, GlobalKernel):
         return command.load_bytes, command.store_bytes
     if isinstance(command, Move | Fill):

@@ -13,13 +13,14 @@ from xdsl.ir import Block, Operation
 from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
 from tpusim.ops.base import TpuOp
+from tpusim.ops.cast import TpuCast
 from tpusim.ops.structure import TopNone, TopWeight
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
     """Put the ops of a lowered module, in place, into turns: local ones as long as one is ready, others, and so on."""
     ops = [op for op in model.ops if isinstance(op, TpuOp)]
-    wanted = _Sorted(ops, chip).order()
+    wanted = _Sorted(_casts_first(ops), chip).order()
     if wanted != ops:
         _place(wanted)
 
@@ -67,6 +68,28 @@ class _Sorted:
         if op not in self._left or self._local[op] is not self._turn:
             return False
         return not any(isinstance(v.owner, TpuOp) and v.owner in self._left for v in op.operands)
+
+
+def _casts_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
+    """The ops with every cast right behind what it casts, of several the last first, where upstream inserts them."""
+    casts = defaultdict[Operation | Block, list[TpuOp]](list)
+    for op in ops:
+        if isinstance(op, TpuCast):
+            casts[op.operands[0].owner].append(op)
+    found = list[TpuOp]()
+
+    def add(op: Operation | Block) -> None:
+        for cast in reversed(casts.pop(op, [])):
+            found.append(cast)
+            add(cast)
+
+    for owner in [owner for owner in casts if not isinstance(owner, TpuOp)]:
+        add(owner)
+    for op in ops:
+        if not isinstance(op, TpuCast):
+            found.append(op)
+            add(op)
+    return found
 
 
 def _used_once(op: TpuOp) -> bool:

@@ -34,6 +34,7 @@ from tpusim.ops.contexts import Builder as Builder
 from tpusim.ops.contexts import NumberMode as NumberMode
 from tpusim.ops.contexts import OpT as OpT
 from tpusim.ops.contexts import QuantParams as QuantParams
+from tpusim.ops.contexts import SliceTable as SliceTable
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
 
@@ -390,6 +391,12 @@ class TpuOp(ShapedOp):
         """Whether this constant operand is cut with the result instead of held whole (layer_group.md 7.5)."""
         del operand
         return False
+
+    def slice_table(self) -> SliceTable | None:
+        """The operand that is made anew for the slices of the result, of an op that has one (layer_group.md 7.5)."""
+
+    def drop_local_constants(self) -> None:
+        """Give up operands that only the form in local memory reads: the op is a global layer."""
 
     def holds_operand(self, operand: int) -> bool:
         """Whether this operand is loaded once and held if every slice needs all of it (layer_group.md 7.1, 8.5)."""

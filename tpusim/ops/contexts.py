@@ -1,7 +1,7 @@
 """What an op may ask of a stage: contexts as protocols, which the stages implement, so that no import runs upward."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -13,7 +13,7 @@ from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command
 from tpusim.isa.region import View
-from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window
+from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window, Windows
 
 Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
@@ -199,6 +199,24 @@ class EmitContext(Protocol):
 
     def fill(self, target: View, value: float) -> None:
         """Append a GDMA constant fill of a view of GMEM (global layers of pure data movement)."""
+        ...
+
+
+class SliceTable(Protocol):
+    """A constant whose data depend on how the group of its op is cut: each slice of the result has a part of its own.
+
+    It lies in all lanes, (1, lanes, h, w) i16.
+    """
+
+    operand: ClassVar[int]
+    """The number of the operand that it is."""
+
+    def windows(self, h: Windows, w: Windows) -> tuple[Windows, Windows]:
+        """Its windows along h and w for those of the result, as many along each axis."""
+        ...
+
+    def data(self, h: Windows, w: Windows) -> np.ndarray:
+        """All of it for the windows of the result."""
         ...
 
 

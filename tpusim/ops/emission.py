@@ -73,7 +73,8 @@ class SliceContext(ABC):
         """The part of the operand's slice that this op's output slice needs."""
         value, at = self.op.operands[index], self.placed(index)
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
-        if at.constant and index in self.op.compact_operands(self.chip):
+        table = self.op.slice_table()
+        if at.constant and (index in self.op.compact_operands(self.chip) or (table and table.operand == index)):
             return view
         want = TensorSlice(
             self._need("n", index, at.have.n),

@@ -14,6 +14,8 @@ Axis: TypeAlias = Literal["n", "c", "d", "h", "w"]
 AXES: tuple[Axis, ...] = ("n", "c", "d", "h", "w")
 PIPELINE_STAGES = 3
 """Load, compute, store: iteration k of a group's loop works on step k - s in stage s (layer_group.md 8)."""
+Windows: TypeAlias = tuple[Window, ...]
+"""Of every section along one axis."""
 WHOLE: Window = (0, 1 << 30)
 """All of an axis, as an answer that the caller clips to the tensor."""
 Extents: TypeAlias = tuple[int, int, int, int, int]

@@ -1,6 +1,6 @@
 """What a group is made of: its ops, and the tensors that enter and leave it."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import value_name
 from tpusim.ir.types import is_tensor
-from tpusim.ops.base import Axis, GroupType, TpuOp
+from tpusim.ops.base import Axis, GroupType, SliceTable, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
 
 T = TypeVar("T")
@@ -78,6 +78,12 @@ class Subgraph:
     def reads(self, op: TpuOp) -> "tuple[Read, ...]":
         """The tensors that an op reads."""
         return _reads(op, self.memo)
+
+    def tables(self) -> Iterator[tuple[TpuOp, SSAValue, SliceTable]]:
+        """(op, constant, table) of the ops whose constants depend on how the group is cut."""
+        for op in self.ops:
+            if (table := op.slice_table()) is not None:
+                yield op, op.operands[table.operand], table
 
     @cached_property
     def _ids(self) -> frozenset[int]:

@@ -6,11 +6,10 @@ from itertools import product
 from typing import NamedTuple
 
 from tpusim.ops.base import Axis, TensorSlice, Window
-from tpusim.ops.logical import AXES, Extents
+from tpusim.ops.logical import AXES, Extents, Windows
 
 LOOP_ORDER: tuple[Axis, ...] = ("n", "d", "h", "w", "c")
 """The axes of the loop over sections, the slowest first (layer_group.md 15)."""
-Windows = tuple[Window, ...]
 
 
 class Step(NamedTuple):

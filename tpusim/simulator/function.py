@@ -158,6 +158,11 @@ def tile(function: fn.Tile, operands: Operands, output: View) -> np.ndarray:
     return np.tile(operands[0], function.times)
 
 
+def upsample(function: fn.Upsample, operands: Operands, output: View) -> np.ndarray:
+    """Repeat rows and columns, in the order of the result."""
+    return operands[0].repeat(function.scale_h, 2).repeat(function.scale_w, 3).reshape(output.shape)
+
+
 def arg(function: fn.Arg, operands: Operands, output: View) -> np.ndarray:
     """The first of equals, or the last by the reversed axis."""
     (x,), axis = operands, function.axis
@@ -250,6 +255,7 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.Pad: pad,
     fn.Slice: slice_,
     fn.Tile: tile,
+    fn.Upsample: upsample,
     fn.Gather: gather,
     fn.ChannelTables: channel_tables,
     fn.YuvToBgr: yuv_to_bgr,

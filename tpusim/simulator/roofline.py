@@ -149,8 +149,8 @@ def _sum(one: OpWork) -> int:
 
 
 def _without_start_up(chip: ChipSpec) -> ChipSpec:
-    stores = {} if chip.store_latency_ns is None else {"store_latency_ns": 0.0}
-    return chip.replace(f"{chip.name} {START_UP}", dma_latency_ns=0.0, **stores)
+    own = {name: 0.0 for name in ("store_latency_ns", "local_latency_ns") if getattr(chip, name) is not None}
+    return chip.replace(f"{chip.name} {START_UP}", dma_latency_ns=0.0, **own)
 
 
 class _Works:

@@ -24,6 +24,7 @@ from tpusim.isa.commands import (
     LaneCopy,
     Lut,
     MatMul,
+    Pick,
     Pool,
     Quantize,
     Requant,
@@ -265,6 +266,19 @@ def lut(command: Lut, memory: Machine) -> None:
     memory.write(command.output, memory.read(command.table).reshape(-1)[index])
 
 
+def pick(command: Pick, memory: Machine) -> None:
+    """SG: the plane's elements at the indices, which lie across the lanes."""
+    n, c, h, w = command.output.shape
+    planes, indices = memory.read(command.input).reshape(n, c, -1), memory.read(command.indices)
+    places = indices.reshape(indices.shape[1], -1).T.reshape(-1)[: h * w].view(np.uint16)
+    if places.max() >= planes.shape[2]:
+        raise SimulationError(
+            f"{command.label}: indices below {planes.shape[2]:,}, the elements of a plane, are required, got "
+            f"{places.max():,}; correct the table"
+        )
+    memory.write(command.output, planes[:, :, places].reshape(n, c, h, w))
+
+
 def float_lut(command: FloatLut, memory: Machine) -> None:
     """A function by two BF16 tables."""
     x, table, mantissa = (memory.load(view) for view in (command.input, command.table, command.mantissa))
@@ -300,6 +314,7 @@ EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {
     ChannelScale: channel_scale,
     Select: select,
     Lut: lut,
+    Pick: pick,
     FloatLut: float_lut,
     LaneCopy: lane_copy,
     Fn: macro,

@@ -31,7 +31,7 @@ from tpusim.isa.functions.integers import (
     SubInt,
     SumShift,
 )
-from tpusim.isa.functions.moved import Concat, Pad, PadMode, Reshape, Slice, Tile
+from tpusim.isa.functions.moved import Concat, Pad, PadMode, Reshape, Slice, Tile, Upsample
 from tpusim.isa.functions.normalised import (
     GroupNorm,
     LayerNorm,
@@ -81,6 +81,7 @@ AnyFunction: TypeAlias = (
     | Pad
     | Slice
     | Tile
+    | Upsample
     | Gather
     | ChannelTables
     | YuvToBgr
@@ -148,5 +149,6 @@ __all__ = [
     "Tile",
     "TopK",
     "Unit",
+    "Upsample",
     "YuvToBgr",
 ]

@@ -47,6 +47,11 @@ class Function(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
         del operands
         return 0
 
+    def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
+        """Bytes that the kernel loads and stores for itself, beside operands and result; size: of an element."""
+        del operands, result, size
+        return 0, 0
+
     def needs(self) -> Unit:
         """What only some chips have that the function is made of; empty: nothing."""
         return ""

@@ -25,6 +25,9 @@ _ACTIVATIONS: dict[str, Steps] = {
 }
 """AR steps and Taylor series of an activation; a division counts 5 (hardware.md 5.1), in GELU the 31 of the profile."""
 
+_WHOLE = 1e-4
+"""How far an f32 factor may be from a whole one."""
+_INDEX_BYTES = 4
 
 ACTIVATIONS = frozenset(_ACTIVATIONS)
 """Modes of `Active`."""
@@ -84,8 +87,22 @@ class Interp(Function, frozen=True, tag="interp"):
 
     def made_of(self, operands: int) -> Steps:
         """Differences, products and sums in two directions; neighbours are gathered, of uneven scales row by row."""
-        even = not self.align_corners and all((1 / s).is_integer() for s in (self.scale_h, self.scale_w))
-        return Steps(arithmetic=9, lookups=1 if even else 6)
+        return Steps(arithmetic=9, lookups=1 if self.whole_factors() else 6)
+
+    def whole_factors(self) -> tuple[int, int] | None:
+        """By how much h and w are enlarged; None if one is not a whole number, or corners are aligned."""
+        factors = [1 / scale if scale else 0.5 for scale in (self.scale_h, self.scale_w)]
+        if self.align_corners or any(abs(f - round(f)) >= _WHOLE for f in factors):
+            return None
+        return round(factors[0]), round(factors[1])
+
+    def moved(self, operands: Sequence[Shape], result: Shape, size: int) -> tuple[int, int]:
+        """By whole factors an operand's row for each of the result, and an index for each that is stored before."""
+        (n, c, h, w), rows = operands[0], result[2]
+        one, factors = h * w == 1, self.whole_factors()
+        if self.host or not (one or (factors and factors[0] > 1)):
+            return 0, 0
+        return n * c * (rows - h) * w * size, 0 if one else n * c * rows * _INDEX_BYTES
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """Images of the same batch and channels."""

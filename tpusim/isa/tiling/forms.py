@@ -53,6 +53,7 @@ from tpusim.isa.functions import (
     SubInt,
     SumShift,
     TopK,
+    Upsample,
 )
 from tpusim.isa.layout import align, ceil_div, dense_strides
 from tpusim.isa.region import View, is_packed, itemsize
@@ -66,6 +67,8 @@ _EXTREMES, _SEARCHING = 4, 32
 _NEIGHBOURS, _RUN_BYTES = 16, 256
 """Neighbours that one lane has of a softmax, and bytes of anything else."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
+_REPEATED = 4
+"""Share of repeated elements: two tiles and their results fill half of local memory, as there."""
 _TWO_AND_A_SUM = 2.8
 """Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
 
@@ -407,10 +410,10 @@ def _reduced(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _planes(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """Whole planes of an image."""
+    """Whole planes of an image, or parts of an operand's that begin where it does."""
     assert isinstance(body, Fn)
     parts = tuple(Part(view, (0, 1, None, None)) for _, view in body.operands())
-    if _dense(body) and all(len(part.view.shape) == _AXES for part in parts):
+    if all(len(part.view.shape) == _AXES for part in parts):
         yield Form(body, parts, (0, 1))
 
 
@@ -424,6 +427,17 @@ def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
     ]
     if _dense(body):
         yield Form(body, tuple(parts), (0, 1))
+
+
+def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """Rows of the operand may be cut, each with the rows of the result that it makes."""
+    assert isinstance(body, Fn)
+    source = body.inputs[0]
+    if not _dense(body) or len(source.shape) != _AXES:
+        return
+    n, c, h, _ = source.shape
+    parts = (Part(_seen(v, (n, c, h, v.elements // (n * c * h))), (0, 1, 2, None)) for v in (source, body.output))
+    yield Form(body, tuple(parts), (0, 1, 2), _REPEATED)
 
 
 def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
@@ -522,4 +536,5 @@ _FUNCTIONS: dict[type[Any], Make] = {
     Arg: _extremes,
     Interp: _planes,
     Pad: _padded,
+    Upsample: _upsampled,
 }

@@ -3,23 +3,30 @@
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from xdsl.ir import Block
+from xdsl.ir import Block, SSAValue
 
-from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, set_op_name, value_name
-from tpusim.ops.structure import TpuLoad, TpuStore, TpuYield, make_group
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, op_name, set_op_name, value_name
+from tpusim.ir.types import element_of, tensor
+from tpusim.ir.weights import WeightStore
+from tpusim.ops.structure import TopWeight, TpuLoad, TpuStore, TpuYield, make_group
 from tpusim.schedule import GroupSchedule, Scheduled, to_attrs
 
 T = TypeVar("T", TpuLoad, TpuStore)
 
 
-def write_group(schedule: GroupSchedule) -> None:
-    """Replace the schedule's ops by one tpu.Group. Groups of one module are written from the last to the first."""
+def write_group(schedule: GroupSchedule, weights: WeightStore | None = None) -> None:
+    """Replace the schedule's ops by one tpu.Group. Groups of one module are written from the last to the first.
+
+    weights: of the module; needed where an op has a table that depends on the slices (`TpuOp.slice_table`).
+    """
     graph, attrs = schedule.graph, to_attrs(schedule)
     parent = graph.ops[0].parent_block()
     assert parent is not None
     block = Block()
-    local = {load.input: load.output for load in _transfers(schedule, TpuLoad, block, attrs.items)}
-    group = make_group([*graph.inputs, *graph.weights], Block(), [v.type for v in graph.outputs])
+    made = dict(_tables(schedule, weights))
+    local = {value: load.output for value, load in _transfers(schedule, TpuLoad, block, attrs.items, made)}
+    entering = [made.get(value, value) for value in (*graph.inputs, *graph.weights)]
+    group = make_group(entering, Block(), [v.type for v in graph.outputs])
     parent.insert_op_after(group, graph.ops[-1])
     outside = {v: [u for u in v.uses if u.operation not in graph.inside] for v in graph.outputs}
     for op in graph.ops:
@@ -29,7 +36,7 @@ def write_group(schedule: GroupSchedule) -> None:
             if value in local:
                 op.operands[index] = local[value]
         op.attributes["group_info"] = LayerGroupAttr(attrs.items[op])
-    stores = {store.input: store.output for store in _transfers(schedule, TpuStore, block, attrs.items)}
+    stores = {value: store.output for value, store in _transfers(schedule, TpuStore, block, attrs.items, {})}
     block.add_op(TpuYield.create(operands=[stores[v] for v in graph.outputs]))
     for result, value in zip(group.results, graph.outputs, strict=True):
         for use in outside[value]:
@@ -37,16 +44,48 @@ def write_group(schedule: GroupSchedule) -> None:
     group.regions[0].detach_block(0)
     group.regions[0].add_block(block)
     group.attributes.update(attrs.group)
+    for value in made:
+        assert isinstance(value.owner, TopWeight)
+        value.owner.detach()
+        value.owner.erase()
+
+
+def _tables(schedule: GroupSchedule, weights: WeightStore | None) -> Iterator[tuple[SSAValue, SSAValue]]:
+    """(constant, what takes its place) of every table of a group that is cut.
+
+    Raises ValueError where the weights are missing.
+    """
+    if schedule.sections.steps == 1:
+        return
+    for op, value, table in schedule.graph.tables():
+        if weights is None:
+            raise ValueError(f"{op.name} '{op_name(op)}': the module's weights are required to make its table anew")
+        result = schedule.slices[op.results[0]]
+        data = table.data(result.h, result.w)
+        weights.replace(value_name(value), data)
+        new = TopWeight.create(result_types=[tensor(data.shape, element_of(value))])
+        set_op_name(new, value_name(value))
+        old = value.owner
+        assert isinstance(old, TopWeight)
+        block = old.parent_block()
+        assert block is not None
+        block.insert_op_before(new, old)
+        yield value, new.output
 
 
 def _transfers(
-    schedule: GroupSchedule, cls: type[T], block: Block, infos: Mapping[Scheduled, LayerGroupInfo]
-) -> Iterator[T]:
-    """The loads or the stores of a schedule as ops of the block, row by row."""
+    schedule: GroupSchedule,
+    cls: type[T],
+    block: Block,
+    infos: Mapping[Scheduled, LayerGroupInfo],
+    made: Mapping[SSAValue, SSAValue],
+) -> Iterator[tuple[SSAValue, T]]:
+    """(tensor, op) of the loads or the stores of a schedule in the block, row by row; made: what is moved instead."""
     kind = "load" if cls is TpuLoad else "store"
     for transfer in (t for row in schedule.rows for t in row.transfers if t.kind == kind):
-        op = cls.create(operands=[transfer.value], result_types=[transfer.value.type])
+        moved = made.get(transfer.value, transfer.value)
+        op = cls.create(operands=[moved], result_types=[moved.type])
         set_op_name(op, f"{kind}_{value_name(transfer.value)}")
         op.attributes["group_info"] = LayerGroupAttr(infos[transfer])
         block.add_op(op)
-        yield op
+        yield transfer.value, op

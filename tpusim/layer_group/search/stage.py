@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tpusim import chips, strategies
 from tpusim.chips import ChipSpec, require_cores
 from tpusim.errors import UnsupportedError
-from tpusim.ir.attrs import text
+from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.layer_group.candidates import base_groups
@@ -24,6 +24,7 @@ from tpusim.layer_group.search.pins import pinned
 from tpusim.layer_group.search.plugged import plugged
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopWeight
 from tpusim.schedule import GroupSchedule, Memo
 
 
@@ -158,9 +159,12 @@ def group_layers(model: Model, config: LayerGroupConfig) -> Model:
     shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
         if isinstance(item, GroupSchedule):
-            write_group(item)
+            write_group(item, work.weights)
         else:
             item[0].attributes["global_reason"] = text(explained(*item, chip))
+            item[0].drop_local_constants()
+    used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}
+    work = Model(work.module, work.weights.restricted(used))
     work.set(state="TPU_DIVIDED")
     if shared:
         work.set(cores=config.cores)

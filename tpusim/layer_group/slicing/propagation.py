@@ -10,7 +10,7 @@ from tpusim.chips import ChipSpec
 from tpusim.layer_group.slicing.sections import common_batch, extents
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
 from tpusim.ops.base import Axis, TpuOp, Window
-from tpusim.ops.logical import AXES
+from tpusim.ops.logical import AXES, Extents
 from tpusim.schedule import Sections, Subgraph, ValueSlices, Windows
 
 _IMPOSSIBLE: Window = (0, -1)
@@ -112,6 +112,9 @@ class _Slicer:
         Decision: a constant of which every slice is the same is held too.
         """
         lengths, users = extents(value, self.graph, self.chip), self.graph.users(value)
+        if (table := self._table(value, users, lengths)) is not None:
+            self.slices[value] = table
+            return
         whole = whole_slice(value, self.graph, self.chip)
         if self.sections.steps > 1 and all(user.splits_weight(index) for user, index in users):
             with suppress(SliceError):  # users that cut it differently read their parts of the whole
@@ -123,6 +126,17 @@ class _Slicer:
                 f"batches of several depths (hardware.md 2.1): nsecs={self.sections.n}"
             )
         self.slices[value] = whole
+
+    def _table(self, value: SSAValue, users: list[tuple[TpuOp, int]], lengths: Extents) -> ValueSlices | None:
+        """Of a constant that is made for the slices of its user's result: a part for each."""
+        (user, index), *_ = users
+        table = user.slice_table()
+        if table is None or table.operand != index:
+            return None
+        result = self.slices[user.results[0]]
+        h, w = table.windows(result.h, result.w)
+        n, c, d = (((0, length),) * self.sections.count(axis) for axis, length in zip(AXES, lengths[:3], strict=False))
+        return _once(ValueSlices(n, c, d, h, w))
 
     def _along(self, axis: Axis, value: SSAValue, length: int, users: list[tuple[TpuOp, int]]) -> Windows:
         """The windows all users of `value` need along `axis`; their union where they differ."""

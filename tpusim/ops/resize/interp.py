@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 from tpusim_kernels.resize import interp_linear, interp_on_host
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, TensorType
@@ -30,6 +31,8 @@ from tpusim.ir.types import element_of, shape_of, tensor
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
+from tpusim.isa.layout import gmem_strides
+from tpusim.isa.region import View
 from tpusim.ops.base import Array, Builder, EmitContext, LoweringContext, Shape, ShapedOp, TopOp, TpuOp
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
@@ -178,7 +181,28 @@ class TpuInterp(Interpolation, TpuOp):
         """Emit Fn `interp` with the steps in f32 that the op was given (numerics.md 11.4)."""
         _, (scale_h, scale_w), align = self.geometry
         function = functions.Interp(scale_h, scale_w, align, is_set(self.on_host))
-        ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
+        source = _needed(ctx.input(0), shape_of(self.output)[2:], function)
+        ctx.emit(isa.Fn, function=function, inputs=(source,), output=ctx.output())
+
+
+def _needed(source: View, size: tuple[int, ...], function: functions.Interp) -> View:
+    """The operand without what lies behind the last row and column that a result of this size (h, w) needs."""
+    if function.host or function.whole_factors() or source.interleave > 1:
+        return source
+    axes = zip(source.shape[2:], size, (function.scale_h, function.scale_w), strict=True)
+    rows, columns = (_reach(*axis, function.align_corners) for axis in axes)
+    if (rows, columns) == source.shape[2:]:
+        return source
+    return msgspec.structs.replace(
+        source, shape=(*source.shape[:2], rows, columns), layout="strided", strides=gmem_strides(source)
+    )
+
+
+def _reach(length: int, count: int, scale: float, align: bool) -> int:
+    """Elements of an axis from the first to the last neighbour of the last of `count` places, in f32."""
+    half, place = np.float32(0.5), np.float32(count - 1)
+    source = place * np.float32(scale) if align else (place + half) * np.float32(scale) - half
+    return min(length, int(np.ceil(max(source, np.float32(0)))) + 1)
 
 
 def _step(size_in: int, size_out: int, scale: float, coordinates: str) -> float:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, TensorType
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, opt_operand_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
@@ -19,6 +19,7 @@ from tpusim.ir.attrs import LayerGroupAttr, copy_name, int_attr, ints_attr, op_n
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
+from tpusim.isa import functions
 from tpusim.isa.layout import element_bytes, gmem_strides, lmem_strides
 from tpusim.ops.base import (
     Array,
@@ -29,15 +30,18 @@ from tpusim.ops.base import (
     RangeRule,
     Shape,
     ShapedOp,
+    SliceTable,
     TopOp,
     TpuOp,
     Window,
 )
 from tpusim.ops.building import names_op
+from tpusim.ops.contexts import ReorderContext
 from tpusim.ops.deconv import TopDeconv
 from tpusim.ops.families import relu_attributes, shorter_axes
 from tpusim.ops.rescale import lower_same_scale
-from tpusim.ops.structure import make_none, make_weight
+from tpusim.ops.resize.indices import IndexTable
+from tpusim.ops.structure import TopWeight, make_none, make_weight
 
 
 def upsampled_shape(shape: Shape, factors: tuple[int, int]) -> Shape:
@@ -101,15 +105,50 @@ class TopUpsample(Upsampling, TopOp):
 
 @irdl_op_definition
 class TpuUpsample(Upsampling, TpuOp):
-    """`tpu.Upsample`: a byte move, the same stored type."""
+    """`tpu.Upsample`: a byte move, the same stored type.
+
+    indices: in a layer group of a chip that gathers by them, the table of `IndexTable`, (1, lanes, h, w) i16.
+    """
 
     name = "tpu.Upsample"
 
+    input = operand_def(TensorType)
+    indices = opt_operand_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """None: it is local (layer_group.md 2)."""
         del chip
+
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Alone it needs no table."""
+        return "alone it is copied without a table of indices" if chip.forms.upsample == "indices" else None
+
+    def reorder_weights(self, ctx: ReorderContext) -> None:
+        """The table for the whole result, where the chip gathers by one."""
+        if ctx.chip.forms.upsample != "indices" or self.indices is not None:
+            return
+        _, _, h, w = shape_of(self.output)
+        table = IndexTable(self.factors, ctx.chip.lanes).data(((0, h),), ((0, w),))
+        self.operands = [self.input, ctx.weight(f"{op_name(self)}_indices", table)]
+
+    def slice_table(self) -> SliceTable | None:
+        """The table of indices, which count from the beginning of a slice."""
+        return None if self.indices is None else IndexTable(self.factors, shape_of(self.indices)[1])
+
+    def drop_local_constants(self) -> None:
+        """Give up the table: a global layer copies."""
+        if self.indices is None:
+            return
+        weight = self.indices.owner
+        self.operands = [self.input]
+        if isinstance(weight, TopWeight) and not weight.output.uses:
+            weight.detach()
+            weight.erase()
+
+    def splits_weight(self, operand: int) -> bool:
+        """Every slice has a part of the table."""
+        return operand == IndexTable.operand
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: from o div k to (o + s - 1) div k (7.2)."""
@@ -128,7 +167,17 @@ class TpuUpsample(Upsampling, TpuOp):
         return super().backward_slice_on(chip, axis, window, operand)
 
     def emit(self, ctx: EmitContext) -> None:
-        """A copy of the operand for each place in a factor_h x factor_w cell: AR copies locally, else GDMA copies."""
+        """A gather, or a copy for each place in a factor_h x factor_w cell; alone a function, or GDMA copies."""
+        if self.indices is not None and ctx.local:
+            ctx.emit(isa.Pick, input=ctx.input(0), indices=ctx.input(1), output=ctx.output())
+        elif ctx.chip.forms.upsample == "indices" and not ctx.local:
+            function = functions.Upsample(*self.factors)
+            ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0),), output=ctx.output())
+        else:
+            self._emit_copies(ctx)
+
+    def _emit_copies(self, ctx: EmitContext) -> None:
+        """AR copies locally, else GDMA copies."""
         (fh, fw), part, target = self.factors, ctx.output_slice(), ctx.output()
         strides = lmem_strides(target, ctx.chip) if target.laned else gmem_strides(target)
         unit = element_bytes(target)
