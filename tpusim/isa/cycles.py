@@ -268,8 +268,10 @@ def _function(command: Fn, chip: ChipSpec) -> int:
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
     view = command.inputs[0] if command.function.OVER_INPUT else command.output
     elements, rate = _padded_elements(view, chip, vector), vector * chip.lanes
+    half = itemsize(view.dtype) == 2  # noqa: PLR2004  bytes
     return (
-        (steps.arithmetic + steps.requants) * ceil_div(elements, rate)
+        steps.constants
+        + (steps.arithmetic - half * steps.shorter + steps.requants) * ceil_div(elements, rate)
         + steps.series * ceil_div(elements * (2 * _TAYLOR_TERMS - 1), 2 * rate)
         + steps.lookups * ceil_div(_padded_elements(command.output, chip, 1), chip.lanes)
         + steps.shifts * _shift(view, chip)

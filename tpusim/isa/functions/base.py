@@ -13,6 +13,7 @@ Unit: TypeAlias = Literal["", "qdm", "small_multiplier", "tables"]
 class Steps(NamedTuple):
     """What a function is made of, per element: AR steps, Taylor series, table accesses, requants (hardware.md 5.1).
 
+    shorter: AR steps that 16-bit floats do not take. constants: cycles that make constants, whatever the size.
     shifts: lane copies of all channels to their neighbours' lanes. serial: half cycles for each element of `axis`,
     which lies in one lane.
     """
@@ -23,6 +24,8 @@ class Steps(NamedTuple):
     requants: int = 0
     shifts: int = 0
     serial: int = 0
+    shorter: int = 0
+    constants: int = 0
 
 
 class Misfit(NamedTuple):
