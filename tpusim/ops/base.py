@@ -257,6 +257,8 @@ class TpuOp(ShapedOp):
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
     """Types of group that know this op (layer_group.md 3)."""
+    ALONE: ClassVar[str] = ""
+    """What it is called, if a library kernel has it where it is in no group with others; empty: a group of its own."""
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
     """Sets of attributes of which the op has one when it computes on quantised integers; none: it has no such form."""
 
@@ -342,8 +344,8 @@ class TpuOp(ShapedOp):
 
     def why_rather_global(self, chip: ChipSpec) -> str | None:
         """Why this op, which can be local, is a global layer rather than a group of its own; None: never."""
-        del chip
-        return None
+        alone = self.ALONE and chip.lone_casts_are_global
+        return f"{self.ALONE} with no op beside it has a kernel of its own" if alone else None
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """Why this op, which can be local, cannot be in a group of type `kind`; None if it can (layer_group.md 3)."""

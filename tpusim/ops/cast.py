@@ -36,6 +36,7 @@ class TpuCast(UnaryTpu):
     name = "tpu.Cast"
     truncated = opt_attr_def(BoolAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
+    ALONE: ClassVar[str] = "a cast"
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """As every element-wise op; some chips cast from and to f32, and to unsigned integers, in global memory."""
@@ -90,10 +91,6 @@ class TpuCast(UnaryTpu):
     def accepts_margins(self) -> bool:
         """Element-wise: margins pass through."""
         return True
-
-    def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Where a library kernel has it."""
-        return "a cast with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
 
     def emit(self, ctx: EmitContext) -> None:
         """RQ rq0 to integers, DQ dq0 to float, else a copy (to 32 bits too)."""

@@ -155,6 +155,7 @@ class TpuSoftmax(TpuOp):
 
     name = "tpu.Softmax"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
+    ALONE: ClassVar[str] = "a softmax"
 
     input = operand_def(TensorType)
     table = operand_def(TensorType | NoneType)
@@ -195,10 +196,6 @@ class TpuSoftmax(TpuOp):
             return (kernels.softmax_float(x, axis=axis, log=log, beta=beta),)
         zero = zero_point(self.output)
         return (kernels.softmax_int(x, table, output.scale.data, zero, axis=axis, out_dtype=value_dtype(self.output)),)
-
-    def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Where a library kernel has it."""
-        return "a softmax with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local: 4-D along axis 2 or 3, not on a chip with batch packing (layer_group.md 2)."""

@@ -169,6 +169,11 @@ def _elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
         yield _broadcast(body, axes)
 
 
+def _active(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """As a cast is: spread over the lanes as a matrix where the chip's casts are."""
+    yield from _spread(body, chip, "matrix" if chip.casts_fill_lanes else "tensor")
+
+
 def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """A cast is spread over the lanes where the chip's are; one of two floats everywhere."""
     if chip.casts_fill_lanes or isinstance(body, Arith):
@@ -179,13 +184,14 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _arith(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A copy is a cast."""
+    """A copy is a cast; with a constant it is as a function of one tensor."""
     assert isinstance(body, Arith)
-    alone = not isinstance(body.b, View) and body.kind in ("copy", "truncate")
+    unary = not isinstance(body.b, View)
+    alone = unary and body.kind in ("copy", "truncate")
     if alone and not _dense(body):
         yield from _repeated(body)
     else:
-        yield from (_cast if alone else _elementwise)(body, chip)
+        yield from (_cast if alone else _active if unary else _elementwise)(body, chip)
 
 
 def _repeated(body: Arith) -> Iterator[Form]:
@@ -528,11 +534,12 @@ _COMMANDS: dict[type[Command], Make] = {
     Depthwise: _by_channel,
 }
 _FUNCTIONS: dict[type[Any], Make] = {
-    **dict.fromkeys((Active, AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder), _elementwise),
+    **dict.fromkeys((AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder), _elementwise),
     **dict.fromkeys((Softmax, SoftmaxInt, SoftmaxTables, TopK, Cumulate, Gather), _along),
     **dict.fromkeys((LayerNorm, RMSNorm), _normalised),
     **dict.fromkeys((Reduce, ReduceInt), _reduced),
     **dict.fromkeys((Lrn, LrnTables), _across),
+    Active: _active,
     Arg: _extremes,
     Interp: _planes,
     Pad: _padded,

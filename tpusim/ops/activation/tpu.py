@@ -29,6 +29,7 @@ class FloatFunction(UnaryTpu):
     """An element-wise function that runs as FN active."""
 
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    ALONE: ClassVar[str] = "a function"
 
     @property
     def function(self) -> tuple[str, tuple[float, ...]]:
@@ -129,6 +130,7 @@ class TpuLut(TpuOp):
 
     name = "tpu.Lut"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
+    ALONE: ClassVar[str] = "a table"
 
     input = operand_def(TensorType)
     table = operand_def(TensorType)
@@ -159,10 +161,6 @@ class TpuLut(TpuOp):
     def accepts_margins(self) -> bool:
         """Element-wise: reads any window (layer_group.md 7.3)."""
         return True
-
-    def why_rather_global(self, chip: ChipSpec) -> str | None:
-        """Where a library kernel has it."""
-        return "a table with no op beside it has a kernel of its own" if chip.lone_casts_are_global else None
 
     def emit(self, ctx: EmitContext) -> None:
         """SG table gather; a SMALL_C group sees the table's entries along another axis, in the same bytes."""

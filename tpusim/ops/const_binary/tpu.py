@@ -55,6 +55,7 @@ class ConstTpu(UnaryTpu):
     """q*m, combined with C, shifted right by r with HALF_UP, relu, saturated; or the float op on `const_val`."""
 
     KIND: ClassVar[Kind]
+    ALONE: ClassVar[str] = "an op with a constant"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multiplier", "rshift"),)
 
     const_val = attr_def(FloatAttr)
