@@ -67,10 +67,14 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
         calibrate(chain(), SAMPLES, config, state=path)
 
 
-@pytest.mark.parametrize("method", ["kl", "percentile9999"])
-def test_memory_does_not_grow_with_the_samples(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Histograms and the values beyond the percentile are all that is kept: not 2 % of the samples' bytes."""
-    monkeypatch.setattr(gradual, "FEW_OF_ALL", 1000)  # XLA's own memory for a whole graph is another matter
+@pytest.mark.parametrize(
+    ("method", "few", "counts"), [("kl", 1024, (32, 512)), ("percentile9999", 1024, (32, 256)), ("kl", 8, (72, 264))]
+)
+def test_memory_does_not_grow_with_the_samples(
+    method: str, few: int, counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Histograms, values beyond the percentile and one batch are all that is kept: not 2 % of the samples' bytes."""
+    monkeypatch.setattr(gradual, "FEW_FLOAT", few)
     model = import_onnx(network([node("Relu", "x", "y")])({"x": (1, 8192)}), name="wide")
 
     def peak(count: int) -> int:
@@ -81,8 +85,19 @@ def test_memory_does_not_grow_with_the_samples(method: str, monkeypatch: pytest.
         tracemalloc.stop()
         return found
 
-    peak(2)  # imports, kernels
-    assert peak(256) - peak(32) < 0.02 * (256 - 32) * 4 * 8192
+    peak(few + gradual.BATCH if few < min(counts) else 2)  # imports, kernels
+    less, more = map(peak, counts)
+    assert more - less < 0.02 * (counts[1] - counts[0]) * 4 * 8192
+
+
+def test_calibration_compiles_no_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of samples: XLA's memory for a graph grows with the network, that for an op does not."""
+    monkeypatch.setattr(gradual, "FEW_FLOAT", 2)
+    monkeypatch.setattr(gradual, "BATCH", 4)
+    monkeypatch.delattr(gradual, "Graph")
+    wanted = calibrate(chain(), SAMPLES[:9], CalibrationConfig("kl", tune_samples=2))
+    monkeypatch.setattr(gradual, "FEW_FLOAT", 100)
+    assert calibrate(chain(), SAMPLES[:9], CalibrationConfig("kl", tune_samples=2)) == wanted
 
 
 def test_ends_keep_what_a_level_needs_and_no_more() -> None:
@@ -103,7 +118,7 @@ def test_samples_are_read_as_often_as_asked() -> None:
 
 def test_batches_have_the_bits_of_one_sample_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two go op by op, then batches of four; the last of three goes op by op again."""
-    monkeypatch.setattr(gradual, "FEW_OF_ALL", 2)
+    monkeypatch.setattr(gradual, "FEW_FLOAT", 2)
     monkeypatch.setattr(gradual, "BATCH", 4)
     graph = Gradual(chain(), "all")
     for number, (sample, found) in enumerate(graph.each(SAMPLES[:9])):
