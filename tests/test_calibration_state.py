@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from op_cases import BY_ID
 from op_row import network, node
 from plain_names import import_onnx
 from relu_chain import chain, growing
+from rows import canonical
 
 from tpusim.calibration import state as tested
 from tpusim.calibration.estimates import SPARE, Ends
@@ -116,13 +118,15 @@ def test_samples_are_read_as_often_as_asked() -> None:
     assert len(samples) == len(list(samples)) == len(list(samples)) == 7
 
 
-def test_batches_have_the_bits_of_one_sample_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row", ["", "pool-flatten-fc", "where-tensor", "concat-constant", "layernorm-channels"])
+def test_batches_have_the_bits_of_one_sample_alone(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two go op by op, then batches of four; the last of three goes op by op again."""
     monkeypatch.setattr(gradual, "FEW_FLOAT", 2)
     monkeypatch.setattr(gradual, "BATCH", 4)
-    graph = Gradual(chain(), "all")
-    for number, (sample, found) in enumerate(graph.each(SAMPLES[:9])):
-        assert sample is SAMPLES[number]
+    graph = Gradual(canonical(row) if row else chain(), "all")
+    samples = [BY_ID[row].feeds(seed) for seed in range(9)] if row else SAMPLES[:9]
+    for number, (sample, found) in enumerate(graph.each(samples)):
+        assert sample is samples[number]
         for name, wanted in run(graph.model, sample).items():
             np.testing.assert_array_equal(found[name], wanted)
     assert graph.compiled

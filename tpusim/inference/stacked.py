@@ -19,7 +19,7 @@ from xdsl.ir import Operation
 from tpusim.inference.executor import Environment, Steps, check_inputs
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
-from tpusim.ops.base import ShapedOp
+from tpusim.ops.base import Array, ShapedOp
 
 
 class Stacked:
@@ -37,23 +37,21 @@ class Stacked:
             found = self._run([np.stack(column) for column in zip(*rows, strict=True)], len(rows))
         return [{name: found[name][i] for name in self._keep} for i in range(len(rows))]
 
-    def _run(self, arguments: Sequence[np.ndarray], count: int) -> dict[str, Sequence[np.ndarray]]:
+    def _run(self, arguments: Sequence[np.ndarray], count: int) -> dict[str, np.ndarray]:
         """The kept tensors by name, each of all samples."""
         stacked: Environment = dict(zip(self._model.body.args, arguments, strict=True))
-        single, found = Environment(), dict[str, Sequence[np.ndarray]]()
+        single, found = Environment(), dict[str, np.ndarray]()
         for op in self._model.ops:
-            together = isinstance(op, ShapedOp) and any(v in stacked for v in op.operands)
-            if together:
+            if isinstance(op, ShapedOp) and any(v in stacked for v in op.operands):
                 parts = [[values[v] for v in op.operands if v in values] for values in (single, stacked)]
-                mapped = [v in stacked for v in op.operands]
-                stacked.update(zip(op.results, self._function(op, mapped)(*parts), strict=True))
+                stacked.update(
+                    zip(op.results, self._function(op, [v in stacked for v in op.operands])(*parts), strict=True)
+                )
             else:
                 self._steps.step(op, single)
             for value in op.results:
-                if value_name(value) in self._keep:
-                    found[value_name(value)] = (
-                        np.asarray(stacked[value]) if together else [np.asarray(single[value])] * count
-                    )
+                if (name := value_name(value)) in self._keep:
+                    found[name] = np.asarray(stacked[value]) if value in stacked else _repeated(single[value], count)
         return found
 
     def _function(self, op: ShapedOp, mapped: Sequence[bool]) -> Stored:
@@ -74,6 +72,12 @@ class Stacked:
             return cast("Any", lax).map(one, stacked)
 
         return each_sample
+
+
+def _repeated(array: Array, count: int) -> np.ndarray:
+    """An array that all samples share, as if each had its own."""
+    single = np.asarray(array)
+    return np.broadcast_to(single, (count, *single.shape))
 
 
 def _text(op: ShapedOp, mapped: Sequence[bool]) -> str:
