@@ -23,6 +23,7 @@ from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.schedule import Costs
 from tpusim.search.goal import Goal, cosine
 from tpusim.search.reuse import Reuse
 
@@ -74,6 +75,7 @@ class Trials:
         self._reuse = Reuse(self.samples)
         self._scores: dict[Floats, Score] = {}
         self._cycles: dict[Floats, int] = {}
+        self._costs: Costs = {}
         self.wanted = [self._float_results(sample) for sample in self.samples]
         self.candidates = self._candidates()
 
@@ -97,7 +99,7 @@ class Trials:
     def cycles(self, floats: Floats) -> int:
         """What the whole program takes on the clock, in the layer groups that it then has."""
         if floats not in self._cycles:
-            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups))
+            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups, self._costs))
         return self._cycles[floats]
 
     def milliseconds(self, floats: Floats) -> float:
