@@ -18,6 +18,7 @@ from xdsl.ir import Operation
 
 from tpusim.inference.executor import Environment, Steps, check_inputs
 from tpusim.ir.attrs import value_name
+from tpusim.ir.described import described
 from tpusim.ir.module import Model
 from tpusim.ops.base import Array, ShapedOp
 
@@ -82,9 +83,7 @@ def _repeated(array: Array, count: int) -> np.ndarray:
 
 def _text(op: ShapedOp, mapped: Sequence[bool]) -> str:
     """All that an op's function depends on besides the program."""
-    attributes = sorted((name, str(value)) for name, value in {**op.attributes, **op.properties}.items())
-    types = [[str(value.type) for value in values] for values in (op.operands, op.results)]
-    return repr((op.name, attributes, types, list(mapped)))
+    return repr((described(op), list(mapped)))
 
 
 def _identity(op: ShapedOp, text: str) -> str | None:

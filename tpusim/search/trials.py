@@ -76,6 +76,7 @@ class Trials:
         self._scores: dict[Floats, Score] = {}
         self._cycles: dict[Floats, int] = {}
         self._costs: Costs = {}
+        self._last: tuple[Floats, Model] | None = None
         self.wanted = [self._float_results(sample) for sample in self.samples]
         self.candidates = self._candidates()
 
@@ -145,6 +146,12 @@ class Trials:
         return tuple(name for name in names if name in integers and name not in self.base)
 
     def _lowered(self, floats: Floats) -> Model:
+        """The module with these ops in float; the last one is kept, for what is run is put on the clock next."""
+        if self._last is None or self._last[0] != floats:
+            self._last = floats, self._lower(floats)
+        return self._last[1]
+
+    def _lower(self, floats: Floats) -> Model:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", ModeWarning)  # an op that goes into another has no say; its set is tried
             config = self._config

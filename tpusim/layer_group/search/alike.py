@@ -1,10 +1,10 @@
 """What intervals of ops are, whatever module they stand in: modules that differ in a few ops share costs of groups."""
 
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
 
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from tpusim.ir.described import described
 from tpusim.ops.base import TpuOp
 
 
@@ -17,7 +17,7 @@ class Names:
 
     def __init__(self, ops: Sequence[TpuOp]) -> None:
         place: dict[Operation, int] = {op: i for i, op in enumerate(ops)}
-        self._ops = [_described(op) for op in ops]
+        self._ops = [_number_of(op) for op in ops]
         self._reads = [[(v, place.get(v.owner), _users(v, place)) for v in op.operands] for op in ops]  # type: ignore[arg-type]
         self._made = [[_users(v, place) for v in op.results] for op in ops]
 
@@ -53,17 +53,11 @@ def _users(value: SSAValue, place: dict[Operation, int]) -> list[tuple[int, int]
     return [(place.get(use.operation, -1), use.index) for use in value.uses]
 
 
-def _described(op: TpuOp) -> Hashable:
-    attributes = [(name, _text(value)) for name, value in sorted({**op.attributes, **op.properties}.items())]
-    types = [tuple(_text(value.type) for value in values) for values in (op.operands, op.results)]
-    makers = [value.owner.name if isinstance(value.owner, Operation) else "" for value in op.operands]
-    readers = sorted({use.operation.name for value in op.results for use in value.uses})
-    return _number((op.name, tuple(attributes), tuple(types), tuple(makers), tuple(readers)))
-
-
-@lru_cache(maxsize=1 << 16)
-def _text(attribute: Attribute) -> str:
-    return str(attribute)
+def _number_of(op: TpuOp) -> int:
+    """Of all that an op is by itself and between which kinds of ops it stands."""
+    makers = tuple(value.owner.name if isinstance(value.owner, Operation) else "" for value in op.operands)
+    readers = tuple(sorted({use.operation.name for value in op.results for use in value.uses}))
+    return _number((described(op), makers, readers))
 
 
 _numbers: dict[Hashable, int] = {}
