@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from op_cases import BY_ID
 from op_row import network, node
 from plain_names import import_onnx
 from relu_chain import chain, growing
+from rows import canonical
 
 from tpusim.calibration import state as tested
 from tpusim.calibration.estimates import SPARE, Ends
@@ -67,10 +69,14 @@ def test_a_state_of_something_else_is_refused(tmp_path: Path) -> None:
         calibrate(chain(), SAMPLES, config, state=path)
 
 
-@pytest.mark.parametrize("method", ["kl", "percentile9999"])
-def test_memory_does_not_grow_with_the_samples(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Histograms and the values beyond the percentile are all that is kept: not 2 % of the samples' bytes."""
-    monkeypatch.setattr(gradual, "FEW_OF_ALL", 1000)  # XLA's own memory for a whole graph is another matter
+@pytest.mark.parametrize(
+    ("method", "few", "counts"), [("kl", 1024, (32, 512)), ("percentile9999", 1024, (32, 256)), ("kl", 8, (72, 264))]
+)
+def test_memory_does_not_grow_with_the_samples(
+    method: str, few: int, counts: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Histograms, values beyond the percentile and one batch are all that is kept: not 2 % of the samples' bytes."""
+    monkeypatch.setattr(gradual, "FEW_FLOAT", few)
     model = import_onnx(network([node("Relu", "x", "y")])({"x": (1, 8192)}), name="wide")
 
     def peak(count: int) -> int:
@@ -81,8 +87,19 @@ def test_memory_does_not_grow_with_the_samples(method: str, monkeypatch: pytest.
         tracemalloc.stop()
         return found
 
-    peak(2)  # imports, kernels
-    assert peak(256) - peak(32) < 0.02 * (256 - 32) * 4 * 8192
+    peak(few + gradual.BATCH if few < min(counts) else 2)  # imports, kernels
+    less, more = map(peak, counts)
+    assert more - less < 0.02 * (counts[1] - counts[0]) * 4 * 8192
+
+
+def test_calibration_compiles_no_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of samples: XLA's memory for a graph grows with the network, that for an op does not."""
+    monkeypatch.setattr(gradual, "FEW_FLOAT", 2)
+    monkeypatch.setattr(gradual, "BATCH", 4)
+    monkeypatch.delattr(gradual, "Graph")
+    wanted = calibrate(chain(), SAMPLES[:9], CalibrationConfig("kl", tune_samples=2))
+    monkeypatch.setattr(gradual, "FEW_FLOAT", 100)
+    assert calibrate(chain(), SAMPLES[:9], CalibrationConfig("kl", tune_samples=2)) == wanted
 
 
 def test_ends_keep_what_a_level_needs_and_no_more() -> None:
@@ -101,13 +118,15 @@ def test_samples_are_read_as_often_as_asked() -> None:
     assert len(samples) == len(list(samples)) == len(list(samples)) == 7
 
 
-def test_batches_have_the_bits_of_one_sample_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row", ["", "pool-flatten-fc", "where-tensor", "concat-constant", "layernorm-channels"])
+def test_batches_have_the_bits_of_one_sample_alone(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two go op by op, then batches of four; the last of three goes op by op again."""
-    monkeypatch.setattr(gradual, "FEW_OF_ALL", 2)
+    monkeypatch.setattr(gradual, "FEW_FLOAT", 2)
     monkeypatch.setattr(gradual, "BATCH", 4)
-    graph = Gradual(chain(), "all")
-    for number, (sample, found) in enumerate(graph.each(SAMPLES[:9])):
-        assert sample is SAMPLES[number]
+    graph = Gradual(canonical(row) if row else chain(), "all")
+    samples = [BY_ID[row].feeds(seed) for seed in range(9)] if row else SAMPLES[:9]
+    for number, (sample, found) in enumerate(graph.each(samples)):
+        assert sample is samples[number]
         for name, wanted in run(graph.model, sample).items():
             np.testing.assert_array_equal(found[name], wanted)
     assert graph.compiled

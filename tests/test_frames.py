@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from frame_cases import ALIGNED, CASES, DIGIT, FUSED, NETWORKS, PHOTO, frame, lowered
 from op_row import network, node
@@ -89,6 +90,19 @@ def test_a_module_with_frames_is_read_again_and_the_frame_is_that_of_the_floats(
     assert np.array_equal(sample["image_raw"], made["image_raw"])
     with pytest.raises(CalibrationError, match="'image' takes frames of a camera: .* away from one; give image files"):
         inputs_of(tpu, {"image": floats + np.float32(0.004)}, {"image": preprocess})
+
+
+@pytest.mark.parametrize("format", ["YUV420_PLANAR", "YUV_NV21"])
+def test_a_run_takes_image_files_as_frames_in_yuv(format: str, tmp_path: Path) -> None:
+    """From the command line; the frame is that of the file."""
+    onnx.save(network([node("Relu", "x", "y")])({"x": (1, 3, 24, 32)}), tmp_path / "m.onnx")
+    asked = ["run", str(tmp_path / "m.onnx"), "--chip", "cv183x", "--data", str(IMAGES / "china.png"), "--out"]
+    means = ["--mean", "100,110,120", "--scale", "0.01,0.01,0.01", "--method", "max", "--to", "infer"]
+    assert main([*asked, str(tmp_path), *means, "--fuse-preprocess", "--customization-format", format]) == 0
+    tpu = load_model(tmp_path / "4_tpu.mlir", context())
+    wanted = prepare([IMAGES / "china.png"], images_of(tpu)["x_raw"], (1, 1, 1, 1))
+    assert np.array_equal(np.load(tmp_path / "tpu_outputs.npz")["x_raw"], wanted)
+    assert "tpu.Csc" in {op.name for op in tpu.ops}
 
 
 def test_with_zero_points_the_quirk_can_be_switched_off() -> None:

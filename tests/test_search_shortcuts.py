@@ -27,6 +27,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import print_module, verify
 from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_groups, group_layers, orders
 from tpusim.layer_group.planning import Crowded, plan
+from tpusim.layer_group.search import dynamic
 from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.ops.base import TpuOp
@@ -83,8 +84,11 @@ def sliced(ops: list[TpuOp], sections: Sections, spec: chips.ChipSpec, memo: Mem
         return str(error)
 
 
-def branches(chip: chips.ChipSpec) -> Model:
-    """Two convolutions, a pool and two sums, of which the first result has three users, in INT8 on a chip."""
+def branches(chip: chips.ChipSpec, qtable: str | None = None) -> Model:
+    """Two convolutions, a pool and two sums, of which the first result has three users, in INT8 on a chip.
+
+    qtable: the ops that are not.
+    """
     rng = np.random.default_rng(0)
     weights = [numpy_helper.from_array(rng.standard_normal((32, 32, 3, 3)).astype(np.float32), f"w{i}") for i in "ab"]
     nodes = [
@@ -97,7 +101,7 @@ def branches(chip: chips.ChipSpec) -> Model:
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 32, 24, 24]) for name in "xy")
     proto = helper.make_model(helper.make_graph(nodes, "branches", [x], [y], weights), ir_version=8)
     top = canonicalize(import_onnx(onnx.load_from_string(proto.SerializeToString()), name="branches"))[0]
-    tpu = lower(apply_table(top, assumed_four(top)), LoweringConfig(chip, "int8"))[0]
+    tpu = lower(apply_table(top, assumed_four(top)), LoweringConfig(chip, "int8", qtable=qtable))[0]
     return reorder_weights(optimize_for_chip(tpu))
 
 
@@ -157,6 +161,36 @@ def test_every_order_computes_the_same(chip: str) -> None:
         values = run(other, feeds)
         assert values.keys() == expected.keys()
         assert all(np.array_equal(values[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("chip", "config"),
+    [
+        ("bm1684x", LayerGroupConfig()),
+        ("bm1688", LayerGroupConfig(cores=2)),
+        ("bm1690", LayerGroupConfig(shape_secs_search_strategy="1", everywhere=True)),
+    ],
+)
+def test_costs_of_other_modules_change_no_group(
+    chip: str, config: LayerGroupConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of modules that differ in the ops in float; local memory is small, so that groups are cut. Fewer are planned."""
+    whole, costs, planned = chips.load(chip), dict[object, float](), list[int]()
+    spec, plans = whole.replace(f"{chip} small", lmem_bytes=whole.lmem_bytes // 8), dynamic.Run._planned
+
+    def counted(self: dynamic.Run, start: int, end: int, *, unplaced: bool = False) -> object:
+        planned[-1] += 1
+        return plans(self, start, end, unplaced=unplaced)
+
+    monkeypatch.setattr(dynamic.Run, "_planned", counted)
+    for qtable in (None, "b:F16", "c:F16,s:F16", "a:F32,y:F16", "b:F16"):
+        model, known = branches(spec, qtable), len(costs)
+        planned += [0]
+        with_costs = print_module(divide(model, config, costs).module)
+        planned += [0]
+        assert with_costs == print_module(divide(model, config).module)
+    assert sum(planned[::2]) < 0.8 * sum(planned[1::2]) and planned[-2] < planned[-1] / 2
+    assert known == len(costs) > 0  # the last module was there before
 
 
 def tried(model: Model, pins: tuple[ForcedGroup, ...]) -> list[int]:

@@ -29,6 +29,7 @@ from tpusim.layer_group import (
     views,
 )
 from tpusim.memory import assign_addresses
+from tpusim.schedule import Costs
 from tpusim.simulator.timing import timeline
 
 LONGEST = 3
@@ -42,13 +43,14 @@ Moves = Callable[[Model], Iterator[Pins]]
 """What may be tried instead of the groups that a module has."""
 
 
-def divide(model: Model, config: LayerGroupConfig) -> Model:
+def divide(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -> Model:
     """A copy of the module with its layer groups, as `group_layers`; with opt "best" the quickest that is found.
 
-    Of equal ones it is the first, strategy 2's, so that "best" never takes longer. Raises as `group_layers`.
+    Of equal ones it is the first, strategy 2's, so that "best" never takes longer. Raises as `group_layers`. costs: as
+    there; not used by "best", which groups by several configurations.
     """
     if config.opt != "best":
-        return group_layers(model, config)
+        return group_layers(model, config, costs)
     first, *others = candidates(config)
     found = [(group_layers(model, first), first)]
     found += [(tried, other) for other in others if (tried := _tried(model, other)) is not None]

@@ -27,7 +27,9 @@ else:  # so that --help names plug-ins too
     Opt = Literal[strategies.names()]
 Shapes = Literal["0", "1"]
 Method = Literal["kl", "max", "percentile9999", "mse", "aciq_gauss", "aciq_laplace"]
-FrameFormat = Literal["", "RGB_PLANAR", "RGB_PACKED", "BGR_PLANAR", "BGR_PACKED", "GRAYSCALE"]
+FrameFormat = Literal[
+    "", "RGB_PLANAR", "RGB_PACKED", "BGR_PLANAR", "BGR_PACKED", "GRAYSCALE", "YUV420_PLANAR", "YUV_NV12", "YUV_NV21"
+]
 Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
 OptionalPath = Path | None
@@ -256,7 +258,7 @@ class LoweringOptions:
     fuse_preprocess: bool = False
     """Inputs that are images take the bytes of a camera; mean, scale, channels and cropping are ops of the module."""
     customization_format: FrameFormat = ""
-    """With --fuse-preprocess: how the bytes lie; default: by the pixel format of the preprocessing."""
+    """With --fuse-preprocess: how the bytes lie; default: by the pixel format of the preprocessing. YUV: on CV18xx."""
     aligned_input: bool = False
     """With --fuse-preprocess on CV18xx: rows and planes of frames begin at the multiples of its video subsystem."""
     quant_input: bool = False

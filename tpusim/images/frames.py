@@ -89,7 +89,10 @@ def inputs_of(
 def frame_of(
     floats: NDArray[Any], preprocess: Preprocess, frame: Frame, name: str, *, nearest: bool
 ) -> NDArray[np.uint8]:
-    """The frame whose preprocessing makes these floats; what is cropped off is zero."""
+    """The frame whose preprocessing makes these floats; what is cropped off is zero.
+
+    One in YUV is that of the same image: it holds the colours of every fourth pixel only.
+    """
     count = preprocess.channels
     mean, scale = (np.asarray(v[:count], np.float32)[:, None, None] for v in (preprocess.mean, preprocess.scale))
     values = floats.astype(np.float64) / scale + mean
@@ -99,11 +102,6 @@ def frame_of(
         raise CalibrationError(
             f"samples: input '{name}' takes frames of a camera: (x - mean) * scale of whole numbers from 0 to 255 is "
             f"required, got a value that is {far:g} away from one; give image files"
-        )
-    if frame.format in YUV and not nearest:
-        raise CalibrationError(
-            f"samples: input '{name}' takes frames in {frame.format}, which hold the colours of every fourth pixel; "
-            "give image files, or the bytes of frames"
         )
     if FORMATS[frame.format][0] not in ("gray", _order(preprocess)):
         whole = whole[:, ::-1]

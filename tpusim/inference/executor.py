@@ -124,12 +124,12 @@ class Steps:
                 environment[result] = environment[value]
         elif isinstance(op, ShapedOp):
             operands = [self.forms.get((op, i), environment[v]) for i, v in enumerate(op.operands)]
-            results = self._results(op, operands)
+            results = self.results(op, operands)
             environment.update(zip(op.results, results, strict=True))
             if self.record is not None and not isinstance(op, Transfer):
                 self.record(op, results)
 
-    def _results(self, op: ShapedOp, operands: Sequence[Array]) -> tuple[Array, ...]:
+    def results(self, op: ShapedOp, operands: Sequence[Array]) -> tuple[Array, ...]:
         """What an op computes. Raises ImportModelError where its attributes do not go with its operands."""
         if isinstance(op, TpuOp) and self.chip is None:
             raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")

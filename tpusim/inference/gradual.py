@@ -1,9 +1,10 @@
-"""Sample after sample: op by op at first, in batches of one compiled graph when that pays. The only place that chooses.
+"""Sample after sample: op by op at first, in batches when that pays. The only place that chooses.
 
-Op by op every op is an executable of its own, shared by all ops that are equal and kept on disk. A whole graph shares
-nothing and costs as much CPU time to compile as thousands of ops to start, so few samples never earn it. Measured on
-resnet50 in f32 with every tensor kept: 20 CPU seconds to compile, then 1.9 a sample against 0.7 op by op; in INT8 with
-the results alone 15 to compile, then 0.6 against 0.6 (docs/performance.md).
+Op by op every op is an executable of its own, shared by all ops that are equal and kept on disk. What a batch saves is
+the start of calls, most of the time of an op on a small tensor. Batches of a float network go op by op too (`Stacked`):
+nearly all of it is sums in a stated order, of which XLA can merge nothing, and compiling the whole of digits takes
+95 MiB, that of its ops 20. A lowered network is compiled as a whole, which merges requants into products. Measured in
+docs/performance.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,18 +14,19 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
-from tpusim.inference.executor import Graph, bytes_of, kept_names, run
+from tpusim.inference.executor import Graph, bytes_of, chip_of, kept_names, run
 from tpusim.inference.sharded import Batches
+from tpusim.inference.stacked import Stacked
 from tpusim.ir.module import Model
 
 FEW = 32
-"""Samples that go op by op where only few tensors are kept."""
-FEW_OF_ALL = 256
-"""The same where all are kept: then no op can be merged with another, and a graph saves only the starts of ops."""
+"""Samples of a lowered network that go op by op."""
+FEW_FLOAT = 1024
+"""The same of a float network: compiling its ops once more costs as much as starting them about 1,500 times."""
 LARGE = 4 << 20
-"""Bytes of all tensors above which starting ops costs nothing beside computing them, so that no graph ever pays."""
-BATCH, BATCH_BYTES = 64, 32 << 20
-"""The most samples of a batch for one device, and bytes of what is kept of them."""
+"""Bytes of all tensors above which starting ops costs nothing beside computing them, so that no batch pays."""
+BATCH, BATCH_BYTES = 32, 8 << 20
+"""The most samples of a batch for one device, and bytes of what is held of them."""
 Tensors = dict[str, np.ndarray]
 S = TypeVar("S", bound=Mapping[str, np.ndarray])
 
@@ -41,20 +43,21 @@ class Gradual:
     ) -> None:
         self.model, self.keep = model, kept_names(model, keep)
         self._devices = list[Any](devices or cast("Any", jax).local_devices())
-        self._bytes = bytes_of(model, self.keep)
-        self._left = FEW_OF_ALL if keep == "all" else FEW
-        self._never = keep == "all" and self._bytes > LARGE
+        self._stacks = chip_of(model) is None and len(self._devices) == 1
+        self._bytes = bytes_of(model, kept_names(model, "all") if self._stacks else self.keep)
+        self._left = FEW_FLOAT if self._stacks else FEW
+        self._never = self._bytes > LARGE and (self._stacks or keep == "all")
         self._graph: Graph | None = None
-        self._batches: Batches | None = None
+        self._batches: Batches | Stacked | None = None
 
     @property
     def compiled(self) -> bool:
-        """Whether the graph was compiled, which happens only when there are enough samples."""
-        return self._graph is not None
+        """Whether a batch or a whole graph was compiled, which happens only when there are enough samples."""
+        return self._graph is not None or self._batches is not None
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         """Run one sample. Raises ConfigError for inputs that do not fit."""
-        return self._op_by_op(inputs) if self._left or self._never else self._whole()(inputs)
+        return self._op_by_op(inputs) if self._left or self._never or self._stacks else self._whole()(inputs)
 
     def each(self, samples: Iterable[S]) -> Iterator[tuple[S, Tensors]]:
         """Run samples in their order: every sample and its tensors. No more than a batch of them is held at a time.
@@ -88,6 +91,9 @@ class Gradual:
         self._graph = self._graph or Graph(self.model, self.keep)
         return self._graph
 
-    def _batched(self) -> Batches:
-        self._batches = self._batches or Batches(self._whole(), self._devices, self._batch())
+    def _batched(self) -> Batches | Stacked:
+        if self._batches is None:
+            self._batches = (
+                Stacked(self.model, self.keep) if self._stacks else Batches(self._whole(), self._devices, self._batch())
+            )
         return self._batches

@@ -16,22 +16,28 @@ from tpusim.ops.structure import TopWeight, TpuGroup
 T = TypeVar("T")
 
 
+Costs = dict[object, float]
+"""Nanoseconds of groups, by names that do not depend on the module."""
+
+
 class Memo:
     """What the candidates of one search have in common: answers that do not depend on the rest of a group, by question.
 
     in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6); reused: whether that made
     a difference so far. A module must not change while its memo is in use; a memo is of one chip, with any size of
-    local memory.
+    local memory. costs: of groups by what their ops are, from searches in other modules of the chip, None: nobody's.
     """
 
-    def __init__(self, *, in_place: bool = False) -> None:
+    def __init__(self, *, in_place: bool = False, costs: "Costs | None" = None) -> None:
         self.in_place = in_place
         self.reused = False
+        self.shares_costs = costs is not None and not in_place
+        self.costs: Costs = {} if costs is None else costs
         self._answers: dict[object, Any] = {}
 
     def shared(self) -> "Memo":
         """The memo of another search with the same answers, which has made no difference yet."""
-        found = Memo(in_place=self.in_place)
+        found = Memo(in_place=self.in_place, costs=self.costs if self.shares_costs else None)
         found._answers = self._answers
         return found
 

@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from tpusim.inference import dequantised
 from tpusim.inference.executor import Environment, Steps, check_inputs
 from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.described import described
 from tpusim.ir.module import Model
 from tpusim.ops.base import ShapedOp
 from tpusim.ops.structure import TopWeight
@@ -74,7 +75,7 @@ def _signatures(model: Model) -> dict[Operation, bytes]:
         for part in _own(op, model):
             digest.update(part)
         for value in op.operands:
-            digest.update(str(value.type).encode() + of_value[value])
+            digest.update(of_value[value])
         for i, result in enumerate(op.results):
             of_value[result] = digest.digest() + bytes([i])
         if isinstance(op, ShapedOp):
@@ -84,10 +85,7 @@ def _signatures(model: Model) -> dict[Operation, bytes]:
 
 def _own(op: Operation, model: Model) -> Iterator[bytes]:
     """What an op says itself: kind, attributes, types; of a constant its values."""
-    yield op.name.encode()
-    for attributes in (op.attributes, op.properties):
-        yield repr(sorted((name, str(value)) for name, value in attributes.items())).encode()
-    yield repr([str(result.type) for result in op.results]).encode()
+    yield repr(described(op)).encode()
     if isinstance(op, TopWeight):
         array = np.ascontiguousarray(model.weights[op_name(op)])
         yield repr((array.shape, str(array.dtype))).encode()

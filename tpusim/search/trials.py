@@ -23,6 +23,7 @@ from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.schedule import Costs
 from tpusim.search.goal import Goal, cosine
 from tpusim.search.reuse import Reuse
 
@@ -74,6 +75,8 @@ class Trials:
         self._reuse = Reuse(self.samples)
         self._scores: dict[Floats, Score] = {}
         self._cycles: dict[Floats, int] = {}
+        self._costs: Costs = {}
+        self._last: tuple[Floats, Model] | None = None
         self.wanted = [self._float_results(sample) for sample in self.samples]
         self.candidates = self._candidates()
 
@@ -97,7 +100,7 @@ class Trials:
     def cycles(self, floats: Floats) -> int:
         """What the whole program takes on the clock, in the layer groups that it then has."""
         if floats not in self._cycles:
-            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups))
+            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups, self._costs))
         return self._cycles[floats]
 
     def milliseconds(self, floats: Floats) -> float:
@@ -143,6 +146,12 @@ class Trials:
         return tuple(name for name in names if name in integers and name not in self.base)
 
     def _lowered(self, floats: Floats) -> Model:
+        """The module with these ops in float; the last one is kept, for what is run is put on the clock next."""
+        if self._last is None or self._last[0] != floats:
+            self._last = floats, self._lower(floats)
+        return self._last[1]
+
+    def _lower(self, floats: Floats) -> Model:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", ModeWarning)  # an op that goes into another has no say; its set is tried
             config = self._config

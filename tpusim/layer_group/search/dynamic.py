@@ -6,6 +6,7 @@ fixed. Most intervals are never planned: a lower bound of their cost shows that 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, pairwise
 from math import inf, isfinite
 
@@ -14,6 +15,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.planning import Crowded, Decided, placed, plan, view_at_edge
+from tpusim.layer_group.search.alike import Names
 from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.shapes import better
@@ -53,10 +55,13 @@ def dynamic(
 @dataclass
 class _Interval:
     cost_ns: float
-    decided: Decided | None
-    """None: the ops cannot be one group."""
+    """Infinite: the ops cannot be one group."""
+    decided: Decided | None = None
+    """None: there is none, or it was planned in another module only (`alike`)."""
     sure: bool = True
     """Whether its buffers have addresses; otherwise only their sizes were held against local memory."""
+    unplaced: bool = False
+    """Whether it was first planned without addresses."""
 
 
 class Run:
@@ -78,42 +83,82 @@ class Run:
         """The ops start..end as one group; a single op may be a global layer."""
         found = self._known.get((start, end))
         if found is None:
-            found = self._known[start, end] = self._planned(start, end)
+            found = self._known[start, end] = self._asked(start, end)
         elif not found.sure:
-            assert isinstance(found.decided, GroupSchedule)
-            able = placed(found.decided, self.chip)
-            found = self._planned(start, end) if able is None else _Interval(found.cost_ns, able)
-            self._known[start, end] = found
+            found = self._known[start, end] = self._with_addresses(start, end, found)
         return found
 
     def likely(self, start: int, end: int) -> _Interval:
         """The same, as far as it can be told without addresses: where each row has room they are found as a rule."""
         found = self._known.get((start, end))
         if found is None:
-            found = self._known[start, end] = self._planned(start, end, unplaced=True)
+            found = self._known[start, end] = self._asked(start, end, unplaced=True)
         return found
 
     def decided(self, start: int, end: int) -> Decided:
         """What was decided for an interval that can be one group."""
-        found = self.interval(start, end).decided
+        found = self.interval(start, end)
+        if found.decided is None:
+            found.decided = self._made_here(start, end, unplaced=found.unplaced)
+        return found.decided
+
+    def _made_here(self, start: int, end: int, *, unplaced: bool) -> Decided:
+        """What works, by an equal interval of another module."""
+        found = self._planned(start, end, unplaced=unplaced).decided
+        found = placed(found, self.chip) if unplaced and isinstance(found, GroupSchedule) else found
         assert found is not None
         return found
+
+    def _with_addresses(self, start: int, end: int, found: _Interval) -> _Interval:
+        """An interval of which only sizes were held against local memory."""
+        asked = self._name(start, end, "placed")
+        if asked is not None and asked in self.memo.costs:
+            return _Interval(found.cost_ns, unplaced=True)
+        plan = found.decided or self._planned(start, end, unplaced=True).decided
+        assert isinstance(plan, GroupSchedule)
+        able = placed(plan, self.chip)
+        if able is None:
+            return self._asked(start, end)
+        if asked is not None:
+            self.memo.costs[asked] = found.cost_ns
+        return _Interval(found.cost_ns, able, unplaced=True)
+
+    def _asked(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
+        """An interval that was not asked for yet; its cost may be known from another module."""
+        single = end - start == 1
+        if not single and self._hopeless(start, end):
+            return _Interval(inf)
+        asked = self._name(start, end, "likely" if unplaced else "sure")
+        cost = None if asked is None else self.memo.costs.get(asked)
+        if cost is None:
+            found = self._planned(start, end, unplaced=unplaced)
+        else:
+            found = _Interval(cost, sure=single or not unplaced or cost == inf, unplaced=unplaced and not single)
+        if asked is not None:
+            self.memo.costs[asked] = found.cost_ns
+        works = isfinite(found.cost_ns)
+        if not single and (works or not view_at_edge(self.ops[start:end])):
+            self._ends[start][end] = works
+        return found
+
+    def _name(self, start: int, end: int, how: str) -> object:
+        """By what other modules know the cost; None where nobody shares costs."""
+        return (how, self._names.of(start, end)) if self.memo.shares_costs else None
+
+    @cached_property
+    def _names(self) -> Names:
+        return Names(self.ops)
 
     def _planned(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
         if end - start == 1:
             single = self.spread(alone(self.ops[start], self.chip, self.memo))
             return _Interval(self.model.total_ns([single]), single)
-        if self._hopeless(start, end):
-            return _Interval(inf, None)
         refused = self._crowded.refuses(start, end)
         found = "" if refused else plan(self.ops[start:end], self.chip, memo=self.memo, unplaced=unplaced)
-        works = isinstance(found, GroupSchedule)
-        if works or not view_at_edge(self.ops[start:end]):
-            self._ends[start][end] = works
         if not isinstance(found, GroupSchedule):
-            return _Interval(inf, None)
+            return _Interval(inf)
         found = spread(found, self.model, unplaced=unplaced)
-        return _Interval(self.model.group_ns(found), found, sure=not unplaced)
+        return _Interval(self.model.group_ns(found), found, sure=not unplaced, unplaced=unplaced)
 
     def _hopeless(self, start: int, end: int) -> bool:
         """Whether PATIENCE shorter groups from the same op fail, longer than all that are known to work."""
@@ -219,9 +264,9 @@ class Run:
         """Two neighbours as one group where its best sections make that cheaper."""
         start, end = left[0], right[1]
         apart = self.model.total_ns((left[2], right[2]))
-        if self.bound(start, end) >= apart or (one := self.interval(start, end).decided) is None:
+        if self.bound(start, end) >= apart or not isfinite(self.interval(start, end).cost_ns):
             return None
-        one = self.shaped(one)
+        one = self.shaped(self.decided(start, end))
         return (start, end, one) if self.model.total_ns((one,)) < apart * MARGIN else None
 
     @property

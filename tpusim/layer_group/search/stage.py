@@ -25,7 +25,7 @@ from tpusim.layer_group.search.plugged import plugged
 from tpusim.layer_group.search.spread import spread
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
-from tpusim.schedule import GroupSchedule, Memo
+from tpusim.schedule import Costs, GroupSchedule, Memo
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
     return decided
 
 
-def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig) -> list[Decided]:
+def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
     """The groups that cost least once they are refined.
 
     What is cheapest before need not be so after it; nor are groups that only fit in place always worth it.
     """
     refiner = Refiner(chip, config, config.cores)
     found: list[list[Decided]] = []
-    known, apart = Memo(in_place=config.in_place and chip.results_in_place), Memo()
+    known, apart = Memo(in_place=config.in_place and chip.results_in_place, costs=costs), Memo()
     for strategy in _strategies(config, chip):
         memo = known.shared()
         found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
@@ -143,9 +143,10 @@ def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool
     return several.total_ns(decided) + barriers < one.total_ns(decided)
 
 
-def group_layers(model: Model, config: LayerGroupConfig) -> Model:
+def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = None) -> Model:
     """A copy of the module with its layer groups; for one core where several would gain nothing.
 
+    costs: of groups in other modules of the same chip that were grouped by the same config; those of this one come in.
     Raises UnsupportedError for an unknown strategy, ConfigError for more cores than the chip has, ConfigError or
     CapacityError for a pinned group that is illegal.
     """
@@ -155,7 +156,7 @@ def group_layers(model: Model, config: LayerGroupConfig) -> Model:
     require_cores(chip, config.cores)
     if config.everywhere:
         chip = replace(chip, search_gbs=0.0)
-    decided = _cheapest(work, chip, config)
+    decided = _cheapest(work, chip, config, costs)
     shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
         if isinstance(item, GroupSchedule):

@@ -1,0 +1,20 @@
+"""What an op says itself, as text: equal ops of different modules say the same."""
+
+from functools import lru_cache
+
+from xdsl.ir import Attribute, Operation
+
+Description = tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], tuple[str, ...]]
+
+
+@lru_cache(maxsize=1 << 16)
+def text_of(attribute: Attribute) -> str:
+    """An attribute or type as it is printed; printed once, for ops of one network have most of theirs in common."""
+    return str(attribute)
+
+
+def described(op: Operation) -> Description:
+    """Kind, attributes by name, and the types of operands and results; neither names nor what the operands are."""
+    attributes = sorted({**op.attributes, **op.properties}.items())
+    operands, results = (tuple(text_of(value.type) for value in values) for values in (op.operands, op.results))
+    return op.name, tuple((name, text_of(value)) for name, value in attributes), operands, results
