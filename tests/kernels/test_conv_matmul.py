@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_onnx_reference import run_onnx
 from kernel_oracles import requant, rsr, sat
-from tpusim_kernels.conv import Filter, conv2d_accumulate, conv2d_float, conv2d_int, filter_of
+from tpusim_kernels.conv import Filter, conv2d_accumulate, conv2d_int, filter_of
+from tpusim_kernels.conv_float import conv2d_float
 from tpusim_kernels.matmul import matmul_accumulate, matmul_float, matmul_int
 
 # name: x shape, w shape, strides, pads, dilations, groups

@@ -19,6 +19,7 @@ from jax import lax
 
 from tpusim_kernels.base import Array, pin
 from tpusim_kernels.prim.forms import estimating
+from tpusim_kernels.prim.library import product
 
 STEPS = 16
 """Terms per loop iteration: the accumulators are read and written once for so many."""
@@ -49,8 +50,16 @@ def dot_in_order(a: Array, b: Array, blocks: Sequence[int]) -> Array:
         return jnp.zeros((*a.shape[:-1], b.shape[-1]), jnp.float32)
     if estimating():
         return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-    sums = _chain(_cut(a, blocks, a.ndim - 1), _cut(b, blocks, b.ndim - 2))
+    sums = chains(_cut(a, blocks, a.ndim - 1), _cut(b, blocks, b.ndim - 2))
     return lax.fori_loop(1, len(blocks), lambda i, total: total + sums[i], sums[0])
+
+
+def chains(a: Array, b: Array) -> Array:
+    """All elements of a @ b as one chain each; a (..., M, K), b (..., K, N) f32 with batch axes that are equal or 1."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    found = product(left, right)
+    return _chain(a, b) if found is None else found.reshape(*batch, *found.shape[1:])
 
 
 def _cut(x: Array, blocks: Sequence[int], axis: int) -> Array:

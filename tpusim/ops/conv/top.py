@@ -7,6 +7,7 @@ from typing import ClassVar, Unpack
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
+from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -118,7 +119,7 @@ class TopConv(ConvTop):
         x, w, b = operands
         if self.inserts is not None:
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
-        convolution = conv3d_float if self.volume else kernels.conv2d_float
+        convolution = conv3d_float if self.volume else conv2d_float
         return (convolution(x, w, b, **self._relu, **self.geometry),)  # type: ignore[arg-type]
 
     @property
@@ -131,7 +132,7 @@ class TopConv(ConvTop):
             return super().estimate()
 
         def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
-            return (kernels.conv2d_estimate(*operands, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+            return (conv2d_estimate(*operands, **self._relu, **self.geometry),)  # type: ignore[arg-type]
 
         return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1))
 
