@@ -164,14 +164,14 @@ def accumulate_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: 
 def _sum_of_products(x: Array, a: int, w: Array | Filter, strides: Pair, dilations: Pair, groups: int) -> Array:
     """Accumulators of the image x + a; x int8, w int8|uint8. As `prim.bytedot.byte_dot`, modulo 2^32."""
     if isinstance(w, Filter):
-        return _with_offset(_convolved(x, w.values, strides, dilations, groups), a, w.sums)
+        return _with_offset(convolved(x, w.values, strides, dilations, groups), a, w.sums)
     ws, b = signed(w)
     if _is_depthwise(w, groups):
         return _depthwise(x.astype(jnp.int32) + a, w.astype(jnp.int32), strides, dilations)
-    acc = _with_offset(_convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
+    acc = _with_offset(convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
     if b:  # of every group the sum of its windows
         ones = _form(jnp.ones((groups, *w.shape[1:]), jnp.int8), groups)
-        acc = acc + b * jnp.repeat(_convolved(x, ones, strides, dilations, groups), len(w) // groups, axis=3)
+        acc = acc + b * jnp.repeat(convolved(x, ones, strides, dilations, groups), len(w) // groups, axis=3)
     return acc
 
 
@@ -190,7 +190,7 @@ def _form(w: Array, groups: int) -> Array:
     return _hwio(jnp.pad(w, ((0, 0), (0, -w.shape[1] % 4 if groups == 1 else 0), (0, 0), (0, 0))))
 
 
-def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, groups: int) -> Array:
+def convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, groups: int) -> Array:
     """int32 sums of products in NHWC of a padded NHWC int8 image and the values of a `Filter`."""
     if w.ndim == 2:
         (tap,) = _taps(x, (1, 1), strides, dilations)

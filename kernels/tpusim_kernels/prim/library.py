@@ -34,9 +34,9 @@ def product(a: Array, b: Array) -> Array | None:
 
     a (B, M, K), b (B, K, N), f32.
     """
-    if jax.default_backend() != "cpu":
-        return None
     (count, m, k), n = a.shape, b.shape[2]
+    if jax.default_backend() != "cpu" or k < 2 or not a.size * n:
+        return None
     for rows, columns in _extents(m, n):
         if _keeps_order(count, rows, k, columns):
             left = jnp.pad(a, ((0, 0), (0, rows - m), (0, 0)))
@@ -69,6 +69,7 @@ def _fenced(a: Array, b: Array) -> Array:
 def _keeps_order(count: int, m: int, k: int, n: int) -> bool:
     """Whether the library's product of these extents is a chain per element, bit for bit."""
     a, b = _trial((count, m, k), 1), _trial((count, k, n), 2)
+    a[:, ::5], b[:, :, ::7] = -abs(a[:, ::5]), 0  # a chain from 0 does not end in -0
     found = np.asarray(jax.jit(_fenced).lower(a, b).compile()(a, b))
     batch, rows, columns = (_looked_at(extent) for extent in (count, m, n))
     wanted = _chain(a[np.ix_(batch, rows)], b[batch][:, :, columns])
