@@ -25,8 +25,8 @@ WIDTH = 64
 """The library's widest tile, and rows from which on it takes tiles as wide: products filled up to it are in order."""
 POOL = 8191
 """Different numbers in a trial; a prime, so that no row is like another."""
-ENDS, MIDDLE = 20, 24
-"""Rows and columns that are looked at: so many at either end, where the library's tiles differ, and in between."""
+BATCHES, ROWS, COLUMNS = (1, 1), (10, 8), (20, 24)
+"""What is looked at: so many at either end, where the library's tiles differ, and so many in between."""
 
 
 def product(a: Array, b: Array) -> Array | None:
@@ -71,7 +71,7 @@ def _keeps_order(count: int, m: int, k: int, n: int) -> bool:
     a, b = _trial((count, m, k), 1), _trial((count, k, n), 2)
     a[:, ::5], b[:, :, ::7] = -abs(a[:, ::5]), 0  # a chain from 0 does not end in -0
     found = np.asarray(jax.jit(_fenced).lower(a, b).compile()(a, b))
-    batch, rows, columns = (_looked_at(extent) for extent in (count, m, n))
+    batch, rows, columns = _looked_at(count, *BATCHES), _looked_at(m, *ROWS), _looked_at(n, *COLUMNS)
     wanted = _chain(a[np.ix_(batch, rows)], b[batch][:, :, columns])
     return wanted.tobytes() == found[np.ix_(batch, rows, columns)].tobytes()
 
@@ -83,9 +83,9 @@ def _trial(shape: Shape, seed: int) -> NDArray[np.float32]:
     return np.resize(pool.astype(np.float32), shape)
 
 
-def _looked_at(extent: int) -> NDArray[np.int64]:
-    middle = np.linspace(ENDS, max(extent - ENDS, ENDS), MIDDLE).astype(np.int64)
-    places = np.concatenate([np.arange(ENDS), middle, np.arange(extent - ENDS, extent)])
+def _looked_at(extent: int, ends: int, middle: int) -> NDArray[np.int64]:
+    between = np.linspace(ends, max(extent - ends, ends), middle).astype(np.int64)
+    places = np.concatenate([np.arange(ends), between, np.arange(extent - ends, extent)])
     return np.unique(places[(places >= 0) & (places < extent)])
 
 
