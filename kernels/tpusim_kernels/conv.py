@@ -200,6 +200,7 @@ def convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, g
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
     if form() != "library":
         return of_patches(_taps(x, (w.shape[0], w.shape[1]), strides, dilations), jnp.asarray(w), groups)
+    x = lax.optimization_barrier(x)  # pads that XLA moves into an int8 convolution are wrong there (jaxlib 0.10.2)
     return lax.conv_general_dilated(
         x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups, preferred_element_type=jnp.int32,

@@ -71,7 +71,7 @@ def _by_parts(x: Array, w: Array, b: Array | None, groups: int) -> bool:
 
 
 def extents(x: tuple[int, ...], w: tuple[int, ...], strides: Pair, pads: Pads, dilations: Pair) -> Pair:
-    """(oh, ow) of shapes x (n, ic, h, w) and w (oc, ic/groups, kh, kw). Raises ValueError where a window has no room."""
+    """(oh, ow) of shapes x (n, ic, h, w), w (oc, ic/groups, kh, kw). Raises ValueError where a window has no room."""
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, w[2:], strict=True)]
     rooms = [x[2] + pads[0] + pads[2], x[3] + pads[1] + pads[3]]
     if any(span > room for span, room in zip(spans, rooms, strict=True)):
@@ -182,7 +182,7 @@ def _whole(
 
 def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
     """f32 sums in NCHW of a padded NCHW image, term by term over (channel, row, column) of the window."""
-    (n, c, h, width), (oc, icg, kh, kw) = x.shape, w.shape
+    (n, c, _, _), (oc, icg, kh, kw) = x.shape, w.shape
     if estimating() and kh * kw > 1:  # a 1x1 filter is one product, which the library has quicker
         return nchw(sum_nhwc(nhwc(x), w, strides, dilations, groups))
     (sh, sw), (dh, dw) = strides, dilations

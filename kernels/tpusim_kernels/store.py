@@ -134,7 +134,9 @@ def text_with_imports(module: str) -> str:
     return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
 
 
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)|import[ \t]+([^\n]+))", re.MULTILINE)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)|import[ \t]+([^\n]+))", re.MULTILINE
+)
 _NAME = re.compile(r"[\w.]+")
 
 

@@ -5,7 +5,7 @@ and shared by all ops that are equal; ops that know a quicker way say so (`Estim
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -111,4 +111,4 @@ def on_device(array: Any, order: tuple[int, ...]) -> Any:
         copy = room[start : start + moved.nbytes].view(np.float32).reshape(moved.shape)
         copy[...] = moved
         moved = copy
-    return cast("Callable[[Any], Any]", jax.device_put)(moved)
+    return cast("Any", jax).device_put(moved)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
@@ -145,10 +145,12 @@ class TopConv(ConvTop):
     def _trial(self, constants: Sequence[Array]) -> Difference | None:
         """By int8 products, where an image has channels enough to fill them."""
         image, filter, bias = constants
-        computed = filter is None or image is not None or (bias is None and not is_none(self.bias))
-        if computed or filter.shape[1] < NARROW or not np.isfinite(filter).all():
+        if filter is None or image is not None or (bias is None and not is_none(self.bias)):
             return None
-        parts = Parts(*(jnp.asarray(part) for part in parts_of(np.asarray(filter))))
+        weights = np.asarray(filter)
+        if weights.shape[1] < NARROW or not np.isfinite(weights).all():
+            return None
+        parts = Parts(*(cast("Any", jax).device_put(part) for part in parts_of(weights)))
 
         def difference(values: Sequence[Array], scale: np.float32, wanted: Array) -> Array:
             return conv2d_trial(values[0], scale, parts, bias, wanted, **self._relu, **self.geometry)  # type: ignore[arg-type]
