@@ -17,14 +17,16 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
-from tpusim.calibration.tuning import Trial, Tuner, tuned_thresholds
+from tpusim.calibration.trial import Trial, Way
+from tpusim.calibration.tuning import Tuner, tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning, TpusimError
 from tpusim.inference import Gradual
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import context
-from tpusim.ops.conv.top import TopConv
+from tpusim.ops.base import TopOp
 
 RNG = np.random.default_rng(7)
 HEADER = dict(method="kl", samples=100, bins=2048, tune=5, time=datetime(2026, 1, 31, 12))
@@ -543,15 +545,31 @@ def test_a_threshold_near_the_maximum_stays_and_a_second_reader_only_raises():
     assert far["x"] == pytest.approx(max(tuned_by_hand(x, w, 1.0) for w in np.float32([9.0, 0.1])), rel=1e-12)
 
 
+@pytest.mark.parametrize("channels", [3, 20])
 @pytest.mark.parametrize("window", [{}, {"strides": [2, 1], "pads": [0, 2, 1, 0], "dilations": [2, 1]}])
-def test_estimates_are_near(window: dict[str, list[int]]):
-    """In another layout and order of sums a convolution loses as much as in its own, but for rounding."""
+def test_estimates_are_near(window: dict[str, list[int]], channels: int):
+    """By floats (few channels) and by integers a convolution loses as much as in order, but for rounding."""
     rng = np.random.default_rng(6)
-    w, b = rng.normal(size=(5, 3, 3, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32)
-    model = import_onnx(network([node("Conv", "x w b", **window)], {"w": w, "b": b})({"x": (1, 3, 9, 8)}))
-    tuner = Tuner(Gradual(model, "all"), [{"x": rng.normal(size=(1, 3, 9, 8)).astype(np.float32)}])
-    (op,), (floats,) = [op for op in model.ops if isinstance(op, TopConv)], tuner._floats
-    trial = Trial(op, tuner._operands(op, floats), floats["y"])
+    w, b = rng.normal(size=(5, channels, 3, 2)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    w[1], shape = 0, (1, channels, 9, 8)
+    model = import_onnx(network([node("Conv", "x w b", **window)], {"w": w, "b": b})({"x": shape}))
+    require_near_estimates(model, {"x": rng.normal(size=shape).astype(np.float32)})
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul", "MatMul"])
+def test_estimates_of_two_operands_are_near(op: str):
+    """Operands that are both rounded, of ops that are compiled with rounding and difference."""
+    rng = np.random.default_rng(7)
+    model = import_onnx(network([node(op, "x z")], {})({"x": (2, 6, 6), "z": (2, 6, 6)}))
+    require_near_estimates(model, {k: rng.normal(size=(2, 6, 6)).astype(np.float32) for k in "xz"})
+
+
+def require_near_estimates(model: Model, sample: dict[str, np.ndarray]) -> None:
+    tuner = Tuner(Gradual(model, "all"), [sample])
+    (op,), (floats,) = [op for op in model.ops if op_name(op) == "y"], tuner._floats
+    assert isinstance(op, TopOp)
+    operands = tuner._operands(op, floats)
+    trial = Trial(Way(op, operands, {}), operands, floats["y"])
     for threshold in (0.5, 1.0, 3.0):
         assert trial.distance(threshold) == pytest.approx(
             tuner._distance(op, threshold), abs=tuning.ROUNDING * trial.unit

@@ -31,6 +31,7 @@ from tpusim.errors import ConfigError
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
 from tpusim.grouping import divide
+from tpusim.heap import give_back
 from tpusim.images import images_of, inputs_of, with_preprocess
 from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
@@ -235,6 +236,7 @@ def _compute(a: Artefacts, name: str) -> None:
     begin = time.perf_counter()
     with a.observer.stage(name):
         STAGES[name](a)
+        give_back()
     a.stages.append((name, time.perf_counter() - begin))
     if name == "verify":
         a.report = make_report(a)

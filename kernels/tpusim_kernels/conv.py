@@ -16,8 +16,7 @@ from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.prim.bytedot import signed
-from tpusim_kernels.prim.forms import estimating, form
-from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order
+from tpusim_kernels.prim.forms import form
 from tpusim_kernels.prim.products import dot, of_patches
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
@@ -83,7 +82,7 @@ def spread(x: Array, value: ArrayLike, *, inserts: tuple[int, ...]) -> Array:
     return lax.pad(x, lax.convert_element_type(value, x.dtype), between)
 
 
-def _nhwc(x: Array) -> Array:
+def nhwc(x: Array) -> Array:
     """From NCHW, by a transposition of rank 3: one of rank 4 XLA folds into a convolution, which the library then is
     not asked for.
     """
@@ -91,14 +90,14 @@ def _nhwc(x: Array) -> Array:
     return jnp.transpose(x.reshape(n, c, h * w), (0, 2, 1)).reshape(n, h, w, c)
 
 
-def _nchw(x: Array) -> Array:
-    """From NHWC, as `_nhwc`."""
+def nchw(x: Array) -> Array:
+    """From NHWC, as `nhwc`."""
     n, h, w, c = x.shape
     return jnp.transpose(x.reshape(n, h * w, c), (0, 2, 1)).reshape(n, c, h, w)
 
 
 def _hwio(w: Array) -> Array:
-    """From OIHW, as `_nhwc`."""
+    """From OIHW, as `nhwc`."""
     oc, ic, kh, kw = w.shape
     return jnp.transpose(w.reshape(oc, ic, kh * kw), (2, 1, 0)).reshape(kh, kw, ic, oc)
 
@@ -151,7 +150,7 @@ def _accumulate(
     if not isinstance(w, Filter):
         check_operands(x, w, groups)
     top, left, bottom, right = pads
-    moved, offset = signed(_nhwc(x))
+    moved, offset = signed(nhwc(x))
     value, _ = signed(lax.convert_element_type(z_in, x.dtype))
     padded = lax.pad(moved, value, ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
     return _sum_of_products(padded, offset, w, strides, dilations, groups)
@@ -165,14 +164,14 @@ def accumulate_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: 
 def _sum_of_products(x: Array, a: int, w: Array | Filter, strides: Pair, dilations: Pair, groups: int) -> Array:
     """Accumulators of the image x + a; x int8, w int8|uint8. As `prim.bytedot.byte_dot`, modulo 2^32."""
     if isinstance(w, Filter):
-        return _with_offset(_convolved(x, w.values, strides, dilations, groups), a, w.sums)
+        return _with_offset(convolved(x, w.values, strides, dilations, groups), a, w.sums)
     ws, b = signed(w)
     if _is_depthwise(w, groups):
         return _depthwise(x.astype(jnp.int32) + a, w.astype(jnp.int32), strides, dilations)
-    acc = _with_offset(_convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
+    acc = _with_offset(convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
     if b:  # of every group the sum of its windows
         ones = _form(jnp.ones((groups, *w.shape[1:]), jnp.int8), groups)
-        acc = acc + b * jnp.repeat(_convolved(x, ones, strides, dilations, groups), len(w) // groups, axis=3)
+        acc = acc + b * jnp.repeat(convolved(x, ones, strides, dilations, groups), len(w) // groups, axis=3)
     return acc
 
 
@@ -191,7 +190,7 @@ def _form(w: Array, groups: int) -> Array:
     return _hwio(jnp.pad(w, ((0, 0), (0, -w.shape[1] % 4 if groups == 1 else 0), (0, 0), (0, 0))))
 
 
-def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, groups: int) -> Array:
+def convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, groups: int) -> Array:
     """int32 sums of products in NHWC of a padded NHWC int8 image and the values of a `Filter`."""
     if w.ndim == 2:
         (tap,) = _taps(x, (1, 1), strides, dilations)
@@ -201,6 +200,7 @@ def _convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, 
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
     if form() != "library":
         return of_patches(_taps(x, (w.shape[0], w.shape[1]), strides, dilations), jnp.asarray(w), groups)
+    x = lax.optimization_barrier(x)  # pads that XLA moves into an int8 convolution are wrong there (jaxlib 0.10.2)
     return lax.conv_general_dilated(
         x, jnp.asarray(w), strides, "VALID", rhs_dilation=dilations, dimension_numbers=("NHWC", "HWIO", "NHWC"),
         feature_group_count=groups, preferred_element_type=jnp.int32,
@@ -280,82 +280,6 @@ def biased_int32(acc: Array, b: Array | None, do_relu: bool) -> Array:
     return jnp.moveaxis(acc, -1, 1)
 
 
-@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
-def conv2d_float(
-    x: Array,
-    w: Array,
-    b: Array | None,
-    *,
-    strides: Pair,
-    pads: Pads,
-    dilations: Pair,
-    groups: int,
-    do_relu: bool,
-    relu_limit: float = -1.0,
-) -> Array:
-    """Compute y = relu(conv(x, w) + b) in f32, zero padding.
-
-    x (n, ic, h, w), w (oc, ic/groups, kh, kw), b (oc,) or None.
-
-    f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. Source:
-    numerics 9.1, ONNX Conv.
-    """
-    x, w = f32(x), f32(w)
-    check_operands(x, w, groups)
-    top, left, bottom, right = pads
-    x = lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
-    y = _sum_in_order(x, w, strides, dilations, groups)
-    y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
-    return relu_with_limit(y, do_relu, relu_limit)
-
-
-@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
-def conv2d_estimate(
-    x: Array,
-    w: Array,
-    b: Array | None,
-    *,
-    strides: Pair,
-    pads: Pads,
-    dilations: Pair,
-    groups: int,
-    do_relu: bool,
-    relu_limit: float = -1.0,
-) -> Array:
-    """`conv2d_float` of an NHWC image and an HWIO filter, summed in the order of XLA's library: quicker, other bits.
-
-    x (n, h, w, ic), w (kh, kw, ic/groups, oc), b (oc,) or None, all f32; y (n, oh, ow, oc).
-    """
-    y = _by_library(f32(x), f32(w), strides, pads, dilations, groups)
-    y = y if b is None else y + along_axis(f32(b), y.ndim, 3)
-    return relu_with_limit(y, do_relu, relu_limit)
-
-
-def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
-    """f32 sums in NCHW of a padded NCHW image, term by term over (channel, row, column) of the window."""
-    (n, c, h, width), (oc, icg, kh, kw) = x.shape, w.shape
-    if estimating() and kh * kw > 1:  # a 1x1 filter is one product, which the library has quicker
-        return _nchw(sum_nhwc(_nhwc(x), w, strides, dilations, groups))
-    (sh, sw), (dh, dw) = strides, dilations
-    oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (width - dw * (kw - 1) - 1) // sw + 1
-
-    def gather(i: Array, windows: Array) -> Array:
-        """One tap of all windows: a loop is one kernel to compile, slices side by side are one each."""
-        place = [jnp.int32(0), jnp.int32(0), i // kw * dh, i % kw * dw]
-        view = lax.dynamic_slice(x, place, (n, c, (oh - 1) * sh + 1, (ow - 1) * sw + 1))
-        tap = lax.slice(view, (0,) * 4, view.shape, (1, 1, sh, sw))
-        return lax.dynamic_update_slice_in_dim(windows, tap[:, :, None], i, axis=2)
-
-    windows = (
-        lax.fori_loop(jnp.int32(0), jnp.int32(kh * kw), gather, jnp.zeros((n, c, kh * kw, oh, ow), x.dtype))
-        if kh * kw > 1
-        else x[:, :, ::sh, ::sw]
-    )
-    windows = windows.reshape(n, groups, c // groups * kh * kw, oh * ow)
-    filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
-    return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
-
-
 def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) -> Array:
     """Bias (oc,), relu and limit of f32 sums (n, ..., oc), with the channels moved to axis 1."""
     if b is not None:
@@ -367,10 +291,10 @@ def sum_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) ->
     """f32 sums in NHWC of an NHWC f32 image that is padded already; w (oc, ic/groups, kh, kw)."""
     if groups > 1 and w.shape[:2] == (groups, 1):
         return _depthwise(x, w, strides, dilations)
-    return _by_library(x, _hwio(w), strides, (0, 0, 0, 0), dilations, groups)
+    return by_library(x, _hwio(w), strides, (0, 0, 0, 0), dilations, groups)
 
 
-def _by_library(x: Array, w: Array, strides: Pair, pads: Pads, dilations: Pair, groups: int) -> Array:
+def by_library(x: Array, w: Array, strides: Pair, pads: Pads, dilations: Pair, groups: int) -> Array:
     """f32 sums in NHWC of an NHWC image and an HWIO filter."""
     top, left, bottom, right = pads
     return lax.conv_general_dilated(

@@ -10,13 +10,13 @@ The files are trusted as Python trusts its compiled modules: whoever can write t
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import inspect
 import os
 import pickle
 import platform
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -134,16 +134,22 @@ def text_with_imports(module: str) -> str:
     return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
 
 
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n]+)|import[ \t]+([^\n]+))", re.MULTILINE
+)
+_NAME = re.compile(r"[\w.]+")
+
+
 @functools.cache
 def _read(path: Path) -> tuple[str, frozenset[str]]:
-    """(text of a module, modules that it may import and names that may be modules)."""
+    """(text of a module, modules that it may import and names that may be modules).
+
+    By a pattern: parsing all modules costs as much as loading the kernels of a network.
+    """
     text = path.read_text(encoding="utf-8")
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for module, names, plain in _IMPORT.findall(text):
+        found |= {module, *(f"{module}.{name}" for name in _NAME.findall(names))} if module else {*_NAME.findall(plain)}
     return text, frozenset(found)
 
 

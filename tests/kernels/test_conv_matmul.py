@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from convolution import gathered
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_onnx_reference import run_onnx
 from kernel_oracles import requant, rsr, sat
-from tpusim_kernels.conv import Filter, conv2d_accumulate, conv2d_float, conv2d_int, filter_of
+from tpusim_kernels.conv import Filter, conv2d_accumulate, conv2d_int, filter_of
+from tpusim_kernels.conv_float import conv2d_float
 from tpusim_kernels.matmul import matmul_accumulate, matmul_float, matmul_int
 
 # name: x shape, w shape, strides, pads, dilations, groups
@@ -197,3 +199,24 @@ def test_a_filter_made_on_the_host_is_the_same_filter(groups: int, kernel: int):
     rest = (None, np.ones(12, np.int64), np.full(12, 9), 7, 3)
     one, other = (conv2d_int(x, f, *rest, **attrs, do_relu=True, out_dtype="int8") for f in (w, made))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(("oc", "ic", "kernel", "pads"), [
+    (34, 44, (2, 1), (0, 2, 1, 2)), (8, 68, (1, 2), (1, 0, 2, 1)), (9, 52, (1, 2), (0, 1, 1, 0)),
+    (35, 52, (1, 3), (0, 2, 1, 2)), (6, 52, (2, 1), (1, 1, 0, 1)), (15, 64, (3, 3), (2, 2, 2, 2)),
+])  # fmt: skip
+def test_constant_pads_inside_a_trace(
+    oc: int, ic: int, kernel: tuple[int, int], pads: tuple[int, int, int, int]
+) -> None:
+    """XLA knows the zero point there and would move the pads into the convolution, whose library then reads beyond."""
+    rng = np.random.default_rng(3)
+    x, w = bytes_of(rng, (1, ic, 9, 8), "int8"), bytes_of(rng, (oc, ic, *kernel), "int8")
+    attrs = {"strides": (1, 1), "pads": pads, "dilations": (1, 1), "groups": 1}
+    made = filter_of(w, 1)
+
+    def accumulated(x: jax.Array, values: jax.Array) -> jax.Array:
+        filters = Filter(values, made.sums) if isinstance(made, Filter) else values
+        return conv2d_int(x, filters, None, 1, 0, 0, 0, do_relu=False, out_dtype="int32", **attrs)
+
+    found = jax.jit(accumulated)(x, made.values if isinstance(made, Filter) else w)
+    np.testing.assert_array_equal(found, gathered(x, w, 0, **attrs))

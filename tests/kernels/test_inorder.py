@@ -8,7 +8,7 @@ from fractions import Fraction
 import jax
 import numpy as np
 import pytest
-from tpusim_kernels.conv import conv2d_float
+from tpusim_kernels.conv_float import conv2d_float
 from tpusim_kernels.matmul import matmul_float
 from tpusim_kernels.prim.forms import estimates
 from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks

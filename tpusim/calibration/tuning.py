@@ -19,6 +19,7 @@ import numpy as np
 from tpusim_kernels.prim.forms import estimates
 from xdsl.ir import Operation, SSAValue
 
+from tpusim.calibration.trial import Known, Trial, Way
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -86,6 +87,7 @@ class Tuner:
         model = graph.model
         self._ops = {op_name(op): op for op in model.ops if isinstance(op, TopOp)}
         self._floats = [*(graph(sample) for sample in samples[: len(samples) - len(known)]), *known]
+        self._known: Known = {}
         self._weights: dict[SSAValue, np.ndarray] = {
             op.output: model.weights[op_name(op)] for op in model.ops if isinstance(op, TopWeight)
         }
@@ -109,13 +111,15 @@ class Tuner:
     def _near(self, op: TopOp, candidates: Sequence[float]) -> Sequence[float]:
         """Those that may be the best; all, where a distance is no number."""
         with estimates():
-            trials = [Trial(op, self._operands(op, floats), floats[op_name(op)]) for floats in self._floats]
-            totals = np.zeros(len(candidates))
-            for trial in trials:
+            way = Way(op, self._operands(op, self._floats[0]), self._known)
+            totals, units = np.zeros(len(candidates)), 0.0
+            for floats in self._floats:
+                trial = Trial(way, self._operands(op, floats), floats[op_name(op)])
                 totals += [trial.distance(candidate) for candidate in candidates]
+                units += trial.unit
         if not np.isfinite(totals).all():
             return candidates
-        most = totals.min() + 2 * ROUNDING * sum(trial.unit for trial in trials)
+        most = totals.min() + 2 * ROUNDING * units
         return [c for c, distance in zip(candidates, totals, strict=True) if distance <= most]
 
     def _distance(self, op: TopOp, threshold: float) -> float:
@@ -141,67 +145,11 @@ class Tuner:
         ]
 
 
-class Trial:
-    """One op on one sample, tried with many thresholds. All distances are estimates: sums in any order.
-
-    operands: (array, whether it is a constant); wanted: the float result. unit: the distance of a result of zeros.
-    """
-
-    def __init__(self, op: TopOp, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> None:
-        estimate = op.estimate()
-        self._compute = estimate.compute
-        self._operands = [_stored(array, estimate.operands.get(i, ())) for i, (array, _) in enumerate(operands)]
-        self._rooms = [None if weighs or v.dtype != np.float32 else room_for(v) for v, weighs in operands]
-        self._wanted = _stored(wanted, estimate.result).ravel()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            self._one = np.linalg.norm(self._wanted, ord=1)
-            self.unit = float(np.linalg.norm(self._wanted) / self._one)
-
-    def distance(self, threshold: float) -> float:
-        """How far the result is from the float one when the operands are rounded by this threshold."""
-        with jax.enable_x64(True):
-            found = np.asarray(self._compute(self._rounded(threshold))[0]).ravel()
-        square, room = 0.0, np.empty(PART, self._wanted.dtype)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            for start in range(0, found.size, PART):
-                wanted = self._wanted[start : start + PART]
-                part = np.subtract(wanted, found[start : start + PART], out=room[: wanted.size])
-                square += float(np.dot(part, part))
-            return float(np.sqrt(square) / self._one)
-
-    def _rounded(self, threshold: float) -> list[Any]:
-        """The operands; the same memory every time, for new memory costs more than rounding."""
-        both = zip(self._operands, self._rooms, strict=True)
-        return [
-            values if room is None else round_into(room.reshape(values.shape), values, threshold)
-            for values, room in both
-        ]
-
-
-def _stored(array: Any, order: tuple[int, ...]) -> Any:
-    """An array with its axes in another order in memory too, (): as it is."""
-    return np.ascontiguousarray(array.transpose(order)) if order and array is not None else array
-
-
-ALIGNED = 64
-"""Bytes: JAX reads such an array where it is, and others from a copy."""
-
-
-def room_for(values: np.ndarray) -> np.ndarray:
-    """f32 of as many elements, 1-D."""
-    memory = np.empty(values.size * 4 + ALIGNED, np.uint8)
-    start = -memory.ctypes.data % ALIGNED
-    return memory[start : start + values.size * 4].view(np.float32)
-
-
 def rounded(values: np.ndarray, threshold: float) -> np.ndarray:
     """Values as INT8 gives them back at a threshold: half to even, -128 to 127; integers and masks stay."""
-    return round_into(np.empty(values.shape, np.float32), values, threshold) if values.dtype == np.float32 else values
-
-
-def round_into(found: np.ndarray, values: np.ndarray, threshold: float) -> np.ndarray:
-    """`rounded` of f32 values in memory that is there."""
-    scale = np.float32(127.0 / threshold)
+    if values.dtype != np.float32:
+        return values
+    scale, found = np.float32(127.0 / threshold), np.empty(values.shape, np.float32)
     source, target = values.reshape(-1), found.reshape(-1)
     for start in range(0, source.size, PART):
         part = target[start : start + PART]

@@ -1,5 +1,6 @@
 """Entry point of the `tpusim` command."""
 
+import gc
 import sys
 import warnings
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ DESCRIPTION = (
     "version."
 )
 
+COLLECT_AFTER = 20_000
+"""New objects between two collections of garbage: modules are many objects that live long."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
 
@@ -42,6 +45,7 @@ _PYTHONS = warnings.showwarning
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; exit status 0 for success, 1 for a failed comparison or a TpusimError, 130 for Ctrl-C."""
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]

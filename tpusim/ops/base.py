@@ -91,17 +91,23 @@ class FloatRule:
     bf16: FloatMode = "bf16"
 
 
+Difference = Callable[[Sequence[Array], np.float32, Array], Array]
+"""The float result (order of `Estimate.result`) minus that of operands rounded by a scale: values, scale, result."""
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A float op as searches try it: its values but for rounding, on arrays stored in the order that is quickest.
 
     compute: as `inference`, sums in any order. operands: number of an operand -> the order of axes that it is stored in
-    (of the others: their own); result: the same of the result, (): its own.
+    (of the others: their own); result: the same of the result, (): its own. trial: a quicker `Difference`, made of the
+    operands in their own order, None where they are no constants; it gives None for constants that it does not take.
     """
 
     compute: Callable[[Sequence[Array]], tuple[Array, ...]]
     operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     result: tuple[int, ...] = ()
+    trial: Callable[[Sequence[Array]], Difference | None] | None = None
 
 
 class ShapedOp(IRDLOperation):

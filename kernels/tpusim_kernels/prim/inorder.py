@@ -12,13 +12,16 @@ one. Where two products meet the choice would be the compiler's, so the chain be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_batching import custom_vmap
 
 from tpusim_kernels.base import Array, pin
 from tpusim_kernels.prim.forms import estimating
+from tpusim_kernels.prim.library import product
 
 STEPS = 16
 """Terms per loop iteration: the accumulators are read and written once for so many."""
@@ -43,25 +46,55 @@ def dot_in_order(a: Array, b: Array, blocks: Sequence[int]) -> Array:
     """Compute sum_k a[..., m, k] * b[..., k, n] in f32: a chain per block, the blocks added in order.
 
     a (..., M, K), b (..., K, N) f32 with batch axes that are equal or 1; blocks: sizes that add up to K. The chains of
-    all blocks advance side by side. Only estimates (`prim.forms`) have the library's order.
+    equal blocks advance side by side. Only estimates (`prim.forms`) have the library's order.
     """
     if not blocks:
         return jnp.zeros((*a.shape[:-1], b.shape[-1]), jnp.float32)
     if estimating():
         return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-    sums = _chain(_cut(a, blocks, a.ndim - 1), _cut(b, blocks, b.ndim - 2))
-    return lax.fori_loop(1, len(blocks), lambda i, total: total + sums[i], sums[0])
+    total, start = None, 0
+    for size, equal in groupby(blocks):
+        count = len(list(equal))
+        stop = start + count * size
+        left, right = (_cut(x, start, stop, count, axis) for x, axis in ((a, a.ndim - 1), (b, b.ndim - 2)))
+        sums = chains(left, right)
+        first = sums[0] if total is None else total + sums[0]
+        total = lax.fori_loop(1, count, lambda i, y, sums=sums: y + sums[i], first) if count > 1 else first
+        start = stop
+    assert total is not None
+    return total
 
 
-def _cut(x: Array, blocks: Sequence[int], axis: int) -> Array:
-    """The blocks of an axis on a new first axis, filled with zeros to equal size: they leave a sum as it is."""
-    if len(set(blocks)) == 1:
-        shape = (*x.shape[:axis], len(blocks), blocks[0], *x.shape[axis + 1 :])
-        return jnp.moveaxis(x.reshape(shape), axis, 0)
-    ends = np.cumsum(blocks)
-    parts = [lax.slice_in_dim(x, end - size, end, axis=axis) for size, end in zip(blocks, ends.tolist(), strict=True)]
-    fills = [[(0, max(blocks) - p.shape[axis]) if i == axis else (0, 0) for i in range(x.ndim)] for p in parts]
-    return jnp.stack([jnp.pad(part, fill) for part, fill in zip(parts, fills, strict=True)])
+def _cut(x: Array, start: int, stop: int, count: int, axis: int) -> Array:
+    """A part of an axis as blocks of equal size on a new first axis."""
+    part = lax.slice_in_dim(x, start, stop, axis=axis)
+    shape = (*x.shape[:axis], count, (stop - start) // count, *x.shape[axis + 1 :])
+    return jnp.moveaxis(part.reshape(shape), axis, 0)
+
+
+def chains(a: Array, b: Array) -> Array:
+    """All elements of a @ b as one chain each; a (..., M, K), b (..., K, N) f32 with batch axes that are equal or 1."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
+    return _chains(left, right).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+@custom_vmap
+def _chains(a: Array, b: Array) -> Array:
+    """`chains` of rank 3: by the library where it keeps the order for these extents."""
+    found = product(a, b)
+    return _chain(a, b) if found is None else found
+
+
+@_chains.def_vmap
+def _many_chains(count: int, batched: Sequence[bool], a: Array, b: Array) -> tuple[Array, bool]:
+    """All samples at once; the library is asked for the extents that they have together."""
+    left, right = (
+        jnp.broadcast_to(x if has else x[None], (count, *x.shape[-3:])).reshape(-1, *x.shape[-2:])
+        for x, has in zip((a, b), batched, strict=True)
+    )
+    found = _chains(left, right)
+    return found.reshape(count, -1, *found.shape[1:]), True
 
 
 def _chain(a: Array, b: Array) -> Array:

@@ -26,6 +26,7 @@ class Session:
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = _SILENT
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # else its threads go on after a run
         try:
             self._session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # noqa: BLE001  its exceptions share no base class

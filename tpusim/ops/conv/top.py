@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, cast
 
+import jax
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
+from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
+from tpusim_kernels.conv_trial import Parts, conv2d_trial, parts_of
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -22,6 +25,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     Builder,
+    Difference,
     Estimate,
     FloatRule,
     LoweringContext,
@@ -54,6 +58,9 @@ from tpusim.ops.sliding import ConvWindow, window_attributes
 from tpusim.ops.structure import make_weight
 from tpusim.ops.view import TopReshape
 from tpusim.ops.wide_output import stored_output
+
+NARROW = 16
+"""Channels of an image below which int8 products are no quicker than f32."""
 
 
 @irdl_op_definition
@@ -118,7 +125,7 @@ class TopConv(ConvTop):
         x, w, b = operands
         if self.inserts is not None:
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
-        convolution = conv3d_float if self.volume else kernels.conv2d_float
+        convolution = conv3d_float if self.volume else conv2d_float
         return (convolution(x, w, b, **self._relu, **self.geometry),)  # type: ignore[arg-type]
 
     @property
@@ -131,9 +138,24 @@ class TopConv(ConvTop):
             return super().estimate()
 
         def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
-            return (kernels.conv2d_estimate(*operands, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+            return (conv2d_estimate(*operands, **self._relu, **self.geometry),)  # type: ignore[arg-type]
 
-        return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1))
+        return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1), self._trial)
+
+    def _trial(self, constants: Sequence[Array]) -> Difference | None:
+        """By int8 products, where an image has channels enough to fill them."""
+        image, filter, bias = constants
+        if filter is None or image is not None or (bias is None and not is_none(self.bias)):
+            return None
+        weights = np.asarray(filter)
+        if weights.shape[1] < NARROW or not np.isfinite(weights).all():
+            return None
+        parts = Parts(*(cast("Any", jax).device_put(part) for part in parts_of(weights)))
+
+        def difference(values: Sequence[Array], scale: np.float32, wanted: Array) -> Array:
+            return conv2d_trial(values[0], scale, parts, bias, wanted, **self._relu, **self.geometry)  # type: ignore[arg-type]
+
+        return difference
 
     def flops(self) -> int:
         """Out * (2*kernel*ic/g + bias + relu) (numerics.md 16)."""

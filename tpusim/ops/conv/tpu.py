@@ -6,6 +6,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels import conv as kernels
+from tpusim_kernels.conv_float import conv2d_float
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -95,7 +96,7 @@ class TpuConv2D(PackedConvTpu):
         if self.inserts is not None:
             x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
         if requant is None:
-            return (kernels.conv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
+            return (conv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
         y = kernels.conv2d_int(
             x, self.for_kernel(1, w), b, *requant, zero_point(self.input), zero_point(self.output),
             out_dtype=value_dtype(self.output), requant=_REQUANTS[self.quant_mode.data if self.quant_mode else ""],

@@ -1,0 +1,251 @@
+"""Two-dimensional convolution in f32, every element a chain over (channel, row, column) of its window (numerics 9.1).
+
+Outside a trace on a CPU the windows are copied by NumPy into one matrix for each group, as wide as the library's tiles,
+and only products, bias and relu are compiled: equal extents share one executable whatever the strides and pads. Inside
+a trace all is one graph. Both ways add up in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import prod
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.core import Tracer
+from numpy.typing import NDArray
+
+from tpusim_kernels.base import Array, along_axis, f32, kernel, pin
+from tpusim_kernels.conv import GEOMETRY, Pads, Pair, by_library, check_operands, nchw, nhwc, relu_with_limit, sum_nhwc
+from tpusim_kernels.prim.forms import estimating
+from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order
+from tpusim_kernels.prim.library import WIDTH
+
+F32 = NDArray[np.float32]
+Parts = tuple[Any, ...]
+ALIGNED = 64
+"""Bytes."""
+
+
+def conv2d_float(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    *,
+    strides: Pair,
+    pads: Pads,
+    dilations: Pair,
+    groups: int,
+    do_relu: bool,
+    relu_limit: float = -1.0,
+) -> Array:
+    """Compute y = relu(conv(x, w) + b) in f32, zero padding.
+
+    x (n, ic, h, w), w (oc, ic/groups, kh, kw), b (oc,) or None.
+
+    f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. Source:
+    numerics 9.1, ONNX Conv.
+    """
+    check_operands(x, w, groups)
+    if not _by_parts(x, w, b, groups):
+        return _whole(
+            x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,
+            relu_limit=relu_limit,
+        )  # fmt: skip
+    image, filters = np.asarray(x, np.float32), np.asarray(w, np.float32)
+    n, (oh, ow), k = len(image), extents(x.shape, w.shape, strides, pads, dilations), prod(w.shape[1:])
+    columns = windows(image, (w.shape[2], w.shape[3]), strides, pads, dilations).reshape(n, groups, k, -1)
+    lefts = _runs(filters.reshape(1, groups, len(w) // groups, k), 3)
+    rights = _runs(columns, 2)
+    return _finished(lefts, rights, b, shape=(n, len(w), oh, ow), do_relu=do_relu, relu_limit=relu_limit)
+
+
+def _by_parts(x: Array, w: Array, b: Array | None, groups: int) -> bool:
+    """Whether the windows are made by NumPy; a product of one row is none that the library takes."""
+    traced = any(isinstance(v, Tracer) for v in (x, w, b))
+    return not traced and not estimating() and len(w) > groups and jax.default_backend() == "cpu"
+
+
+def extents(x: tuple[int, ...], w: tuple[int, ...], strides: Pair, pads: Pads, dilations: Pair) -> Pair:
+    """(oh, ow) of shapes x (n, ic, h, w), w (oc, ic/groups, kh, kw). Raises ValueError where a window has no room."""
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, w[2:], strict=True)]
+    rooms = [x[2] + pads[0] + pads[2], x[3] + pads[1] + pads[3]]
+    if any(span > room for span, room in zip(spans, rooms, strict=True)):
+        raise ValueError(f"a window of {spans} does not fit the padded input of {rooms}")
+    oh, ow = ((room - span) // s + 1 for room, span, s in zip(rooms, spans, strides, strict=True))
+    return oh, ow
+
+
+def windows(x: F32, kernel: Pair, strides: Pair, pads: Pads, dilations: Pair) -> F32:
+    """(n, c, kh, kw, positions) of x (n, c, h, w), zero padding; positions filled up to the library's tiles."""
+    (n, c, h, width), (kh, kw), (sh, sw), (dh, dw) = x.shape, kernel, strides, dilations
+    oh, ow = extents(x.shape, (0, 0, *kernel), strides, pads, dilations)
+    filled = -(-oh * ow // WIDTH) * WIDTH
+    if kernel == strides == (1, 1) and not any(pads) and filled == oh * ow:
+        return x.reshape(n, c, 1, 1, filled)
+    top, left, bottom, right = pads
+    if any(pads):
+        padded = np.zeros((n, c, h + top + bottom, width + left + right), np.float32)
+        padded[:, :, top : top + h, left : left + width] = x
+        x = padded
+    columns = aligned((n, c, kh, kw, filled))
+    columns[..., oh * ow :] = 0
+    taps = columns[..., : oh * ow].reshape(n, c, kh, kw, oh, ow) if filled == oh * ow else None
+    for i in range(kh):
+        for j in range(kw):
+            rows, across = slice(i * dh, i * dh + (oh - 1) * sh + 1, sh), slice(j * dw, j * dw + (ow - 1) * sw + 1, sw)
+            tap = x[:, :, rows, across]
+            if taps is not None:
+                taps[:, :, i, j] = tap
+            else:
+                columns[:, :, i, j, : oh * ow] = tap.reshape(n, c, oh * ow)
+    return columns
+
+
+def _runs(x: F32, axis: int) -> Parts:
+    """The blocks of k, those of equal size beside each other on a new first axis."""
+    parts: list[F32] = []
+    start = 0
+    for size, equal in groupby(convolution_blocks(x.shape[axis])):
+        count = len(list(equal))
+        part = x[(slice(None),) * axis + (slice(start, start + count * size),)]
+        split = part.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
+        parts.append(_contiguous(np.moveaxis(split, axis, 0)))
+        start += count * size
+    return tuple(parts)
+
+
+def _contiguous(x: F32) -> F32:
+    if x.flags.c_contiguous and x.ctypes.data % ALIGNED == 0:
+        return x
+    found = aligned(x.shape)
+    found[...] = x
+    return found
+
+
+def aligned(shape: tuple[int, ...]) -> F32:
+    """Memory for f32 that JAX reads where it is: what lies elsewhere it copies."""
+    memory = np.empty(prod(shape) * 4 + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + prod(shape) * 4].view(np.float32).reshape(shape)
+
+
+@kernel(static=("shape", "do_relu", "relu_limit"))
+def _finished(
+    lefts: Parts, rights: Parts, b: Array | None, *, shape: tuple[int, ...], do_relu: bool, relu_limit: float
+) -> Array:
+    """Products of blocks, their sums, bias and relu; shape: of the result, n, oc, oh, ow.
+
+    lefts: (blocks, 1, groups, oc/groups, k) each, rights: (blocks, n, groups, k, positions) each, f32.
+    """
+    n, oc, oh, ow = shape
+    y = None
+    for block in _blocks(lefts, rights):
+        y = block if y is None else y + block
+    assert y is not None
+    y = y.reshape(n, oc, -1)[:, :, : oh * ow].reshape(shape)
+    y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
+    return relu_with_limit(y, do_relu, relu_limit)
+
+
+def _blocks(lefts: Sequence[Array], rights: Sequence[Array]) -> Iterator[Array]:
+    for left, right in zip(lefts, rights, strict=True):
+        yield from chains(left, right)
+
+
+@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
+def _whole(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    *,
+    strides: Pair,
+    pads: Pads,
+    dilations: Pair,
+    groups: int,
+    do_relu: bool,
+    relu_limit: float,
+) -> Array:
+    """`conv2d_float` as one graph."""
+    x, w = f32(x), f32(w)
+    extents(x.shape, w.shape, strides, pads, dilations)
+    top, left, bottom, right = pads
+    x = lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
+    y = _sum_in_order(x, w, strides, dilations, groups)
+    y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
+    return relu_with_limit(y, do_relu, relu_limit)
+
+
+def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
+    """f32 sums in NCHW of a padded NCHW image, term by term over (channel, row, column) of the window."""
+    (n, c, _, _), (oc, icg, kh, kw) = x.shape, w.shape
+    if estimating() and kh * kw > 1:  # a 1x1 filter is one product, which the library has quicker
+        return nchw(sum_nhwc(nhwc(x), w, strides, dilations, groups))
+    (sh, sw), (dh, dw) = strides, dilations
+    oh, ow = extents(x.shape, w.shape, strides, (0, 0, 0, 0), dilations)
+    if groups == oc and icg == 1:
+        return _depthwise_in_order(x, w, strides, dilations, (oh, ow))
+
+    def gather(i: Array, windows: Array) -> Array:
+        """One tap of all windows: a loop is one kernel to compile, slices side by side are one each."""
+        place = [jnp.int32(0), jnp.int32(0), i // kw * dh, i % kw * dw]
+        view = lax.dynamic_slice(x, place, (n, c, (oh - 1) * sh + 1, (ow - 1) * sw + 1))
+        tap = lax.slice(view, (0,) * 4, view.shape, (1, 1, sh, sw))
+        return lax.dynamic_update_slice_in_dim(windows, tap[:, :, None], i, axis=2)
+
+    windows = (
+        lax.fori_loop(jnp.int32(0), jnp.int32(kh * kw), gather, jnp.zeros((n, c, kh * kw, oh, ow), x.dtype))
+        if kh * kw > 1
+        else x[:, :, ::sh, ::sw]
+    )
+    windows = windows.reshape(n, groups, c // groups * kh * kw, oh * ow)
+    filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
+    return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
+
+
+def _depthwise_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """One filter per channel: fma(x_tap, w_tap, acc) tap by tap, in one loop over the image.
+
+    The first product is pinned, or it might be the one that is merged with the second; adding zero makes it what
+    fma(x, w, 0) is: never -0. Blocks of more than 384 taps are sums of their own.
+    """
+    (n, c, _, _), (_, _, kh, kw), (sh, sw), (dh, dw), (oh, ow) = x.shape, w.shape, strides, dilations, out
+    places = iter([(i, j) for i in range(kh) for j in range(kw)])
+    total = None
+    for size in convolution_blocks(kh * kw):
+        acc = None
+        for _ in range(size):
+            i, j = next(places)
+            start = (0, 0, i * dh, j * dw)
+            stop = (n, c, i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1)
+            term = lax.slice(x, start, stop, (1, 1, sh, sw)) * w[:, 0, i, j].reshape(1, c, 1, 1)
+            acc = pin(term) + jnp.float32(0) if acc is None else acc + term
+        total = acc if total is None else total + pin(acc)
+    assert total is not None
+    return total
+
+
+@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
+def conv2d_estimate(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    *,
+    strides: Pair,
+    pads: Pads,
+    dilations: Pair,
+    groups: int,
+    do_relu: bool,
+    relu_limit: float = -1.0,
+) -> Array:
+    """`conv2d_float` of an NHWC image and an HWIO filter, summed in the order of XLA's library: quicker, other bits.
+
+    x (n, h, w, ic), w (kh, kw, ic/groups, oc), b (oc,) or None, all f32; y (n, oh, ow, oc).
+    """
+    y = by_library(f32(x), f32(w), strides, pads, dilations, groups)
+    y = y if b is None else y + along_axis(f32(b), y.ndim, 3)
+    return relu_with_limit(y, do_relu, relu_limit)

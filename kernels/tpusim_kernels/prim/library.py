@@ -1,0 +1,99 @@
+"""f32 products of XLA's library that add up in order: found by asking the library, shape by shape.
+
+On a CPU most of the library's matrix products are what `prim.inorder` wants: one chain of fused multiply-adds per
+element, in the order of k. Some shapes get other kernels, with several accumulators. Nothing that XLA documents tells
+them apart, so a product of the same shape is computed from numbers whose sums show any other order, and compared with
+the chain. This costs a few milliseconds while a kernel is traced; the library's product is up to four times as fast as
+a loop, and there is nothing of it to compile.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from numpy.typing import NDArray
+
+Array = jax.Array
+Shape = tuple[int, ...]
+
+WIDTH = 64
+"""The library's widest tile, and rows from which on it takes tiles as wide: products filled up to it are in order."""
+POOL = 8191
+"""Different numbers in a trial; a prime, so that no row is like another."""
+BATCHES, ROWS, COLUMNS = (1, 1), (10, 8), (20, 24)
+"""What is looked at: so many at either end, where the library's tiles differ, and so many in between."""
+
+
+def product(a: Array, b: Array) -> Array | None:
+    """Compute a @ b in f32, each element one chain over k from 0; None where the library has another order.
+
+    a (B, M, K), b (B, K, N), f32.
+    """
+    (count, m, k), n = a.shape, b.shape[2]
+    if jax.default_backend() != "cpu" or k < 2 or not a.size * n:
+        return None
+    for rows, columns in _extents(m, n):
+        if _keeps_order(count, rows, k, columns):
+            left = jnp.pad(a, ((0, 0), (0, rows - m), (0, 0)))
+            right = jnp.pad(b, ((0, 0), (0, 0), (0, columns - n)))
+            return _fenced(left, right)[:, :m, :n]
+    return None
+
+
+def _extents(m: int, n: int) -> Iterator[tuple[int, int]]:
+    """(rows, columns) to try: as they are, then filled up."""
+    wide = -(-n // WIDTH) * WIDTH
+    yield m, n
+    if wide > n:
+        yield m, wide
+    if 1 < m < WIDTH:
+        yield WIDTH, wide
+
+
+def _fenced(a: Array, b: Array) -> Array:
+    """The product with nothing that XLA could merge with it, so that it is the same in every program."""
+    a, b = lax.optimization_barrier((a, b))
+    if a.shape[0] == 1:
+        product = jnp.matmul(a[0], b[0], precision=lax.Precision.HIGHEST)[None]
+    else:
+        product = jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+    return lax.optimization_barrier(product)
+
+
+@functools.cache
+def _keeps_order(count: int, m: int, k: int, n: int) -> bool:
+    """Whether the library's product of these extents is a chain per element, bit for bit."""
+    a, b = _trial((count, m, k), 1), _trial((count, k, n), 2)
+    run = jax.jit(_fenced).lower(a, b).compile()
+    found, zeros = np.asarray(run(a, b)), np.asarray(run(-abs(a), np.zeros_like(b)))
+    batch, rows, columns = _looked_at(count, *BATCHES), _looked_at(m, *ROWS), _looked_at(n, *COLUMNS)
+    wanted = _chain(a[np.ix_(batch, rows)], b[batch][:, :, columns])
+    same = wanted.tobytes() == found[np.ix_(batch, rows, columns)].tobytes()
+    return same and not np.signbit(zeros).any()  # a chain from 0 does not end in -0
+
+
+def _trial(shape: Shape, seed: int) -> NDArray[np.float32]:
+    """Integers of 13 bits times powers of 2 up to 2^7: in f32 almost every sum is rounded, in f64 none."""
+    rng = np.random.default_rng(seed)
+    pool = rng.integers(-4095, 4096, POOL) * np.exp2(rng.integers(0, 8, POOL))
+    return np.resize(pool.astype(np.float32), shape)
+
+
+def _looked_at(extent: int, ends: int, middle: int) -> NDArray[np.int64]:
+    between = np.linspace(ends, max(extent - ends, ends), middle).astype(np.int64)
+    places = np.concatenate([np.arange(ends), between, np.arange(extent - ends, extent)])
+    return np.unique(places[(places >= 0) & (places < extent)])
+
+
+def _chain(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The sums as they must be, one rounding per term."""
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    total = np.zeros((*a.shape[:2], b.shape[2]), np.float32)
+    for k in range(a.shape[2]):
+        total = (left[:, :, k : k + 1] * right[:, k : k + 1] + total).astype(np.float32)
+    return total

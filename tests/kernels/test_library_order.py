@@ -1,0 +1,122 @@
+"""f32 products by XLA's library: only where it adds up in order, then with the bits of the loop in every program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
+from tpusim_kernels.conv_trial import conv2d_trial, parts_of
+from tpusim_kernels.prim import inorder, library
+from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks
+
+Made = Callable[..., np.ndarray]
+RNG = np.random.default_rng(3)
+EXTENTS = [(1, 64, 49), (7, 33, 5), (64, 40, 196), (3, 700, 100), (70, 1100, 65)]
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def by_loops(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> np.ndarray:
+    with monkeypatch.context() as patch:
+        patch.setattr(inorder, "product", lambda a, b: None)
+        return np.asarray(work())
+
+
+def same_bits(found: Any, wanted: np.ndarray) -> None:
+    np.testing.assert_array_equal(np.asarray(found).view(np.uint32), wanted.view(np.uint32))
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("blocks", [convolution_blocks, matmul_blocks])
+def test_the_library_gives_the_bits_of_the_loop(
+    extents: tuple[int, int, int], blocks: Callable[[int], tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+):
+    """Alone, for many samples at once, and one after the other inside a loop."""
+    m, k, n = extents
+    a, b = floats(m, k), floats(3, k, n)
+    a[0], b[0] = -abs(a[0]), 0  # products that are all -0
+
+    def one(b: Any) -> Any:
+        return dot_in_order(jnp.asarray(a), b, blocks(k))
+
+    wanted = by_loops(monkeypatch, lambda: [jax.jit(lambda b: one(b))(image) for image in b])
+    same_bits([jax.jit(one)(image) for image in b], wanted)
+    same_bits(jax.jit(jax.vmap(one))(b), wanted)
+    same_bits(jax.jit(lambda b: jax.lax.map(one, b))(b), wanted)
+
+
+def test_another_order_is_not_taken(monkeypatch: pytest.MonkeyPatch):
+    """A product of which one column is added up from the end is found out."""
+
+    def other(a: Any, b: Any) -> Any:
+        last = jnp.einsum("bmk,bk->bm", a[:, :, ::-1], b[:, ::-1, -1], precision="highest")
+        return FENCED(a, b).at[:, :, -1].set(last)
+
+    a, b = jnp.asarray(floats(1, 64, 40)), jnp.asarray(floats(1, 40, 64))
+    assert library.product(a, b) is not None
+    monkeypatch.setattr(library, "_fenced", other)
+    library._keeps_order.cache_clear()
+    assert library.product(a, b) is None
+    library._keeps_order.cache_clear()
+
+
+FENCED = library._fenced
+GEOMETRIES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 5, 9, 8), (6, 5, 3, 2), {"strides": (2, 1), "pads": (0, 2, 1, 0), "dilations": (2, 1), "groups": 1}),
+    ((2, 8, 8, 8), (8, 8, 1, 1), {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 1}),
+    ((2, 8, 7, 7), (12, 2, 3, 3), {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 4}),
+    ((2, 6, 7, 9), (6, 1, 3, 3), {"strides": (2, 1), "pads": (1, 0, 1, 2), "dilations": (1, 2), "groups": 6}),
+    ((1, 100, 5, 5), (4, 100, 3, 3), {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 1}),
+    ((1, 2, 24, 24), (2, 1, 21, 20), {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 2}),
+]
+
+
+@pytest.mark.parametrize(("image", "filters", "geometry"), GEOMETRIES)
+def test_windows_of_numpy_are_those_of_the_graph(
+    image: tuple[int, ...], filters: tuple[int, ...], geometry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    """By parts, inside a trace and in loops: the same bits; every result is one chain for each block."""
+    x, w, b = floats(*image), floats(*filters), floats(filters[0])
+
+    def convolved(x: Any) -> Any:
+        return conv2d_float(x, w, b, do_relu=True, relu_limit=3.0, **geometry)
+
+    whole = np.asarray(jax.jit(convolved)(x))
+    same_bits(convolved(x), whole)
+    same_bits(by_loops(monkeypatch, lambda: jax.jit(lambda x: convolved(x))(x)), whole)
+    n, c, i, j = whole.shape[0] - 1, whole.shape[1] - 1, whole.shape[2] - 1, 0
+    group = c // (filters[0] // geometry["groups"])
+    top, left, bottom, right = geometry["pads"]
+    padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    (sh, sw), (dh, dw), (kh, kw) = geometry["strides"], geometry["dilations"], filters[2:]
+    channels = slice(group * filters[1], (group + 1) * filters[1])
+    rows = slice(i * sh, i * sh + dh * (kh - 1) + 1, dh)
+    window = padded[n, channels, rows, j * sw : j * sw + dw * (kw - 1) + 1 : dw].ravel()
+    total, start = np.float32(0), 0
+    for size in convolution_blocks(window.size):
+        part = slice(start, start + size)
+        total = total + np.asarray(library._chain(w[c].ravel()[part][None, None], window[part][None, :, None]))[0, 0, 0]
+        start += size
+    assert whole[n, c, i, j] == pytest.approx(np.clip(total + b[c], 0, 3), rel=1e-6)  # f64 rounds twice, rarely
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_trials_by_integers_are_near(kernel: int):
+    """The difference of a rounded image's convolution, three int8 filters against one in f32; a filter of zeros too."""
+    x, b = abs(floats(1, 6, 7, 20)), floats(9)
+    w, scale = floats(9, 20, kernel, kernel), np.float32(60)
+    w[2], w[3] = 0, w[3] * np.float32(1e-30)
+    geometry: dict[str, Any] = {"strides": (2, 1), "pads": (1, 0, 1, 2), "dilations": (1, 1), "groups": 1}
+    hwio = w.transpose(2, 3, 1, 0)
+    wanted = conv2d_estimate(x, hwio, b, do_relu=True, **geometry)
+    found = conv2d_trial(x, scale, parts_of(w), b, wanted, do_relu=True, **geometry)
+    rounded = np.clip(np.rint(x * scale), -128, 127) / scale
+    direct = np.asarray(wanted) - np.asarray(conv2d_estimate(rounded, hwio, b, do_relu=True, **geometry))
+    assert abs(np.asarray(found) - direct).max() < 1e-5 < abs(direct).max()

@@ -1,0 +1,114 @@
+"""One float op tried with many thresholds: by how much its result changes when its operands are rounded to INT8.
+
+All of it are estimates, sums in any order. Rounding, the op and the difference are one compiled function, kept on disk
+and shared by all ops that are equal; ops that know a quicker way say so (`Estimate.trial`).
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tpusim_kernels
+from tpusim_kernels.store import Stored, text_of
+from xdsl.ir import Operation
+
+from tpusim.ops.base import Difference, TopOp
+
+PART = 1 << 16
+"""Values whose squares are added up in f32."""
+ALIGNED = 64
+"""Bytes: JAX reads such an array where it is, and others from a copy."""
+Known = dict[str, Stored]
+"""Compiled functions by what they compute."""
+
+
+class Way:
+    """How an op is tried. operands: (array, whether it is a constant or nothing at all); known: of other ops."""
+
+    def __init__(self, op: TopOp, operands: Sequence[tuple[Any, bool]], known: Known) -> None:
+        estimate = op.estimate()
+        self._orders, self.result = estimate.operands, estimate.result
+        self._weighs = tuple(weighs for _, weighs in operands)
+        constants = [array if weighs else None for array, weighs in operands]
+        quicker = estimate.trial(constants) if estimate.trial is not None else None
+        if quicker is None:
+            kept = [on_device(array, self._orders.get(i, ())) for i, array in enumerate(constants)]
+            rounds = [not weighs and array.dtype == np.float32 for array, weighs in operands]
+            quicker = self._whole(op, rounds, kept, known)
+        self.difference: Difference = quicker
+
+    def values(self, operands: Sequence[tuple[Any, bool]]) -> list[Any]:
+        """The operands of one sample that are no constants, as `difference` takes them."""
+        return [on_device(array, self._orders.get(i, ())) for i, (array, weighs) in enumerate(operands) if not weighs]
+
+    def _whole(self, op: TopOp, rounds: Sequence[bool], kept: Sequence[Any], known: Known) -> Difference:
+        identity = _identity(op)
+        compute, weighs = op.estimate().compute, self._weighs
+
+        def tried(values: list[Any], constants: list[Any], scale: Any, wanted: Any) -> Any:
+            left = iter(values)
+            operands = [constant if weighs[i] else next(left) for i, constant in enumerate(constants)]
+            operands = [_rounded(v, scale) if rounds[i] else v for i, v in enumerate(operands)]
+            return wanted - compute(operands)[0]
+
+        key = identity or str(id(op))
+        function = known.setdefault(key, Stored(tried, lambda: identity))
+        return lambda values, scale, wanted: function(list(values), list(kept), scale, wanted)
+
+
+def _rounded(values: Any, scale: Any) -> Any:
+    return jnp.clip(jnp.round(values * scale), np.float32(-128), np.float32(127)) / scale
+
+
+def _identity(op: TopOp) -> str | None:
+    """All that an op computes depends on besides its arrays; None of an op from elsewhere."""
+    if not type(op).__module__.startswith("tpusim."):
+        return None
+    owners = [v.owner.name if isinstance(v.owner, Operation) else "" for v in op.operands]
+    types = [str(v.type) for v in (*op.operands, *op.results)]
+    said = sorted((name, str(attribute)) for name, attribute in (*op.attributes.items(), *op.properties.items()))
+    texts = text_of(Path(tpusim_kernels.__file__).parent), text_of(Path(__file__).parents[1])
+    return hashlib.sha256(repr(("trial", op.name, owners, types, said, texts)).encode()).hexdigest()
+
+
+class Trial:
+    """One op on one sample. operands: (array, whether it is a constant); wanted: the float result.
+
+    unit: the distance of a result of zeros.
+    """
+
+    def __init__(self, way: Way, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> None:
+        self._way, self._values = way, way.values(operands)
+        self._wanted = on_device(wanted, way.result)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._one = np.linalg.norm(wanted.ravel(), ord=1)
+            self.unit = float(np.linalg.norm(wanted.ravel()) / self._one)
+
+    def distance(self, threshold: float) -> float:
+        """How far the result is from the float one when the operands are rounded by this threshold."""
+        with jax.enable_x64(True):
+            found = self._way.difference(self._values, np.float32(127.0 / threshold), self._wanted)
+        square, difference = 0.0, np.asarray(found).ravel()
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            for start in range(0, difference.size, PART):
+                part = difference[start : start + PART]
+                square += float(np.dot(part, part))
+            return float(np.sqrt(square) / self._one)
+
+
+def on_device(array: Any, order: tuple[int, ...]) -> Any:
+    """An array with its axes in another order in memory too, (): as it is; nothing stays nothing."""
+    if array is None:
+        return None
+    moved = np.asarray(array).transpose(order) if order else np.asarray(array)
+    if moved.dtype == np.float32 and not (moved.flags.c_contiguous and moved.ctypes.data % ALIGNED == 0):
+        room = np.empty(moved.nbytes + ALIGNED, np.uint8)
+        start = -room.ctypes.data % ALIGNED
+        copy = room[start : start + moved.nbytes].view(np.float32).reshape(moved.shape)
+        copy[...] = moved
+        moved = copy
+    return cast("Any", jax).device_put(moved)
