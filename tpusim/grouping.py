@@ -18,6 +18,7 @@ from tpusim.codegen import generate
 from tpusim.errors import CapacityError, ConfigError
 from tpusim.ir.module import Model
 from tpusim.layer_group import (
+    Costs,
     Counts,
     ForcedGroup,
     GlobalView,
@@ -29,7 +30,6 @@ from tpusim.layer_group import (
     views,
 )
 from tpusim.memory import assign_addresses
-from tpusim.schedule import Costs
 from tpusim.simulator.timing import timeline
 
 LONGEST = 3
