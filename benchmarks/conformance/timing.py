@@ -11,8 +11,9 @@ from benchmarks.conformance.compare import Pairs
 from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.results import Clock, Difference, Part
 from benchmarks.conformance.upstream import Files
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import op_name, texts
 from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import Transfer
 
 _COMMAND = re.compile(r"(\S+)\|(\w+)\|s:(\d+)\|b:\d+\|g:\d+\|e:(\d+)\|t:\d+(?:\|dr:(\d+)\|sz:(\d+))?")
 _TOTAL = re.compile(r"TCYC : (\d+)")
@@ -89,11 +90,15 @@ def their_groups(files: Files) -> list[Group]:
 
 
 def our_groups(compiled: Compiled) -> list[Group]:
-    """Groups and global layers of ours, in execution order; then the global layers without a command (views)."""
-    groups = compiled.program().groups
+    """Groups and global layers of ours, in execution order; then the global layers without a command (views).
+
+    What transfers do in place of global layers counts as these: upstream decides so behind its search, too.
+    """
+    groups, ops = compiled.program().groups, list(compiled.grouped().module.walk())
     found = [Group(g.ops, () if g.reason else tuple(g.secs[a] for a in "ncdhw")) for g in groups]
     placed = {op for group in groups for op in group.ops}
-    alone = (op_name(op) for op in compiled.grouped().ops if isinstance(op, TpuOp))
+    moved = (name for op in ops if isinstance(op, Transfer) and op.moved for name in texts(op.moved))
+    alone = (*moved, *(op_name(op) for op in ops if isinstance(op, TpuOp)))
     return found + [Group((name,)) for name in alone if name and name not in placed]
 
 

@@ -1,7 +1,7 @@
 """The commands of one layer group: its loop (`tpusim.schedule.turns`) with a command for everything that runs."""
 
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from xdsl.ir import Operation, SSAValue
 
@@ -17,7 +17,7 @@ from tpusim.isa.stream import Location
 from tpusim.ops.base import TpuOp
 from tpusim.ops.emission import Placed, SliceContext
 from tpusim.ops.logical import Extents, logical_axes
-from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore
+from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
 from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
 
@@ -137,9 +137,10 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     address, aligned = group.allocation.address[value], value not in graph.compact
     local = lmem_view(value, address, part.shape, chip, constant=constant, aligned=aligned)
     lengths = _extents(value, group, emitter)
-    for source, target, start in transfers(whole, lengths, part, local, chip):
+    holds, name, steps = source_name(load.input), op_name(load), _strides(load, lengths)
+    for source, target, start in transfers(whole, lengths, part, local, chip, steps):
         window = (None, None) if constant else (start, lengths)
-        emitter.move(source, target, holds=source_name(load.input), op=op_name(load), step=step.text(), window=window)
+        emitter.move(source, target, holds=holds, op=name, step=step.text(), window=window, strides=steps)
 
 
 def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
@@ -155,10 +156,16 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
     local = lmem_window(local, have, part, chip)
     home = emitter.group if emitter.home < 0 else emitter.home
     holds = slice_owner(op_name(owner), step.text(), home)
-    lengths, name, tensor = _extents(value, group, emitter), op_name(store), value_name(value)
-    for target, source, start in transfers(whole, lengths, part, local, chip):
+    lengths, name, at = _extents(value, group, emitter), op_name(store), step.text()
+    steps, tensor = _strides(store, lengths), store.tensor
+    for target, source, start in transfers(whole, lengths, part, local, chip, steps):
         window = (start, lengths)
-        emitter.move(source, target, holds=holds, op=name, step=step.text(), tensor=tensor, window=window)
+        emitter.move(source, target, holds=holds, op=name, step=at, tensor=tensor, window=window, strides=steps)
+
+
+def _strides(transfer: Transfer, lengths: Extents) -> Extents | None:
+    """Distances in global memory along the axes of a group; None of a tensor that lies there in order."""
+    return cast("Extents | None", transfer.strides(lengths))
 
 
 def _stored(value: SSAValue) -> tuple[TpuStore, SSAValue]:

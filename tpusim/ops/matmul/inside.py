@@ -59,7 +59,7 @@ class HeadsIntoProduct(RewritePattern):
 
 @dataclass
 class PermuteBehindRows(RewritePattern):
-    """Permute by (0, 2, 1, 3) -> op by rows used once: the Permute behind the op, where another takes it in, or a store.
+    """Permute by (0, 2, 1, 3) -> op by rows used once: the Permute behind the op, for another or a store to take in.
 
     Behind casts, products with one number and softmax in any case, else where a product or another Permute is ahead.
     Two in a row are none.
