@@ -1,10 +1,13 @@
 """The commands of one layer group: its loop (`tpusim.schedule.turns`) with a command for everything that runs."""
 
-from itertools import groupby
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, product
 from typing import Any, cast
 
 from xdsl.ir import Operation, SSAValue
 
+from tpusim.chips import ChipSpec
 from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
@@ -14,7 +17,7 @@ from tpusim.isa.commands import Command, slice_owner
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
-from tpusim.ops.base import TpuOp
+from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.emission import Placed, SliceContext
 from tpusim.ops.logical import Extents, logical_axes
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
@@ -153,14 +156,26 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
     local = lmem_view(value, group.allocation.address[value], have.shape, chip, constant=False, aligned=True)
     store, result = _stored(value)
     whole = gmem_view(value, _address(result), chip, constant=False)
-    local = lmem_window(local, have, part, chip)
     home = emitter.group if emitter.home < 0 else emitter.home
     holds = slice_owner(op_name(owner), step.text(), home)
     lengths, name, at = _extents(value, group, emitter), op_name(store), step.text()
     steps, tensor = _strides(store, lengths), store.tensor
-    for target, source, start in transfers(whole, lengths, part, local, chip, steps):
-        window = (start, lengths)
-        emitter.move(source, target, holds=holds, op=name, step=at, tensor=tensor, window=window, strides=steps)
+    for piece in (part,) if steps is None or _as_wide(part, result, group, chip) else _rows(part):
+        held = lmem_window(local, have, piece, chip)
+        for target, source, start in transfers(whole, lengths, piece, held, chip, steps):
+            window = (start, lengths)
+            emitter.move(source, target, holds=holds, op=name, step=at, tensor=tensor, window=window, strides=steps)
+
+
+def _as_wide(part: TensorSlice, result: SSAValue, group: GroupSchedule, chip: ChipSpec) -> bool:
+    """Whether the rows of a slice are as long as those of the tensor outside: the compiler moves others one by one."""
+    return part.w[1] == logical_axes(shape_of(result), group.graph.kind, chip)[4]
+
+
+def _rows(part: TensorSlice) -> Iterator[TensorSlice]:
+    """A slice row by row."""
+    starts = (range(start, start + size) for start, size in (part.n, part.c, part.h))
+    return (replace(part, n=(n, 1), c=(c, 1), h=(h, 1)) for n, c, h in product(*starts))
 
 
 def _strides(transfer: Transfer, lengths: Extents) -> Extents | None:

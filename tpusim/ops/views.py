@@ -55,16 +55,17 @@ def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec
     if have == want:
         return view
     n, row, h, w = lmem_strides(view, chip)
+    rows, lane = divmod(view.lane + want.c[0] - have.c[0], chip.lanes)
     offset = (
         (want.d[0] - have.d[0]) * have.n[1] * n
         + (want.n[0] - have.n[0]) // view.interleave * n
         + (want.h[0] - have.h[0]) * h
         + (want.w[0] - have.w[0]) * w
-        + (want.c[0] - have.c[0]) // chip.lanes * row
+        + rows * row
     )
     return View(
         "lmem", view.address + distance_bytes(view, offset), want.shape, view.dtype, "strided",
-        strides=(n, row, h, w), interleave=view.interleave,
+        strides=(n, row, h, w), interleave=view.interleave, lane=lane,
     )  # fmt: skip
 
 
