@@ -17,14 +17,12 @@ from tpusim import chips
 NEAR = (0.9, 1.12)
 KNOWN = {
     "detector/bm1684x": (0.8, 0.88), "resize/bm1684x": (0.72, 0.8), "resize/bm1688": (0.76, 0.83),  # Upsample's indices
-    "matmul/bm1684x": (1.9, 2.1),  # heads copied behind the product here
 }  # fmt: skip
 """Bounds of tpusim / real, and why they are not near 1."""
 BYTES = 0.02
 OTHER_BYTES = {
     "enlarge/bm1684x", "enlarge/bm1688", "resize/bm1684x", "resize/bm1688",  # interpolation through global memory
-    "segformer/bm1688", "shapes/bm1684x", "shapes/bm1688",  # permutes on the way out of a group; Pads
-    "matmul/bm1684x", "matmul/bm1688",  # heads copied behind the product here
+    "segformer/bm1684x", "segformer/bm1688",  # the same
 }  # fmt: skip
 """Cells that move other bytes than the real compiler, and what these are."""
 

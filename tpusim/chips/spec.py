@@ -164,7 +164,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     strided_window_steps: int = 1
     """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
     quantize_steps: int = 4
-    """Steps of 32 bits in a cast from f32 to an integer."""
+    """Steps of 32 bits in a cast from f32 to an integer; one less in the tiles of a global layer."""
     dma_align_bytes: int = 512
     """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False

@@ -96,7 +96,12 @@ class Command(
     @property
     def in_group(self) -> bool:
         """Whether this command is one of a step of a layer group."""
-        return bool(self.step) and not self.step.startswith(TILE)
+        return bool(self.step) and not self.of_tile
+
+    @property
+    def of_tile(self) -> bool:
+        """Whether this command is one of a tile of a global layer."""
+        return self.step.startswith(TILE)
 
     def _views(self, names: tuple[str, ...]) -> list[View]:
         found: list[View] = []
