@@ -20,9 +20,11 @@ from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer, group_in
 def merge_moves(model: Model, chip: ChipSpec) -> None:
     """Let transfers move what global layers beside groups move, in place; loads first, then stores.
 
-    Those whose first slice has `chip.local.moving_transfer_bytes`, where one command does it.
+    Those whose first slice has `chip.local.moving_transfer_bytes`, where one command does it. A group of one op is the
+    tiles of a global layer, whose transfers are the library's.
     """
-    groups = [op for op in model.ops if isinstance(op, TpuGroup)] if chip.local.moving_transfer_bytes else []
+    able = (op for op in model.ops if isinstance(op, TpuGroup) and chip.local.moving_transfer_bytes)
+    groups = [group for group in able if sum(isinstance(op, TpuOp) for op in group.body.block.ops) > 1]
     for group in groups:
         for load in [op for op in group.body.block.ops if isinstance(op, TpuLoad)]:
             _merge_load(group, load, chip)
