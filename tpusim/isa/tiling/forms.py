@@ -421,7 +421,8 @@ def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """
     assert isinstance(body, Pool)
     n, c, *plane = body.input.shape
-    if not _dense(body) or tuple(plane) != body.kernel or any(body.pads):
+    known = chip.lone_pools_are_global and _dense(body)
+    if not known or tuple(plane) != body.kernel or any(body.pads):
         return
     size, each = prod(plane), c // chip.lanes
     if n > 1 or c % chip.lanes:
