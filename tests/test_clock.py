@@ -16,13 +16,10 @@ from tpusim import chips
 
 NEAR = (0.9, 1.12)
 KNOWN = {
-    "matmul/bm1684x": (1.9, 2.1),  # heads copied behind the product here
 }  # fmt: skip
 """Bounds of tpusim / real, and why they are not near 1."""
 BYTES = 0.02
 OTHER_BYTES = {
-    "shapes/bm1684x", "shapes/bm1688",  # Pads
-    "matmul/bm1684x", "matmul/bm1688",  # heads copied behind the product here
 }  # fmt: skip
 """Cells that move other bytes than the real compiler, and what these are."""
 

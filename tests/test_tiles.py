@@ -79,6 +79,10 @@ def cases() -> dict[str, isa.TiuCommand]:
         "lrn": along(fn.Lrn(5, 1.0, 0.75, 1.0), "f32", 2, 70, 30, 10),
         "interpolation": along(fn.Interp(0.5, 0.5), "f32", 3, 200, 4, 4, result=(3, 200, 8, 8)),
         "reflected": along(fn.Pad("reflect", (0, 0, 1, 2), (0, 0, 3, 1)), "i8", 30, 70, 8, 9, result=(30, 70, 12, 12)),
+        "planes": isa.Pool(mode="avg", input=t("i8", 1, 4096, 5, 7), output=t("i8", 1, 4096, 1, 1), kernel=(5, 7),
+                           requant=isa.Requant(3, 9), **COMMON),  # 64 to a lane
+        "two planes": isa.Pool(mode="max", input=t("f32", 2, 200, 9, 9), output=t("f32", 2, 200, 1, 1), kernel=(9, 9),
+                               **COMMON),
         "gathered": isa.Fn(function=fn.Gather(1), inputs=(t("f32", 5, 9, 16, 16), t("i32", 4)),
                            output=t("f32", 5, 4, 16, 16), **COMMON),
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from difflib import SequenceMatcher
 
 import msgspec
 
@@ -47,12 +48,24 @@ def our_transfers(compiled: Compiled) -> list[Transfer]:
 
 
 def transfer_ratios(ours: Iterable[Transfer], theirs: Iterable[Transfer]) -> tuple[tuple[float, ...], ...]:
-    """Cycles ours / theirs of the transfers that both sides have: of loads, of stores."""
-    here = defaultdict[tuple[int, int], list[float]](list)
-    for transfer in ours:
-        here[transfer.direction, transfer.moved].append(transfer.cycles)
-    ratios: tuple[list[float], list[float]] = ([], [])
-    for transfer in theirs:
-        if same := here[transfer.direction, transfer.moved]:
-            ratios[transfer.direction].append(round(same.pop(0) / transfer.cycles, 3))
-    return tuple(tuple(found) for found in ratios)
+    """Cycles ours / theirs of the transfers that both sides have: of loads, of stores.
+
+    Runs of as many bytes in the same order go together first, then what is left by its bytes.
+    """
+    here, there = list(ours), list(theirs)
+    ways = ([[t for t in side if t.direction == way] for side in (here, there)] for way in (LOAD, STORE))
+    return tuple(tuple(round(a.cycles / b.cycles, 3) for a, b in _pairs(*sides)) for sides in ways)
+
+
+def _pairs(ours: list[Transfer], theirs: list[Transfer]) -> list[tuple[Transfer, Transfer]]:
+    """Transfers of both sides that move as many bytes, in the order of theirs."""
+    sizes = ([transfer.moved for transfer in side] for side in (ours, theirs))
+    blocks = SequenceMatcher(None, *sizes, autojunk=False).get_matching_blocks()
+    found = {b + i: a + i for a, b, size in blocks for i in range(size)}
+    left = defaultdict[int, list[int]](list)
+    for at in sorted(set(range(len(ours))) - set(found.values())):
+        left[ours[at].moved].append(at)
+    for at, transfer in enumerate(theirs):
+        if at not in found and left[transfer.moved]:
+            found[at] = left[transfer.moved].pop(0)
+    return [(ours[found[at]], theirs[at]) for at in sorted(found)]

@@ -141,5 +141,8 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A Cast from or to f32 has a local form; else only those between BF16 and integers, to signed ones."""
     joins_channels_only: bool = False
     """A Concat has a local form along the channels only."""
+    moving_transfer_bytes: int = 0
+    """A load or store of a group whose first slice has so many bytes does the work of Permutes and views beside it,
+    where one command can; 0: none does."""
     one_row_groups: bool = False
     """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""

@@ -147,6 +147,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
     """A cast, table or softmax that is in no group with others is a global layer: upstream has no groups of one op."""
+    lone_pools_are_global: bool = False
+    """A pool of whole planes that is in no group with others is a global layer, whose kernel moves longer runs."""
     copy_page_ends: int = 1
     """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0
@@ -164,7 +166,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     strided_window_steps: int = 1
     """Steps that a pooling or depthwise window takes for one whose columns are not strided."""
     quantize_steps: int = 4
-    """Steps of 32 bits in a cast from f32 to an integer."""
+    """Steps of 32 bits in a cast from f32 to an integer; one less in the tiles of a global layer."""
     dma_align_bytes: int = 512
     """DMA_ALGN_BYTES: a tensor whose rows are no longer than this is not cut along w (layer_group.md 4)."""
     balances_depth: bool = False

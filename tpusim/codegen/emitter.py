@@ -90,8 +90,12 @@ class Emitter:
         step: str = "",
         tensor: str = "",
         window: tuple[Place, Place] | tuple[None, None] = (None, None),
+        strides: Place | None = None,
     ) -> None:
-        """Append a GDMA copy; holds: what `source` is meant to hold; window: `Move.start` and `Move.whole`."""
+        """Append a GDMA copy; holds: what `source` is meant to hold; window: `Move.start` and `Move.whole`.
+
+        strides: `Move.strides`.
+        """
         start, whole = window
         sources = (holds,) if holds else ()
         self.add(
@@ -104,6 +108,7 @@ class Emitter:
             sources=sources,
             start=start,
             whole=whole,
+            strides=strides,
         )
 
     def claim(self, first: int, work: View) -> None:

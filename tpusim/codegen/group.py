@@ -1,10 +1,13 @@
 """The commands of one layer group: its loop (`tpusim.schedule.turns`) with a command for everything that runs."""
 
-from itertools import groupby
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby, product
+from typing import Any, cast
 
 from xdsl.ir import Operation, SSAValue
 
+from tpusim.chips import ChipSpec
 from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
@@ -14,10 +17,10 @@ from tpusim.isa.commands import Command, slice_owner
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
-from tpusim.ops.base import TpuOp
+from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.emission import Placed, SliceContext
 from tpusim.ops.logical import Extents, logical_axes
-from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore
+from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
 from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
 
@@ -137,9 +140,10 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     address, aligned = group.allocation.address[value], value not in graph.compact
     local = lmem_view(value, address, part.shape, chip, constant=constant, aligned=aligned)
     lengths = _extents(value, group, emitter)
-    for source, target, start in transfers(whole, lengths, part, local, chip):
+    holds, name, steps = source_name(load.input), op_name(load), _strides(load, lengths)
+    for source, target, start in transfers(whole, lengths, part, local, chip, steps):
         window = (None, None) if constant else (start, lengths)
-        emitter.move(source, target, holds=source_name(load.input), op=op_name(load), step=step.text(), window=window)
+        emitter.move(source, target, holds=holds, op=name, step=step.text(), window=window, strides=steps)
 
 
 def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
@@ -152,13 +156,31 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
     local = lmem_view(value, group.allocation.address[value], have.shape, chip, constant=False, aligned=True)
     store, result = _stored(value)
     whole = gmem_view(value, _address(result), chip, constant=False)
-    local = lmem_window(local, have, part, chip)
     home = emitter.group if emitter.home < 0 else emitter.home
     holds = slice_owner(op_name(owner), step.text(), home)
-    lengths, name, tensor = _extents(value, group, emitter), op_name(store), value_name(value)
-    for target, source, start in transfers(whole, lengths, part, local, chip):
-        window = (start, lengths)
-        emitter.move(source, target, holds=holds, op=name, step=step.text(), tensor=tensor, window=window)
+    lengths, name, at = _extents(value, group, emitter), op_name(store), step.text()
+    steps, tensor = _strides(store, lengths), store.tensor
+    for piece in (part,) if steps is None or _as_wide(part, result, group, chip) else _rows(part):
+        held = lmem_window(local, have, piece, chip)
+        for target, source, start in transfers(whole, lengths, piece, held, chip, steps):
+            window = (start, lengths)
+            emitter.move(source, target, holds=holds, op=name, step=at, tensor=tensor, window=window, strides=steps)
+
+
+def _as_wide(part: TensorSlice, result: SSAValue, group: GroupSchedule, chip: ChipSpec) -> bool:
+    """Whether the rows of a slice are as long as those of the tensor outside: the compiler moves others one by one."""
+    return part.w[1] == logical_axes(shape_of(result), group.graph.kind, chip)[4]
+
+
+def _rows(part: TensorSlice) -> Iterator[TensorSlice]:
+    """A slice row by row."""
+    starts = (range(start, start + size) for start, size in (part.n, part.c, part.h))
+    return (replace(part, n=(n, 1), c=(c, 1), h=(h, 1)) for n, c, h in product(*starts))
+
+
+def _strides(transfer: Transfer, lengths: Extents) -> Extents | None:
+    """Distances in global memory along the axes of a group; None of a tensor that lies there in order."""
+    return cast("Extents | None", transfer.strides(lengths))
 
 
 def _stored(value: SSAValue) -> tuple[TpuStore, SSAValue]:

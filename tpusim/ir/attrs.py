@@ -55,6 +55,16 @@ def text(value: str) -> StringAttr:
     return StringAttr(value)
 
 
+def texts_attr(values: Iterable[str]) -> ArrayAttr[Attribute]:
+    """An array of string attributes."""
+    return ArrayAttr([text(value) for value in values])
+
+
+def texts(attribute: Attribute) -> tuple[str, ...]:
+    """The strings of an array attribute."""
+    return tuple(cast("StringAttr", a).data for a in cast("ArrayAttr[Attribute]", attribute).data)
+
+
 def ints(attribute: Attribute) -> tuple[int, ...]:
     """The Python integers of an array attribute."""
     return tuple(cast("IntegerAttr", a).value.data for a in cast("ArrayAttr[Attribute]", attribute).data)

@@ -102,7 +102,12 @@ class Command(
     @property
     def in_group(self) -> bool:
         """Whether this command is one of a step of a layer group."""
-        return bool(self.step) and not self.step.startswith(TILE)
+        return bool(self.step) and not self.of_tile
+
+    @property
+    def of_tile(self) -> bool:
+        """Whether this command is one of a tile of a global layer."""
+        return self.step.startswith(TILE)
 
     @cached_property
     def form(self) -> "Command":
@@ -559,7 +564,9 @@ class Move(Command, frozen=True, tag="move"):
 
     whole: of a slice that a layer group loads or stores, (n, c, d, h, w) of its tensor as the group sees it.
     start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
-    Both are there, or none: it moves a constant, or is no transfer of a group or a tile.
+    strides: elements of global memory between neighbours along (n, c, d, h, w), where the tensor does not lie there in
+        the order in which the group sees it.
+    Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
     kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, a matrix over all
         lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
     """
@@ -571,6 +578,7 @@ class Move(Command, frozen=True, tag="move"):
     output: View
     start: Place | None = None
     whole: Place | None = None
+    strides: Place | None = None
     kind: TransferKind = ""
 
     @cached_property

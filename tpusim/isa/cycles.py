@@ -237,7 +237,7 @@ def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
 def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
     """Steps of the float type: one to it; from it the product and its sum, which f32 does in place, and the cast.
 
-    Decision: an operand and a result in one bank, which doubles a step, are not counted.
+    From f32 one of these is doubled, as operand and result of it lie in one bank; those of a tile lie apart.
     """
     vector = _vector_length(command, chip)
     if fills_lanes(command, chip):
@@ -246,7 +246,7 @@ def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
         steps = _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
     if isinstance(command, Dequantize):
         return steps
-    return steps * (chip.quantize_steps if itemsize(command.input.dtype) == 4 else 3)
+    return steps * (chip.quantize_steps - command.of_tile if itemsize(command.input.dtype) == 4 else 3)
 
 
 def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:

@@ -35,11 +35,12 @@ def _common_run(one: View, other: View, chip: ChipSpec) -> int:
     """Bytes of the runs that are contiguous on both sides of a copy."""
     strides = [lmem_strides(v, chip) if v.laned else gmem_strides(v) for v in (one, other)]
     run = 1
-    for axis in sorted(range(len(one.shape)), key=lambda a: (strides[1][a], -a)):
+    across = 1 if one.laned or other.laned else None
+    for axis in sorted(range(len(one.shape)), key=lambda a: (a == across, strides[1][a], -a)):
         size = one.shape[axis]
         if size == 1:
             continue
-        if any(s[axis] != run for s in strides) or (axis == 1 and (one.laned or other.laned)):
+        if any(s[axis] != run for s in strides) or axis == across:
             break
         run *= size
     return run * itemsize(one.dtype)

@@ -2,25 +2,27 @@
 
 Ops with local forms and those without take turns, so that the latter cut fewer runs of the former in two. Within a turn
 a chain of single uses is followed; then come users of the latest op that has more than one, the last first; then
-whatever is ready, the last first.
+whatever is ready, the last first. What reads inputs of the network alone is ready from the start: what is global or a
+view counts as the first of the program, the later the earlier; then come the conversions of each input, likewise.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, BlockArgument, Operation
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
+from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
 from tpusim.ops.cast import TpuCast
-from tpusim.ops.structure import TopNone, TopWeight
+from tpusim.ops.structure import TopInput, TopNone, TopWeight
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
     """Put the ops of a lowered module, in place, into turns: local ones as long as one is ready, others, and so on."""
     ops = [op for op in model.ops if isinstance(op, TpuOp)]
-    wanted = _Sorted(_casts_first(ops), chip).order()
+    wanted = _Sorted(ops, chip).order()
     if wanted != ops:
         _place(wanted)
 
@@ -29,13 +31,13 @@ class _Sorted:
     """The ops that are placed, and those that are left, in program order."""
 
     def __init__(self, ops: Sequence[TpuOp], chip: ChipSpec) -> None:
-        self._left = dict.fromkeys(ops)
         self._local = {op: op.why_not_local(chip) is None for op in ops}
+        self._left = dict.fromkeys(self._arranged(ops))
         self._turn = True
         self._shared = list[TpuOp]()
         """Ops with more than one use some of which are left, in the order they were placed."""
         self._users = defaultdict[Operation, list[TpuOp]](list)
-        for op in reversed(ops):
+        for op in reversed(_casts_first(ops)):
             for operand in reversed(op.operands):
                 if isinstance(operand.owner, TpuOp):
                     self._users[operand.owner].append(op)
@@ -62,6 +64,16 @@ class _Sorted:
         for op in reversed(self._shared):
             yield from filter(self._may, self._users[op])
         yield from filter(self._may, reversed(self._left))
+
+    def _arranged(self, ops: Sequence[TpuOp]) -> list[TpuOp]:
+        """The ops with those that read inputs alone where the real compiler has them before the sort."""
+        inputs = {op: [v.owner for v in op.operands if isinstance(v.owner, TopInput)] for op in ops}
+        first = [op for op in ops if inputs[op] and not any(isinstance(v.owner, TpuOp) for v in op.operands)]
+        moved = [op for op in first if op.in_place() or not self._local[op]]
+        casts = [op for op in first if op not in moved and element_of(op.operands[0]) != element_of(op.results[0])]
+        casts = sorted(reversed(casts), key=lambda op: _argument(inputs[op][0]))
+        front = dict.fromkeys([*reversed(moved), *casts])
+        return [*front, *(op for op in _casts_first(ops) if op not in front)]
 
     def _may(self, op: TpuOp) -> bool:
         """Whether it is an op of this turn that waits for none."""
@@ -90,6 +102,13 @@ def _casts_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
             found.append(op)
             add(op)
     return found
+
+
+def _argument(op: TopInput) -> int:
+    """Which argument of the network an input is."""
+    argument = op.input
+    assert isinstance(argument, BlockArgument)
+    return argument.index
 
 
 def _used_once(op: TpuOp) -> bool:

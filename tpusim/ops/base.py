@@ -13,6 +13,7 @@ import numpy as np
 from tpusim_kernels.prim.smallfloat import narrowed, widened
 from xdsl.dialects.builtin import BoolAttr, NoneType
 from xdsl.ir import Operation, SSAValue
+from xdsl.ir.affine import AffineMap
 from xdsl.irdl import IRDLOperation
 from xdsl.pattern_rewriter import RewritePattern
 from xdsl.utils.exceptions import VerifyException
@@ -37,6 +38,7 @@ from tpusim.ops.contexts import QuantParams as QuantParams
 from tpusim.ops.contexts import SliceTable as SliceTable
 from tpusim.ops.logical import IMAGES, Axis, GroupType, Shape, TensorSlice, Window, fills_lanes
 from tpusim.ops.logical import logical_shape as logical_shape  # every op module looks for it here
+from tpusim.ops.moves import Way as Way
 
 # ------------------------------------------------------------------------------------------------------------- the ops
 
@@ -334,6 +336,14 @@ class TpuOp(ShapedOp):
         """The op's rewrites of a lowered module, applied before weights are reordered (processor-tpu-optimize)."""
         del chip
         return ()
+
+    def moves(self, way: Way) -> AffineMap | None:
+        """What the op moves, if a load or store of a layer group can do it; None: it computes, or no transfer can.
+
+        way: of a load ("s2l") from indices of the result to those of the operand, of a store ("l2s") the other way.
+        """
+        del way
+        return None
 
     # LocalGenInterface
 

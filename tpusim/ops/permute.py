@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, TensorType
 from xdsl.ir import Operation, SSAValue
+from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -22,9 +23,11 @@ from tpusim.ops.base import (
     Shape,
     TopOp,
     TpuOp,
+    Way,
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import shorter_axes
+from tpusim.ops.moves import permutation_map
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.view import TpuReshape
 from tpusim.ops.views import turned
@@ -124,6 +127,11 @@ class TpuPermute(TpuOp):
         """Never local (layer_group.md 2)."""
         del chip
         return "transposition moves data between lanes"
+
+    def moves(self, way: Way) -> AffineMap | None:
+        """The other order of the axes, if rows stay whole."""
+        order = ints(self.order)
+        return permutation_map(order, way) if order[-1] == len(order) - 1 else None
 
     def emit(self, ctx: EmitContext) -> None:
         """One strided copy: the operand read in the order of the result."""

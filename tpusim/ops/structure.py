@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, StringAttr, TensorType
+from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.ir.affine import AffineMap
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -21,11 +22,12 @@ from xdsl.traits import IsTerminator, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from tpusim.errors import ImportModelError
-from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_op_name
+from tpusim.ir.attrs import LayerGroupAttr, LayerGroupInfo, ints, op_name, set_op_name, texts, value_name
 from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, Holds, Shape, ShapedOp, TopOp
+from tpusim.ops.moves import strides_of
 
 
 @irdl_op_definition
@@ -120,19 +122,59 @@ def make_none() -> TopNone:
 
 
 class Transfer(ShapedOp):
-    """Load or Store: same tensor, other memory."""
+    """Load or Store: same tensor, other memory; or in another order, if it has a map."""
 
     input = operand_def(TensorType)
     output = result_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
+    moved = opt_attr_def(ArrayAttr)
+    """Names of the ops that only move elements and whose work the map does, as they follow each other."""
+
+    @property
+    def mapping(self) -> AffineMap | None:
+        """From indices in local memory to those of the tensor in global memory; None: they are the same."""
+        raise NotImplementedError
+
+    @property
+    def _sides(self) -> tuple[SSAValue, SSAValue]:
+        """(the tensor in local memory, the one in global memory)."""
+        raise NotImplementedError
+
+    def strides(self, lengths: Shape) -> Shape | None:
+        """Distances in global memory of neighbours in local memory, in elements; None without a map.
+
+        lengths: the axes of the tensor in local memory. Raises ImportModelError if the map has no such distances.
+        """
+        if self.mapping is None:
+            return None
+        inside, outside = (shape_of(value) for value in self._sides)
+        found = strides_of(self.mapping, inside, outside, lengths)
+        if found is None:
+            raise ImportModelError(
+                f"{self.name} '{op_name(self)}': a map from {inside} to {outside} that moves every element, with equal "
+                f"distances along {lengths}, is required, got {self.mapping}; run `tpusim group`"
+            )
+        return found
 
     def infer(self) -> tuple[Shape, ...]:
-        """The result has the operand's shape."""
-        return (shape_of(self.input),)
+        """The operand's shape; of a map whose elements are as many, the result's."""
+        inside = shape_of(self._sides[0])
+        return (shape_of(self.output if self.strides(inside) else self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """Identity: a transfer changes no value."""
-        return (operands[0],)
+        """A transfer changes no value; by a map it changes their order."""
+        inside, outside = (shape_of(value) for value in self._sides)
+        strides = self.strides(inside)
+        if strides is None:
+            return (operands[0],)
+        order = sorted(range(len(inside)), key=lambda axis: (-strides[axis], axis))
+        if isinstance(self, TpuStore):
+            return (operands[0].transpose(order).reshape(outside),)
+        return (
+            operands[0]
+            .reshape([inside[axis] for axis in order])
+            .transpose([order.index(i) for i in range(len(order))]),
+        )
 
 
 @irdl_op_definition
@@ -140,6 +182,16 @@ class TpuLoad(Transfer):
     """`tpu.Load`: global memory to local memory, one slice at a time (layer_group.md 14)."""
 
     name = "tpu.Load"
+    indexing_map_s2l = opt_attr_def(AffineMapAttr)
+
+    @property
+    def mapping(self) -> AffineMap | None:
+        """From indices of what is loaded to those of the tensor in global memory."""
+        return self.indexing_map_s2l.data if self.indexing_map_s2l else None
+
+    @property
+    def _sides(self) -> tuple[SSAValue, SSAValue]:
+        return self.output, self.input
 
 
 @irdl_op_definition
@@ -147,6 +199,21 @@ class TpuStore(Transfer):
     """`tpu.Store`: local memory to global memory, one slice at a time."""
 
     name = "tpu.Store"
+    indexing_map_l2s = opt_attr_def(AffineMapAttr)
+
+    @property
+    def mapping(self) -> AffineMap | None:
+        """From indices of what is stored to those of the tensor in global memory."""
+        return self.indexing_map_l2s.data if self.indexing_map_l2s else None
+
+    @property
+    def _sides(self) -> tuple[SSAValue, SSAValue]:
+        return self.input, self.output
+
+    @property
+    def tensor(self) -> str:
+        """Name of the tensor in global memory: the operand's, or that of the last op whose work the store does."""
+        return texts(self.moved)[-1] if self.moved else value_name(self.input)
 
 
 @irdl_op_definition

@@ -10,6 +10,7 @@ from typing import ClassVar
 import msgspec
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, TensorType
 from xdsl.ir import SSAValue
+from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import RewritePattern
 
@@ -31,11 +32,13 @@ from tpusim.ops.base import (
     Shape,
     TopOp,
     TpuOp,
+    Way,
     Window,
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import MAX_AXIS, shorter_axes
 from tpusim.ops.logical import EVERY_TYPE, WHOLE, logical_axes
+from tpusim.ops.moves import view_map
 from tpusim.ops.rescale import lower_as_stored
 from tpusim.ops.view_patterns import (
     InValidReshapeMergePattern,
@@ -248,6 +251,13 @@ class TpuReshape(TpuOp):
         """What follows the first two axes is whole."""
         del operand
         return window if self.can_slice(axis) else WHOLE
+
+    def moves(self, way: Way) -> AffineMap | None:
+        """The same elements under another shape; a store knows four axes only."""
+        source, target = shape_of(self.input), shape_of(self.output)
+        if way == "s2l":
+            return view_map(target, source)
+        return view_map(source, target) if len(target) == 4 else None  # noqa: PLR2004  as the real compiler
 
     def may_overwrite(self, operand: int) -> bool:
         """Always: the op moves no byte, so its result may lie on its operand."""

@@ -55,31 +55,39 @@ def lmem_window(view: View, have: TensorSlice, want: TensorSlice, chip: ChipSpec
     if have == want:
         return view
     n, row, h, w = lmem_strides(view, chip)
+    rows, lane = divmod(view.lane + want.c[0] - have.c[0], chip.lanes)
     offset = (
         (want.d[0] - have.d[0]) * have.n[1] * n
         + (want.n[0] - have.n[0]) // view.interleave * n
         + (want.h[0] - have.h[0]) * h
         + (want.w[0] - have.w[0]) * w
-        + (want.c[0] - have.c[0]) // chip.lanes * row
+        + rows * row
     )
     return View(
         "lmem", view.address + distance_bytes(view, offset), want.shape, view.dtype, "strided",
-        strides=(n, row, h, w), interleave=view.interleave,
+        strides=(n, row, h, w), interleave=view.interleave, lane=lane,
     )  # fmt: skip
 
 
-def transfers(whole: View, lengths: Extents, part: TensorSlice, local: View, chip: ChipSpec) -> Iterator[Transfer]:
+def transfers(
+    whole: View, lengths: Extents, part: TensorSlice, local: View, chip: ChipSpec, steps: Extents | None = None
+) -> Iterator[Transfer]:
     """What moves a slice: one transfer, or in a 3D group one per depth or batch.
 
+    steps: elements of global memory from one to the next along (n, c, d, h, w); without them it is dense.
     With d_slice <= n_slice every depth moves with n as its batch, else every image with d as its batch (hardware.md
     2.1).
     """
-    start, strides = (part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]), gmem_strides(_reshaped(whole, lengths))
+    start = part.n[0], part.c[0], part.d[0], part.h[0], part.w[0]
+    strides = steps or gmem_strides(_reshaped(whole, lengths))
     words = (start[0] // whole.interleave, *start[1:])
     address = whole.address + distance_bytes(whole, sum(i * stride for i, stride in zip(words, strides, strict=True)))
     n_step, c_step, d_step, h_step, w_step = strides
     if lengths[2] == 1:
-        yield Transfer(_part(whole, address, part.shape, lengths, (n_step, c_step, h_step, w_step)), local, start)
+        dense = steps is None and part.shape == (*lengths[:2], *lengths[3:])
+        view = replace(whole, shape=part.shape)
+        window = replace(view, address=address, layout="strided", strides=(n_step, c_step, h_step, w_step))
+        yield Transfer(view if dense else window, local, start)
         return
     unit, image, (batches, depths) = element_bytes(whole), part.shape[1:], (part.n[1], part.d[1])
     pitch, row, h, w = lmem_strides(local, chip)
@@ -113,14 +121,6 @@ def _reshaped(whole: View, lengths: Extents) -> View:
             "elements cannot be joined; give the last axis an even length"
         )
     return view
-
-
-def _part(whole: View, address: int, shape: Shape, lengths: Extents, strides: tuple[int, ...]) -> View:
-    """The window of a dense tensor without depth as (n, c, h, w)."""
-    n, c, _, h, w = lengths
-    if shape == (n, c, h, w):
-        return replace(whole, shape=shape)
-    return replace(whole, address=address, shape=shape, layout="strided", strides=strides)
 
 
 def inside(inner: Window, outer: Window) -> bool:

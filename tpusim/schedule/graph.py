@@ -159,4 +159,4 @@ def _spread(op: TpuOp, chip: ChipSpec) -> tuple[SSAValue, ...]:
 def tensor_name(value: SSAValue) -> str:
     """The tensor's name; the result of a group is the tensor that is stored to it."""
     owner = value.owner
-    return value_name(owner.store_of(value).input if isinstance(owner, TpuGroup) else value)
+    return owner.store_of(value).tensor if isinstance(owner, TpuGroup) else value_name(value)

@@ -144,7 +144,7 @@ def _check_global(move: Move, view: View, entry: TensorEntry, start: Index, whol
     if base.nbytes != entry.view.nbytes or view.dtype != base.dtype:
         got = f"{view.dtype}, the tensor is {entry.view.dtype} {entry.view.shape}"
         raise _wrong(move, who, got, "correct the type, or start and whole")
-    n, c, d, h, w = strides = gmem_strides(base)
+    n, c, d, h, w = strides = move.strides or gmem_strides(base)
     words = (start[0] // base.interleave, *start[1:])
     address = base.address + distance_bytes(base, sum(i * step for i, step in zip(words, strides, strict=True)))
     steps = [(first, c, h, w) for first in ((n, d) if whole[2] > 1 else (n,))]

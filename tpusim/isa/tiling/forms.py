@@ -22,6 +22,7 @@ from tpusim.isa.commands import (
     Fn,
     Lut,
     MatMul,
+    Pool,
     Quantize,
     Rescale,
     TransferKind,
@@ -446,6 +447,26 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     yield Form(body, tuple(parts), (0, 1, 2), _REPEATED)
 
 
+def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """One window of all of every plane; as many neighbouring planes to every lane, as there, where that comes out even.
+
+    Others come two to a lane at most.
+    """
+    assert isinstance(body, Pool)
+    n, c, *plane = body.input.shape
+    known = chip.lone_pools_are_global and _dense(body)
+    if not known or tuple(plane) != body.kernel or any(body.pads):
+        return
+    size, each = prod(plane), c // chip.lanes
+    if n > 1 or c % chip.lanes:
+        parts = (Part(view, (0, 1, None, None)) for view in (body.input, replace(body.output, shape=(n, c, 1, 1))))
+        yield Form(body, tuple(parts), (0, 1), most=2 * chip.lanes)
+        return
+    source = _seen(body.input, (each, chip.lanes, *plane), (size, each * size, plane[1], 1))
+    result = _seen(body.output, (each, chip.lanes, 1, 1), (1, each, 1, 1))
+    yield Form(body, (Part(source, (0, 1, None, None), compact=True), Part(result, compact=True)), (0,))
+
+
 def _across(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Every place with all its channels, and constants of every lane."""
     assert isinstance(body, Fn)
@@ -532,6 +553,7 @@ _COMMANDS: dict[type[Command], Make] = {
     Lut: _lut,
     MatMul: _product,
     Depthwise: _by_channel,
+    Pool: _pooled,
 }
 _FUNCTIONS: dict[type[Any], Make] = {
     **dict.fromkeys((AddInt, SubInt, MulInt, ConstInt, SumShift, ExtremeShift, Power, Remainder), _elementwise),

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
-from tpusim.isa.commands import Command, Fill, GlobalKernel, Move
+from tpusim.isa.commands import Command, Fill, GlobalKernel, Move, tile_step
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, Transfer, turns_of
@@ -108,8 +109,11 @@ class _GlobalBench(WholeContext):
         for turn in turns_of(pieces):
             moved = [*(turn.loads.loads if turn.loads else ()), *([turn.stores.store] if turn.stores else ())]
             dma = sum(self._transfer_ns(each, load=i < len(moved) - bool(turn.stores)) for i, each in enumerate(moved))
-            tiu = command_ns(turn.computes.body, self.chip) if turn.computes else 0.0  # type: ignore[arg-type]
+            tiu = self._computing_ns(turn.computes) if turn.computes else 0.0
             self.ns += max(tiu, dma) if self.chip.engines_overlap else tiu + dma
+
+    def _computing_ns(self, piece: Piece) -> float:
+        return command_ns(replace(piece.body, step=tile_step(piece.number)), self.chip)  # type: ignore[arg-type]
 
     def _transfer_ns(self, moved: Transfer, *, load: bool) -> float:
         source, target = (moved.outside, moved.inside) if load else (moved.inside, moved.outside)

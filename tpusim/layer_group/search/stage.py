@@ -15,7 +15,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.text import verify
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.files import ForcedGroup, write_group
+from tpusim.layer_group.files import ForcedGroup, merge_moves, write_group
 from tpusim.layer_group.planning import Decided, explained
 from tpusim.layer_group.refinement import Refinements, Refiner
 from tpusim.layer_group.search.dynamic import dynamic
@@ -164,6 +164,7 @@ def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = N
         else:
             item[0].attributes["global_reason"] = text(explained(*item, chip))
             item[0].drop_local_constants()
+    merge_moves(work, chip)
     used = {op_name(op) for op in work.ops if isinstance(op, TopWeight)}
     work = Model(work.module, work.weights.restricted(used))
     work.set(state="TPU_DIVIDED")

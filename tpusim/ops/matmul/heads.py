@@ -47,6 +47,28 @@ class PermuteIntoMatMul(RewritePattern):
         rewriter.notify_op_modified(op)
 
 
+@dataclass
+class MatMulWithRightTranspose(RewritePattern):
+    """Permute that exchanges the last two axes, used once -> right operand of MatMul: the product reads it so."""
+
+    matmul: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the MatMul."""
+        if not isinstance(op, self.matmul) or not isinstance(op, Product) or op.has_heads:
+            return
+        permute = op.right.owner
+        if not isinstance(permute, TopPermute) or only_user(op.right) is None or op.input is op.right:
+            return
+        *batches, rows, columns = ints(permute.order)
+        if (*batches, columns, rows) != tuple(range(len(batches) + 2)):
+            return
+        op.operands[1] = permute.input
+        op.attributes["right_transpose"] = flag(not is_set(op.right_transpose))
+        rewriter.erase(permute)
+        rewriter.notify_op_modified(op)
+
+
 def _takes_heads(op: Product) -> bool:
     """Two operands of four axes and the same matrices, no transposes yet."""
     left, right = shape_of(op.input), shape_of(op.right)

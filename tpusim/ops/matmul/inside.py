@@ -27,6 +27,8 @@ from tpusim.ops.softmax import TpuSoftmax
 from tpusim.ops.structure import TopWeight
 
 ELEMENTWISE = (TpuCast, TpuMulConst, TpuAddConst, TpuMulShift, TpuRelu, TpuRequantInt, TpuActive)
+ALWAYS = (TpuCast, TpuMulConst, TpuMulShift, TpuSoftmax)
+"""Ops that the Permute goes behind whatever comes after them: there a store may do its work."""
 SUFFIX = "_hdim_is_batch"
 """Behind the name of a tensor whose heads are inside now, so that nobody takes it for the one the network has."""
 
@@ -57,8 +59,9 @@ class HeadsIntoProduct(RewritePattern):
 
 @dataclass
 class PermuteBehindRows(RewritePattern):
-    """Permute by (0, 2, 1, 3) -> op by rows -> ...: the Permute behind the op, where a product or another takes it in.
+    """Permute by (0, 2, 1, 3) -> op by rows used once: the Permute behind the op, for another or a store to take in.
 
+    Behind casts, products with one number and softmax in any case, else where a product or another Permute is ahead.
     Two in a row are none.
     """
 
@@ -69,7 +72,7 @@ class PermuteBehindRows(RewritePattern):
         user = only_user(op.output)
         if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
             _cancel(op, user, rewriter)
-        elif user is not None and _by_rows(user, op.output) and _ends_inside(user):
+        elif user is not None and _by_rows(user, op.output) and (isinstance(user, ALWAYS) or _ends_inside(user)):
             user.operands[list(user.operands).index(op.output)] = op.input
             rewriter.erase(op)
             _exchange(user, rewriter)

@@ -48,7 +48,7 @@ from tpusim.ops.families import (
     relu_of,
 )
 from tpusim.ops.matmul.fusion import MatMulWithBias
-from tpusim.ops.matmul.heads import PermuteIntoMatMul
+from tpusim.ops.matmul.heads import MatMulWithRightTranspose, PermuteIntoMatMul
 from tpusim.ops.matmul.patches import PatchesAsProduct
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
@@ -110,10 +110,11 @@ class TopMatMul(Product, TopOp):
 
     @classmethod
     def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where products read and write heads beside rows: Permutes that exchange them. Convolutions of patches."""
-        # CV18xx; patches: BM1684X, BM1688, CV186x and BM1690.
+        """Permutes that products can do: of heads beside rows, and of the right operand. Convolutions of patches."""
+        # CV18xx; patches and transposes: BM1684X, BM1688, CV186x and BM1690.
         heads = (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
-        return (*heads, PatchesAsProduct(weights, cls, chip.forms.patch_products))
+        turned = (MatMulWithRightTranspose(cls),) if chip.forms.heads_inside_products else ()
+        return (*heads, *turned, PatchesAsProduct(weights, cls, chip.forms.patch_products))
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""

@@ -171,6 +171,16 @@ class TpuPool2D(PoolTpu):
             return f"stride {max(self.geometry['strides'])} above {chip.max_stride}"
         return f"pads above {MAX_PAD}" if max(self.geometry["pads"]) > MAX_PAD else None
 
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Where a library kernel has all of each plane."""
+        if shape_of(self.input)[2:] != self.geometry["kernel"] or any(self.geometry["pads"]):
+            return None
+        return (
+            "a pool of whole planes with no op beside it has a kernel of its own"
+            if chip.lone_pools_are_global
+            else None
+        )
+
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""
         del operand

@@ -1,0 +1,189 @@
+"""Transfers of groups that do the work of Permutes and views: the machine computes what the flat program does."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from msgspec.structs import replace
+from networks import program_of, randomly_grouped
+from upstream.networks import Builder, samples
+from xdsl.dialects.builtin import AffineMapAttr
+
+from benchmarks.conformance.replay import Replay
+from tpusim import chips
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.canonicalize import canonicalize
+from tpusim.errors import ImportModelError, SimulationError
+from tpusim.frontend import import_onnx
+from tpusim.inference import run
+from tpusim.ir.attrs import op_name, texts
+from tpusim.ir.module import Model
+from tpusim.ir.text import parse_module, print_module
+from tpusim.isa.commands import Move
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.layer_group.files import merge_moves
+from tpusim.lowering import LoweringConfig, lower, reorder_weights
+from tpusim.ops.base import TpuOp
+from tpusim.ops.moves import permutation_map, strides_of, view_map
+from tpusim.ops.structure import TpuLoad, TpuStore, Transfer
+from tpusim.persistence import context
+from tpusim.simulator import Simulator
+
+CHIPS = ("bm1684x", "bm1688")
+Tensors = dict[str, np.ndarray]
+
+
+def moving(model: Model) -> list[Transfer]:
+    return [op for op in model.module.walk() if isinstance(op, Transfer) and op.mapping is not None]
+
+
+def kinds(model: Model) -> list[str]:
+    return [op.name for op in model.module.walk()]
+
+
+@cache
+def proto() -> onnx.ModelProto:
+    """Permutes behind groups and in front of them: more channels than lanes, heads, views beside them, small ones."""
+    b = Builder("moved")
+    x = b.input("x", 1, 8, 6, 10)
+    for channels in (96, 8):  # of 8 there are too few bytes in 8 bits
+        y = b.node("Relu", b.conv(x, 8, channels, 3))
+        b.output(b.conv(b.node("Transpose", y, perm=[0, 2, 1, 3]), 6, 16, 1))
+    z = b.node("Transpose", b.node("Relu", b.conv(x, 8, 32, 3)), perm=[0, 2, 1, 3])
+    b.output(b.reshape(z, 1, 6, 16, 20))
+    w = b.node("Relu", b.conv(x, 8, 40, 3))
+    halves = b.node("Transpose", b.reshape(w, 1, 2, 20, 6, 10), perm=[0, 2, 1, 3, 4])
+    b.output(b.conv(b.reshape(halves, 1, 40, 6, 10), 40, 16, 3))
+    return b.model()
+
+
+@cache
+def network(chip: str) -> tuple[Model, Tensors, Tensors]:
+    """(module in chip layout, one sample, every tensor of the flat inference), in INT8."""
+    top, _ = canonicalize(import_onnx(proto(), name="moved"))
+    given = samples(proto())
+    table, _ = calibrate(top, given, CalibrationConfig("max"))
+    model = reorder_weights(lower(apply_table(top, table, asymmetric=False), LoweringConfig(chip))[0])
+    return model, given[0], run(model, given[0])
+
+
+def assert_bits(grouped: Model, sample: Tensors, flat: Tensors, cores: int = 1) -> None:
+    """Every tensor is the flat inference's; inputs, views and what lies between moving ops are all that may lack."""
+    found = Simulator(program_of(grouped, cores)).run(sample, watch=True).tensors
+    assert [n for n in flat if n in found and not np.array_equal(found[n], flat[n])] == []
+    views = {op_name(op) for op in grouped.module.walk() if isinstance(op, TpuOp) and op.in_place()}
+    between = {name for op in moving(grouped) if op.moved for name in texts(op.moved)}
+    assert flat.keys() - found.keys() <= {*sample, *views, *between}
+
+
+@cache
+def recorded(name: str, chip: str) -> tuple[Model, Model, Tensors]:
+    """(module in chip layout, in groups, one sample) of a recorded network in INT8."""
+    replay = Replay(name)
+    model = reorder_weights(replay.lowered(f"{chip}/int8"))
+    return model, group_layers(model, LayerGroupConfig()), replay.data.arrays(replay.data.content.inputs)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", ["matmul", "shapes"])
+def test_the_bits_of_the_whole(name: str, chip: str) -> None:
+    """Heads of a product; channels exchanged in two halves, which a store of other rows does."""
+    model, grouped, sample = recorded(name, chip)
+    (store,) = moving(grouped)
+    assert isinstance(store, TpuStore)
+    assert kinds(grouped).count("tpu.Permute") == kinds(model).count("tpu.Permute") - 1
+    assert_bits(grouped, sample, run(model, sample))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("cores", [1, 2])
+def test_more_channels_than_lanes(chip: str, cores: int) -> None:
+    if cores > chips.load(chip).cores:
+        pytest.skip(f"{chip} has one core")
+    model, sample, flat = network(chip)
+    grouped = group_layers(model, LayerGroupConfig(cores=cores))
+    found = moving(grouped)
+    assert any(isinstance(op, TpuLoad) for op in found)
+    assert all(op.moved is not None and set(texts(op.moved)) <= set(flat) for op in found)
+    assert_bits(grouped, sample, flat, cores)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_sections(seed: int, chip: str) -> None:
+    """Every transfer that one command can do, however few its bytes, in groups that are cut along any axes."""
+    model, sample, flat = network(chip)
+    spec = chips.load(chip)
+    spec = replace(spec, local=replace(spec.local, moving_transfer_bytes=1))
+    divided, _ = randomly_grouped(model, np.random.default_rng(seed), longest=3)
+    merge_moves(divided, spec)
+    assert len(moving(divided)) > 1
+    assert_bits(divided, sample, flat)
+
+
+@pytest.mark.parametrize("chip", ["bm1690", "bm1684"])
+def test_other_chips_keep_their_permutes(chip: str) -> None:
+    top, _ = canonicalize(import_onnx(proto(), name="moved"))
+    model = reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
+    grouped = group_layers(model, LayerGroupConfig())
+    assert not moving(grouped)
+    assert kinds(grouped).count("tpu.Permute") == kinds(model).count("tpu.Permute")
+
+
+def test_text_of_a_module() -> None:
+    """A module that was printed and read gives the same commands; a map without distances is refused."""
+    _, grouped, _ = recorded("shapes", "bm1684x")
+    again = Model(parse_module(print_module(grouped.module), context()), grouped.weights)
+    assert program_of(again).commands == program_of(grouped).commands
+    (store,) = moving(again)
+    assert isinstance(store, TpuStore)
+    turned = permutation_map((0, 2, 1, 3, 4), "l2s")
+    store.indexing_map_l2s = AffineMapAttr(view_map((1, 8, 12, 3, 4), (1, 8, 12, 12)).compose(turned))
+    with pytest.raises(ImportModelError, match="a map from .* that moves every element"):
+        program_of(again)
+
+
+def test_distances_are_held_against_addresses() -> None:
+    """A store to other places than its distances say is found."""
+    _, grouped, sample = recorded("matmul", "bm1684x")
+    program = program_of(grouped)
+    wrong = list(program.commands)
+    (at,) = (i for i, c in enumerate(wrong) if isinstance(c, Move) and c.strides)
+    n, c, d, h, w = wrong[at].strides  # type: ignore[misc,union-attr]
+    wrong[at] = replace(wrong[at], strides=(n, h, d, c, w))  # type: ignore[arg-type]
+    with pytest.raises(SimulationError, match="correct the address, or start"):
+        Simulator(replace(program, commands=tuple(wrong))).run(sample)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_strides_are_those_of_numpy(seed: int) -> None:
+    """Random orders of axes, a view in front of them and one behind."""
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(size) for size in rng.integers(1, 5, size=4))
+    order = tuple(int(axis) for axis in rng.permutation(4))
+    outside = tuple(shape[axis] for axis in order)
+    flat = int(np.prod(shape))
+    joined = (flat // shape[-1], shape[-1])
+    there = view_map(outside, (flat,)).compose(permutation_map(order, "l2s").compose(view_map(joined, shape)))
+    places = np.empty(shape, np.int64)
+    places.transpose(order)[...] = np.arange(flat).reshape(outside)
+    found = strides_of(permutation_map(order, "l2s"), shape, outside, shape)
+    assert found is not None
+    index = np.indices(shape)
+    assert np.array_equal(sum(i * step for i, step in zip(index, found, strict=True)), places)
+    for at, place in np.ndenumerate(places.reshape(joined)):
+        assert there.eval(at, ()) == (place,)
+    back = permutation_map(order, "s2l").compose(permutation_map(order, "l2s"))
+    assert back.eval((3, 2, 1, 0), ()) == (3, 2, 1, 0)
+
+
+def test_a_map_without_distances_has_none() -> None:
+    """Rows in another order inside an axis, elements that meet, and elements that nobody gives."""
+    split = view_map((6,), (2, 3))
+    turned = permutation_map((1, 0), "l2s").compose(split)
+    assert strides_of(turned, (6,), (3, 2), (6,)) is None
+    assert strides_of(view_map((3, 2), (6,)), (3, 2), (6,), (6,)) == (1,)
+    assert strides_of(permutation_map((0,), "l2s"), (3,), (6,), (3,)) == (1,)

@@ -1,0 +1,117 @@
+"""Loads and stores of written groups that do the work of Permutes and views beside them, as the real compiler's do."""
+
+from collections.abc import Iterator
+from math import prod
+
+from xdsl.dialects.builtin import AffineMapAttr
+from xdsl.ir import SSAValue
+from xdsl.ir.affine import AffineMap
+
+from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name, texts_attr
+from tpusim.ir.module import Model
+from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tensor_of
+from tpusim.ops.base import TpuOp, Way
+from tpusim.ops.logical import AXES, GroupType, logical_axes
+from tpusim.ops.moves import strides_of
+from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer, group_info
+
+
+def merge_moves(model: Model, chip: ChipSpec) -> None:
+    """Let transfers move what global layers beside groups move, in place; loads first, then stores.
+
+    Those whose first slice has `chip.local.moving_transfer_bytes`, where one command does it. A group of one op is the
+    tiles of a global layer, whose transfers are the library's.
+    """
+    able = (op for op in model.ops if isinstance(op, TpuGroup) and chip.local.moving_transfer_bytes)
+    groups = [group for group in able if sum(isinstance(op, TpuOp) for op in group.body.block.ops) > 1]
+    for group in groups:
+        for load in [op for op in group.body.block.ops if isinstance(op, TpuLoad)]:
+            _merge_load(group, load, chip)
+    for group in groups:
+        for store in [op for op in group.body.block.ops if isinstance(op, TpuStore)]:
+            _merge_store(group, store, chip)
+
+
+def _merge_load(group: TpuGroup, load: TpuLoad, chip: ChipSpec) -> None:
+    """Load what stands before moving ops that only groups read the last of."""
+    value = load.input
+    if not all(isinstance(use.operation, TpuLoad | TpuGroup) for use in value.uses):
+        return
+    chain = list(_before(value))
+    source = chain[-1].operands[0] if chain else value
+    mapping = _composed(chain, "s2l")
+    if mapping is None or not _able(mapping, load, group, load.output, shape_of(source), chip):
+        return
+    load.indexing_map_s2l, load.moved = AffineMapAttr(mapping), texts_attr(op_name(op) for op in reversed(chain))
+    load.operands[0] = source
+    others = any(op.input is value for op in group.body.block.ops if isinstance(op, TpuLoad))
+    kept = [v for v in group.inputs if v is not value or others]
+    group.operands = [*kept, *([] if source in kept else [source])]  # type: ignore[assignment]
+    _drop(chain)
+
+
+def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
+    """Store what moving ops behind make that nothing else reads."""
+    result = group.result_of(store)
+    chain = list(_behind(result))
+    last = chain[-1].results[0] if chain else result
+    mapping = _composed(chain, "l2s")
+    if mapping is None or not _able(mapping, store, group, store.input, shape_of(last), chip):
+        return
+    store.indexing_map_l2s, store.moved = AffineMapAttr(mapping), texts_attr(map(op_name, chain))
+    new = tensor_of(last)
+    set_type(store.output, new)
+    result = set_type(result, new)
+    last.replace_all_uses_with(result)
+    _drop([*reversed(chain)])
+
+
+def _before(value: SSAValue) -> Iterator[TpuOp]:
+    """The moving ops that a value comes from, the nearest first."""
+    while isinstance(value.owner, TpuOp) and value.owner.moves("s2l") is not None:
+        yield value.owner
+        value = value.owner.operands[0]
+
+
+def _behind(value: SSAValue) -> Iterator[TpuOp]:
+    """The moving ops that a value goes through as long as it is read once."""
+    while value.has_one_use():
+        user = next(iter(value.uses)).operation
+        if not isinstance(user, TpuOp) or user.moves("l2s") is None:
+            return
+        yield user
+        value = user.results[0]
+
+
+def _composed(chain: list[TpuOp], way: Way) -> AffineMap | None:
+    """The map of ops from local memory outwards; None of no op, and of a view alone, which costs nothing."""
+    if not chain or (len(chain) == 1 and chain[0].in_place()):
+        return None
+    found: AffineMap | None = None
+    for op in chain:
+        step = op.moves(way)
+        assert step is not None
+        found = step if found is None else step.compose(found)
+    return found
+
+
+def _able(
+    mapping: AffineMap, transfer: Transfer, group: TpuGroup, local: SSAValue, outside: tuple[int, ...], chip: ChipSpec
+) -> bool:
+    """Whether one command moves each slice, and the first is long enough."""
+    info = group_info(transfer)
+    if info is None or info.group_type == GroupType.GROUP_3D:
+        return False
+    size = prod(getattr(info, f"{axis}_slice")[0] for axis in AXES) * storage_dtype(element_of(local)).itemsize
+    lengths = logical_axes(shape_of(local), GroupType(info.group_type), chip)
+    long = size >= chip.local.moving_transfer_bytes
+    return long and lengths[2] == 1 and strides_of(mapping, shape_of(local), outside, lengths) is not None
+
+
+def _drop(chain: list[TpuOp]) -> None:
+    """Take ops that nothing reads out of the module, the last first."""
+    for op in chain:
+        if not any(True for _ in op.results[0].uses):
+            op.detach()
+            op.erase()

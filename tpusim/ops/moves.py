@@ -1,0 +1,88 @@
+"""Ops that only move elements, as affine maps: what a load or store of a layer group can do in their place."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+from typing import Literal
+
+import numpy as np
+from xdsl.ir.affine import AffineExpr, AffineMap
+
+from tpusim.isa.layout import dense_strides
+from tpusim.ops.logical import Extents
+
+Way = Literal["s2l", "l2s"]
+"""Of a load (from system to local memory) or a store; its map is from elements in local memory to those outside."""
+Shape = tuple[int, ...]
+
+
+def permutation_map(order: Shape, way: Way) -> AffineMap:
+    """The map of a Permute whose result's axis i is the operand's order[i]; l2s: from operand to result, s2l: back."""
+    found = order if way == "l2s" else tuple(order.index(axis) for axis in range(len(order)))
+    return AffineMap(len(order), 0, tuple(AffineExpr.dimension(axis) for axis in found))
+
+
+def view_map(source: Shape, target: Shape) -> AffineMap:
+    """From indices of `source` to those of the same elements in `target`, which has as many."""
+    results = list[AffineExpr]()
+    for before, after in _alike(source, target):
+        sizes, wanted = ([shape[axis] for axis in axes] for shape, axes in ((source, before), (target, after)))
+        steps = dense_strides(tuple(sizes))
+        index = AffineExpr.constant(0)
+        for axis, step in zip(before, steps, strict=True):
+            index = index + AffineExpr.dimension(axis) * step
+        for number, step in enumerate(dense_strides(tuple(wanted))):
+            part = index if step == 1 else index // step
+            results.append(part if number == 0 else part % wanted[number])
+    return AffineMap(len(source), 0, tuple(results))
+
+
+def _alike(source: Shape, target: Shape) -> list[tuple[range, range]]:
+    """Neighbouring axes of both shapes with as many elements, as few at a time as can be."""
+    found, i, j = list[tuple[range, range]](), 0, 0
+    while i < len(source) or j < len(target):
+        first, other = i, j
+        i, j = min(i + 1, len(source)), min(j + 1, len(target))
+        while prod(source[first:i]) != prod(target[other:j]):
+            if prod(source[first:i]) < prod(target[other:j]):
+                i += 1
+            else:
+                j += 1
+        found.append((range(first, i), range(other, j)))
+    return found
+
+
+@lru_cache(maxsize=256)
+def strides_of(mapping: AffineMap, inside: Shape, outside: Shape, lengths: Shape | Extents) -> Shape | None:
+    """Distances outside, in elements, of neighbours along the axes of a tensor in local memory.
+
+    inside, outside: its shapes; lengths: the axes of `inside` as a group sees them. None where the map has no such
+    distances, or does not give every element outside one inside: then no single transfer does it.
+    """
+    grid = np.meshgrid(*(np.arange(size) for size in inside), indexing="ij", sparse=True)
+    index: tuple[int, ...] = tuple(grid)  # type: ignore[assignment]  # expressions take arrays as they take numbers
+    if mapping.num_dims != len(inside) or len(mapping.results) != len(outside):
+        return None
+    parts = (np.asarray(part.eval(index, ())) for part in mapping.results)
+    place = _summed(zip(parts, dense_strides(outside), strict=True), inside).reshape(lengths)
+    strides = tuple(int(place[_unit(axis, len(lengths))]) if size > 1 else 0 for axis, size in enumerate(lengths))
+    axes = np.meshgrid(*(np.arange(size) for size in lengths), indexing="ij", sparse=True)
+    linear = _summed(zip(axes, strides, strict=True), lengths)
+    return strides if np.array_equal(place, linear) and _dense(strides, lengths) else None
+
+
+def _summed(terms: Iterable[tuple[np.ndarray, int]], shape: Shape) -> np.ndarray:
+    """The sum of indices, each times its distance."""
+    return sum((index * step for index, step in terms), start=np.zeros(shape, np.int64))
+
+
+def _unit(axis: int, rank: int) -> Shape:
+    return tuple(int(other == axis) for other in range(rank))
+
+
+def _dense(strides: Shape, lengths: Shape) -> bool:
+    """Whether these strides reach every element once."""
+    pairs = sorted((step, size) for step, size in zip(strides, lengths, strict=True) if size > 1)
+    ends = [(1, 1), *pairs]
+    return all(step * size == after for (step, size), (after, _) in pairwise(ends))
