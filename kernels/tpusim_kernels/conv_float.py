@@ -224,6 +224,7 @@ def _depthwise_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, out:
             stop = (n, c, i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1)
             term = lax.slice(x, start, stop, (1, 1, sh, sw)) * w[:, 0, i, j].reshape(1, c, 1, 1)
             acc = pin(term) + jnp.float32(0) if acc is None else acc + term
+        assert acc is not None
         total = acc if total is None else total + pin(acc)
     assert total is not None
     return total

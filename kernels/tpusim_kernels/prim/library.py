@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 
 WIDTH = 64
 """The library's widest tile, and rows from which on it takes tiles as wide: products filled up to it are in order."""
+SMALL = 1 << 15
+"""Elements of a matrix below which more rows cost less than compiling a product of one row."""
 POOL = 8191
 """Different numbers in a trial; a prime, so that no row is like another."""
 BATCHES, ROWS, COLUMNS = (1, 1), (10, 8), (20, 24)
@@ -37,7 +39,7 @@ def product(a: Array, b: Array) -> Array | None:
     (count, m, k), n = a.shape, b.shape[2]
     if jax.default_backend() != "cpu" or k < 2 or not a.size * n:
         return None
-    for rows, columns in _extents(m, n):
+    for rows, columns in _extents(m, k, n):
         if _keeps_order(count, rows, k, columns):
             left = jnp.pad(a, ((0, 0), (0, rows - m), (0, 0)))
             right = jnp.pad(b, ((0, 0), (0, 0), (0, columns - n)))
@@ -45,9 +47,11 @@ def product(a: Array, b: Array) -> Array | None:
     return None
 
 
-def _extents(m: int, n: int) -> Iterator[tuple[int, int]]:
-    """(rows, columns) to try: as they are, then filled up."""
+def _extents(m: int, k: int, n: int) -> Iterator[tuple[int, int]]:
+    """(rows, columns) to try: as they are, then filled up; of a small row first as a matrix, which is not compiled."""
     wide = -(-n // WIDTH) * WIDTH
+    if m == 1 and k * n <= SMALL:
+        yield WIDTH, wide
     yield m, n
     if wide > n:
         yield m, wide
