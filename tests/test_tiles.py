@@ -16,7 +16,8 @@ from tpusim import chips
 from tpusim.errors import SimulationError
 from tpusim.isa import commands as isa
 from tpusim.isa import functions as fn
-from tpusim.isa.check import check
+from tpusim.isa.check import RULES, check
+from tpusim.isa.cycles import command_ns, timed_ns
 from tpusim.isa.layout import extent
 from tpusim.isa.region import DType, View, numpy_dtype
 from tpusim.isa.stream import Program
@@ -136,6 +137,19 @@ def test_tiles_store_every_element_once_and_load_no_more_than_they_use(name: str
     for piece in pieces:
         loaded = [pieces[number] for number in piece.loaded]
         assert all(by.operands[i] == piece.operands[i] for i, by in enumerate(loaded))
+
+
+@pytest.mark.parametrize(
+    ("network", "chip"), [("cast", "bm1684x"), ("matmul", "bm1684x"), ("segformer", "bm1688"), ("unet", "cv183x")]
+)
+def test_a_form_is_as_legal_and_takes_as_long(network: str, chip: str) -> None:
+    """What is kept of equal forms is what each command has itself."""
+    spec = chips.load(chip)
+    commands = Compiled(Replay(network).lowered(f"{chip}/int8"), {}, chip).program().commands
+    for command in commands:
+        form = cast("isa.AnyCommand", command.form)
+        assert command_ns(command, spec) == timed_ns(command, spec), command.label
+        assert [rule(command, spec) for rule in RULES] == [rule(form, spec) for rule in RULES], command.label
 
 
 @pytest.mark.parametrize("network", ["resize", "enlarge", "segformer"])

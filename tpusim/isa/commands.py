@@ -32,7 +32,7 @@ def slice_owner(op: str, step: str, group: int) -> str:
 
 
 _ANYONE: dict[str, Any] = {
-    "id": 1, "dep": 0, "core": 0, "op": "", "step": "", "group": -1, "home": -1, "tensor": "", "sources": (),
+    "id": 1, "dep": 0, "core": 0, "op": "", "group": -1, "home": -1, "tensor": "", "sources": (),
 }  # fmt: skip
 """What the form of a command has in place of where it comes from."""
 
@@ -111,8 +111,14 @@ class Command(
 
     @cached_property
     def form(self) -> "Command":
-        """The command without what says where it comes from: equal ones are as legal and take as long."""
-        return replace(self, **_ANYONE)
+        """The command without what says where it comes from, but for being of a tile: equal ones are as legal and
+        take as long.
+        """
+        return replace(self, **_ANYONE, step=self._form_step)
+
+    @property
+    def _form_step(self) -> str:
+        return tile_step(0) if self.of_tile else ""
 
     def _views(self, names: tuple[str, ...]) -> list[View]:
         return [view for name, view in self._operands if name in names]
@@ -587,7 +593,7 @@ class Move(Command, frozen=True, tag="move"):
         views = {"input": self.input, "output": self.output}
         if self.input.memory != self.output.memory:
             views = {name: replace(v, address=0) if v.memory == "gmem" else v for name, v in views.items()}
-        return replace(self, **_ANYONE, start=None, whole=None, **views)
+        return replace(self, **_ANYONE, step=self._form_step, start=None, whole=None, strides=None, **views)
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:
