@@ -378,7 +378,7 @@ def _kept_ns(form: AnyCommand, chip: ChipSpec) -> float:
 
 
 def timed_ns(command: AnyCommand, chip: ChipSpec) -> float:
-    """`command_ns`, computed anew."""
+    """The same as `command_ns`, computed anew for this very command."""
     if isinstance(command, Move | Fill):
         return dma_ns(command, chip)
     if isinstance(command, DmaSendMessage | DmaWaitMessage):
