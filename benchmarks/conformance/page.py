@@ -28,6 +28,8 @@ from one ONNX file with one calibration table, runs both on one input, and write
   are in float modes, where it takes ten minutes and more for one sample.
 * **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**:
   ours / theirs ("-": its compiler writes no profile for the chip).
+  Those of cells that `tests/upstream/data` holds are of the present compiler; of other cells ours are of the day on
+  which the cell was compared, and older than docs/clock.md.
 * Ops that only move elements (Reshape, Permute) need no partner: one side may have more of them.
 * A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner; **near** if constants
   are, and every op on its own but for 16-bit floats one unit in the last place away (F32: 16 units at the tensor's
