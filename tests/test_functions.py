@@ -14,6 +14,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.check import check
 from tpusim.isa.commands import Fn, GlobalKernel
 from tpusim.isa.cycles import tiu_cycles
+from tpusim.isa.region import View
 from tpusim.isa.text import command_line, parse_command
 from tpusim.simulator.function import MEANINGS
 
@@ -336,6 +337,30 @@ def test_text_of_a_function_that_is_none(old: str, new: str, words: str) -> None
 
 def test_every_activation_has_a_price() -> None:
     assert all(fn.Active(mode).made_of(1).arithmetic for mode in fn.ACTIVATIONS)
+
+
+PROFILED = {
+    "EXP": 89, "LN": 149, "SIGMOID": 225, "TANH": 237, "SINH": 233, "COSH": 233, "TAN": 250, "ERF": 306, "GELU": 326,
+    "SOFT_PLUS": 246, "QGELU": 237, "ELU": 113, "ARCCOS": 434, "SQRT": 152, "RECIPROCAL": 124, "HSIGMOID": 20,
+    "HSWISH": 20, "SIGN": 16, "ABSVAL": 4,
+}  # fmt: skip
+"""TIU cycles of (1, 4, 8, 8) in f32 in the profile of TPU-MLIR 1.30.2 on BM1684X; ELU with another alpha than 1."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("mode", PROFILED)
+def test_activations_take_what_the_profile_has(mode: str) -> None:
+    view = View("lmem", 0, (1, 4, 8, 8), "f32", "aligned")
+    command = Fn(id=1, dep=0, op="op", function=fn.Active(mode), inputs=(view,), output=view)
+    assert tiu_cycles(command, chips.load("bm1684x")) == PROFILED[mode]
+
+
+@pytest.mark.parametrize(("mode", "cycles"), [("EXP", 39), ("LN", 59)])
+def test_series_of_16_bits_are_shorter(mode: str, cycles: int) -> None:
+    """The same profile in F16."""
+    view = View("lmem", 0, (1, 4, 8, 8), "f16", "aligned")
+    command = Fn(id=1, dep=0, op="op", function=fn.Active(mode), inputs=(view,), output=view)
+    assert tiu_cycles(command, chips.load("bm1684x")) == cycles
 
 
 def test_parameters_are_values() -> None:

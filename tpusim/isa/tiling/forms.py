@@ -274,8 +274,7 @@ def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
     assert isinstance(body, Lut)
     if not _dense(body):
         return
-    kind = "matrix" if chip.casts_fill_lanes else "tensor"
-    for form in _spread(msgspec.structs.replace(body, table=body.input), chip, kind):
+    for form in _active(msgspec.structs.replace(body, table=body.input), chip):
         source, _, result = form.parts
         yield Form(body, (source, _constant(body.table), result), form.cuts)
 
