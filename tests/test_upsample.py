@@ -18,6 +18,7 @@ from upstream.networks import Builder
 
 from benchmarks.conformance.clock import CHIPS
 from benchmarks.conformance.replay import Replay
+from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
@@ -30,12 +31,14 @@ from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.transfers import traffic
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import Counts, ForcedGroup
+from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.logical import Windows
 from tpusim.ops.resize import TpuUpsample
 from tpusim.ops.resize.indices import IndexTable
 from tpusim.ops.structure import TopWeight, TpuGroup, TpuLoad
+from tpusim.schedule import Sections, subgraph
 
 SLICES: dict[str, tuple[int, Windows, Windows, Windows]] = {
     "whole": (64, ((0, 128),), ((0, 128),), ((0, 256),)),
@@ -52,6 +55,25 @@ def test_windows_of_the_table_are_upstreams(name: str) -> None:
     rows, columns = IndexTable((2, 2), lanes).windows(h, w)
     assert (columns if name == "columns" else rows) == wanted
     assert len(rows if name == "columns" else columns) == 1
+
+
+def test_a_slice_with_more_elements_than_16_bits_number_is_cut() -> None:
+    """INT8 on BM1684X: 300 x 300 and twice as much would fit local memory in one slice; no index may wrap."""
+    table = IndexTable((1, 2), 64)
+    assert table.reaches(((0, 256),), ((0, 512),))
+    assert not table.reaches(((0, 300),), ((0, 600),))
+    b = Builder("wide")
+    x = b.node("Relu", b.input("x", 1, 8, 300, 300))
+    b.output(b.node("Relu", b.node("Resize", x, "", b.constant([1.0, 1.0, 1.0, 2.0]), mode="nearest")))
+    top, _ = canonicalize(import_onnx(b.model()))
+    found, _ = calibrate(top, [{"x": np.ones((1, 8, 300, 300), np.float32)}], CalibrationConfig("max"))
+    tpu, _ = lower(apply_table(top, found), LoweringConfig("bm1684x", "int8"))
+    (op,) = (op for op in reorder_weights(tpu).ops if isinstance(op, TpuUpsample))
+    chip = chips.load("bm1684x")
+    graph = subgraph([op], chip)
+    with pytest.raises(SliceError, match="cannot number"):
+        slice_group(graph, Sections(), chip)
+    assert slice_group(graph, Sections(h=2), chip)[op.operands[1]].h
 
 
 @pytest.mark.parametrize("factors", [(2, 2), (3, 2), (1, 4)])

@@ -211,6 +211,10 @@ class SliceTable(Protocol):
     operand: ClassVar[int]
     """The number of the operand that it is."""
 
+    def reaches(self, h: Windows, w: Windows) -> bool:
+        """Whether its numbers are large enough for these windows of the result."""
+        ...
+
     def windows(self, h: Windows, w: Windows) -> tuple[Windows, Windows]:
         """Its windows along h and w for those of the result, as many along each axis."""
         ...

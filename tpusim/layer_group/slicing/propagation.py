@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name
 from tpusim.layer_group.slicing.sections import common_batch, extents
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
 from tpusim.ops.base import Axis, TpuOp, Window
@@ -46,14 +47,23 @@ def whole_slice(value: SSAValue, graph: Subgraph, chip: ChipSpec) -> ValueSlices
 def slice_group(graph: Subgraph, sections: Sections, chip: ChipSpec) -> dict[SSAValue, ValueSlices]:
     """Windows of every tensor of the group for these sections. Raises SliceError if they cannot be made."""
     if sections.steps == 1:
-        return whole_slices(graph, chip)
+        return _numbered(whole_slices(graph, chip), graph)
     slicer = _Slicer(graph, sections, chip)
     slicer.cut_results()
     for value in reversed(graph.inputs):
         slicer.cut(value)
     for value in graph.weights:
         slicer.cut_weight(value)
-    return slicer.slices
+    return _numbered(slicer.slices, graph)
+
+
+def _numbered(slices: dict[SSAValue, ValueSlices], graph: Subgraph) -> dict[SSAValue, ValueSlices]:
+    """The slices, if the tables of their ops have numbers for all that is in one."""
+    for op, _, table in graph.tables():
+        result = slices[op.results[0]]
+        if not table.reaches(result.h, result.w):
+            raise SliceError(f"the table of {op.name} '{op_name(op)}' cannot number all elements of a slice")
+    return slices
 
 
 class _Tail:

@@ -24,6 +24,14 @@ class IndexTable:
     factors: tuple[int, int]
     lanes: int
 
+    def reaches(self, h: Windows, w: Windows) -> bool:
+        """Whether 16 bits number every element that a slice of the result needs of the operand's plane."""
+        rows, columns = (
+            max(_sources(window, factor)[1] for window in windows)
+            for windows, factor in zip((h, w), self.factors, strict=True)
+        )
+        return rows * columns <= 1 << 16
+
     def windows(self, h: Windows, w: Windows) -> tuple[Windows, Windows]:
         """Its windows along h and w for those of the result, as many along each axis."""
         if len(h) == 1 and len(w) > 1:
