@@ -8,9 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, product
 from math import ceil
 from pathlib import Path
 from statistics import median
+from typing import Literal, get_args
 
 import msgspec
 import tyro
@@ -44,11 +46,16 @@ CHIPS = ("bm1684x", "bm1688")
 FOLDER = recorded.FOLDER.parent
 LAYERS, TRANSFERS, RESULTS = FOLDER / "layers.json", FOLDER / "transfers.json", Path(__file__).parent / "clock.json"
 PAGE = Path(__file__).parents[2] / "docs" / "clock.md"
+Mode = Literal["int8", "int8-asym", "f16", "bf16", "f32"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+INT8: Mode = "int8"
+OTHERS = MODES[1:]
+SMALL = "small"
 NEAR = 0.15
 """How far a layer may be from upstream's and count as near."""
 HEAD = """# The clock beside the real compiler's profile
 
-`python -m benchmarks.conformance.clock` compiles networks in INT8 and counts cycles, bytes and groups beside what
+`python -m benchmarks.conformance.clock` compiles networks and counts cycles, bytes and groups beside what
 TPU-MLIR 1.30.2 writes about its own commands (`compiler_profile_*.txt`); do not edit this page. Small networks:
 `tests/upstream/networks.py`. Cycles and bytes are tpusim : real. **groups**: of the real groups and global layers,
 those we have with the same ops and sections; a group of one op here is the tiled form of a global layer there, and ops
@@ -60,7 +67,11 @@ TRANSFERS_HEAD = """## The model of the memory
 Single transfers, those of both sides that go the same way and move as many bytes, in order of time: how far our cycles
 are from the real ones. `tpusim chips show` prints a bound of the last column as `calibration.transfers`.
 """
-NETWORKS_HEAD = "## Networks\n"
+NETWORKS_HEAD = "## Networks in INT8\n"
+OTHERS_HEAD = """## Networks in other modes
+
+Cycles tpusim / real, then bytes loaded and stored tpusim / real, then groups as above.
+"""
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -71,7 +82,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One network on one chip in INT8.
+    """One network on one chip in one mode.
 
     layers, loads, stores: ratios of cycles, ours over theirs; transfers: how many loads and stores are theirs.
     """
@@ -85,6 +96,13 @@ class Row(msgspec.Struct, frozen=True):
     loads: tuple[float, ...] = ()
     stores: tuple[float, ...] = ()
     transfers: tuple[int, int] = (0, 0)
+    mode: str = INT8
+
+    @property
+    def bytes_ratio(self) -> float:
+        """Bytes loaded and stored, ours over theirs."""
+        here, there = (c.load_bytes + c.store_bytes for c in (self.here, self.there))
+        return here / there
 
     @property
     def ratio(self) -> float:
@@ -106,27 +124,27 @@ def recorded_profiles() -> dict[str, Profile]:
 
 def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
     """A small network beside recorded data; None where upstream refused it."""
-    cell = replay.data.content.cells.get(f"{chip}/int8")
+    cell = replay.data.content.cells.get(f"{chip}/{INT8}")
     groups, there = recorded_clock(cell) if cell is not None else ([], None)
     if cell is None or there is None:
         return None
     compiled = Compiled(replay.lowered(f"{chip}/int8"), {}, chip)
-    return _row(replay.name, compiled, computing(cell.ops), there, groups, profile)
+    return _row(Key(replay.name, chip, INT8), compiled, computing(cell.ops), there, groups, profile)
 
 
-def measured_row(network: Network, chip: str, upstream: Upstream) -> Row | None:
+def measured_row(network: Network, key: Key, upstream: Upstream) -> Row | None:
     """Any network beside the real tools; None where they refuse it."""
     top = upstream.transform(network.proto, network.sample)
-    files = upstream.deploy(top, network.share_table(top), network.sample, chip, "int8")
+    files = upstream.deploy(top, network.share_table(top), network.sample, key.chip, key.mode)
     there = their_clock(files)
     if there is None:
         return None
-    compiled, ops = Compiled.of(network, chip, "int8"), computing(read(files.text("tpu.mlir")))
+    compiled, ops = Compiled.of(network, key.chip, key.mode), computing(read(files.text("tpu.mlir")))
     profile = Profile(their_layers(files), their_transfers(files))
-    return _row(network.name, compiled, ops, there, their_groups(files), profile)
+    return _row(key, compiled, ops, there, their_groups(files), profile)
 
 
-def _row(name: str, compiled: Compiled, theirs: list[Op], there: Clock, groups: list[Group], profile: Profile) -> Row:
+def _row(key: Key, compiled: Compiled, theirs: list[Op], there: Clock, groups: list[Group], profile: Profile) -> Row:
     pairs: Pairs = pair(computing(compiled.ops()), theirs)
     both = paired(our_layers(compiled), profile.layers, pairs).values()
     same = sum(matching_groups(our_groups(compiled), groups, pairs))
@@ -134,35 +152,60 @@ def _row(name: str, compiled: Compiled, theirs: list[Op], there: Clock, groups: 
     loads, stores = transfer_ratios(our_transfers(compiled), profile.transfers)
     ways = [transfer.direction for transfer in profile.transfers]
     moves = ways.count(LOAD), ways.count(STORE)
-    return Row(name, compiled.chip, our_clock(compiled), there, same, ratios, loads, stores, moves)
+    return Row(key.network, key.chip, our_clock(compiled), there, same, ratios, loads, stores, moves, key.mode)
+
+
+def known_rows() -> list[Row]:
+    """What was found so far."""
+    return msgspec.json.decode(RESULTS.read_bytes(), type=list[Row]) if RESULTS.exists() else []
 
 
 def clock_page(rows: list[Row]) -> str:
     """The page as Markdown."""
-    parts = [HEAD, _summary(rows), TRANSFERS_HEAD, _transfers(rows), NETWORKS_HEAD]
+    int8 = [row for row in rows if row.mode == INT8]
     lines = ["| network | chip | cycles | | loaded | stored | groups | layers | near |", "|" + " --- |" * 9]
-    lines += [_line(row) for row in rows]
-    return "\n".join([*parts, *lines]) + "\n"
+    lines += [_line(row) for row in int8]
+    parts = [HEAD, _summary(rows), TRANSFERS_HEAD, _transfers(int8), NETWORKS_HEAD, *lines, "", OTHERS_HEAD]
+    return "\n".join([*parts, *_others(rows)]) + "\n"
 
 
 def _summary(rows: list[Row]) -> str:
-    """Medians over the networks of each chip."""
-    lines = ["| chip | networks | cycles: median distance | within 10 % | layers near | groups | bytes within 2 % |"]
-    lines.append("|" + " --- |" * 7)
-    for chip in CHIPS:
-        found = [row for row in rows if row.chip == chip]
+    """Medians over the networks of each chip in each mode."""
+    lines = [
+        "| chip | mode | networks | cycles: median distance | within 10 % | layers near | groups | bytes within 2 % |"
+    ]
+    lines.append("|" + " --- |" * 8)
+    for chip, mode in product(CHIPS, MODES):
+        found = [row for row in rows if (row.chip, row.mode) == (chip, mode)]
         ratios = [abs(row.ratio - 1) for row in found]
         if not found:
             continue
         there = sum(row.there.groups + row.there.global_layers for row in found)
-        moved = sum(abs(_bytes(row) - 1) <= 0.02 for row in found)  # noqa: PLR2004  the share in the heading
+        moved = sum(abs(row.bytes_ratio - 1) <= 0.02 for row in found)  # noqa: PLR2004  the share in the heading
         layers = sum(len(row.layers) for row in found)
         lines.append(
-            f"| {chip} | {len(found)} | {median(ratios):.1%} | {sum(r <= 0.1 for r in ratios)} | "  # noqa: PLR2004
+            f"| {chip} | {mode} | {len(found)} | {median(ratios):.1%} | {sum(r <= 0.1 for r in ratios)} | "  # noqa: PLR2004
             f"{sum(row.near for row in found)} of {layers} | {sum(row.same_groups for row in found)} of {there} | "
             f"{moved} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _others(rows: list[Row]) -> Iterator[str]:
+    """A line for each network on each chip, a column for each mode."""
+    cells = dict[tuple[str, str], dict[str, Row]]()
+    for row in rows:
+        if row.mode != INT8:
+            cells.setdefault((row.network, row.chip), {})[row.mode] = row
+    yield "| network | chip | " + " | ".join(OTHERS) + " |"
+    yield "|" + " --- |" * (len(OTHERS) + 2)
+    for (network, chip), found in cells.items():
+        yield f"| {network} | {chip} | " + " | ".join(_brief(found[m]) if m in found else "-" for m in OTHERS) + " |"
+
+
+def _brief(row: Row) -> str:
+    there = row.there.groups + row.there.global_layers
+    return f"{row.ratio:.2f}, {row.bytes_ratio:.2f}, {row.same_groups} of {there}"
 
 
 def _transfers(rows: list[Row]) -> str:
@@ -187,11 +230,6 @@ def transfer_distances(rows: Iterable[Row], way: int) -> tuple[list[float], int]
     )
 
 
-def _bytes(row: Row) -> float:
-    here, there = (c.load_bytes + c.store_bytes for c in (row.here, row.there))
-    return here / there
-
-
 def _line(row: Row) -> str:
     here, there = row.here, row.there
     return (
@@ -207,9 +245,11 @@ class ClockPage:
     """Compare the clock with recorded profiles, or with the real tools (TPUSIM_UPSTREAM)."""
 
     only: tuple[str, ...] = ()
-    """Only cells NETWORK/CHIP/int8 that match one of these globs."""
+    """Only cells NETWORK/CHIP/MODE that match one of these globs."""
     networks: tuple[str, ...] = ()
-    """Other networks than the small ones, which need the real tools."""
+    """Networks beside the real tools (TPUSIM_UPSTREAM), not recorded profiles; "small": all that have a file."""
+    modes: tuple[Mode, ...] = (INT8,)
+    """The modes of these networks; recorded are profiles in INT8."""
     record: bool = False
     """Record upstream's layers of the small networks (TPUSIM_UPSTREAM)."""
 
@@ -218,10 +258,9 @@ class ClockPage:
         upstream = Upstream.find() if self.record or self.networks else None
         if self.record and upstream is not None:
             _record(upstream)
-        known = msgspec.json.decode(RESULTS.read_bytes(), type=list[Row]) if RESULTS.exists() else []
-        rows = {(row.network, row.chip): row for row in known}
-        for row in (*self._recorded(), *(self._measured(upstream) if upstream else ())):
-            rows[row.network, row.chip] = row
+        rows = {(row.network, row.chip, row.mode): row for row in known_rows()}
+        for row in chain(self._recorded(), self._measured(upstream) if upstream else ()):
+            rows[row.network, row.chip, row.mode] = row
             print(_line(row), flush=True)
         order = [*small.NETWORKS]
         found = sorted(rows.values(), key=lambda r: (r.network not in order, *_place(r, order)))
@@ -235,21 +274,21 @@ class ClockPage:
         profiles = recorded_profiles()
         for name in recorded.networks():
             for chip in CHIPS:
-                key = Key(name, chip, "int8")
+                key = Key(name, chip, INT8)
                 profile = profiles.get(str(key)) if key.matches(self.only) else None
                 if profile and (row := recorded_row(Replay(name), chip, profile)):
                     yield row
 
     def _measured(self, upstream: Upstream) -> Iterator[Row]:
-        for name in self.networks:
-            network = Network.prepare(name)
-            for chip in CHIPS:
-                if (row := measured_row(network, chip, upstream)) is not None:
+        names = (each for n in self.networks for each in (recorded.networks() if n == SMALL else (n,)))
+        for network in map(Network.prepare, names):
+            for key in (Key(network.name, *place) for place in product(CHIPS, self.modes)):
+                if key.matches(self.only) and (row := measured_row(network, key, upstream)) is not None:
                     yield row
 
 
-def _place(row: Row, order: list[str]) -> tuple[int, str, str]:
-    return (order.index(row.network) if row.network in order else 0), row.network, row.chip
+def _place(row: Row, order: list[str]) -> tuple[int, str, str, int]:
+    return (order.index(row.network) if row.network in order else 0), row.network, row.chip, MODES.index(row.mode)
 
 
 def _record(upstream: Upstream) -> None:
