@@ -22,7 +22,7 @@ from tpusim.inference import run
 from tpusim.ir.attrs import op_name, texts
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
-from tpusim.isa.commands import Move
+from tpusim.isa.commands import Fill, Move
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.files import merge_moves
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
@@ -61,10 +61,31 @@ def proto() -> onnx.ModelProto:
 
 
 @cache
-def network(chip: str) -> tuple[Model, Tensors, Tensors]:
+def padded() -> onnx.ModelProto:
+    """Pads behind groups: channels of a block that widens, rows and columns, all axes of a Permute with a value."""
+    b = Builder("padded")
+    x = b.input("x", 2, 8, 16, 16)
+    y = b.node("Relu", b.conv(x, 8, 24, 3))
+    wider = b.node("Pad", y, b.constant(np.array([0, 0, 0, 0, 0, 8, 0, 0])))
+    y = b.node("Relu", b.conv(b.node("Relu", b.conv(y, 24, 32, 3)), 32, 32, 3))
+    b.output(b.conv(b.node("Relu", b.node("Add", wider, y)), 32, 16, 3))
+    framed = b.node("Relu", b.conv(x, 8, 40, 3))
+    framed = b.node("Pad", framed, b.constant(np.array([0, 0, 1, 2, 0, 0, 3, 1])), b.constant(0.25))
+    b.output(b.node("MaxPool", framed, kernel_shape=[2, 2]))
+    turned = b.node("Transpose", b.node("Relu", b.conv(x, 8, 48, 3)), perm=[0, 2, 1, 3])
+    b.output(b.node("Pad", turned, b.constant(np.array([1, 2, 3, 4, 0, 1, 2, 3])), b.constant(-0.5)))
+    return b.model()
+
+
+NETWORKS = {"moved": proto, "padded": padded}
+
+
+@cache
+def network(chip: str, name: str = "moved") -> tuple[Model, Tensors, Tensors]:
     """(module in chip layout, one sample, every tensor of the flat inference), in INT8."""
-    top, _ = canonicalize(import_onnx(proto(), name="moved"))
-    given = samples(proto())
+    source = NETWORKS[name]()
+    top, _ = canonicalize(import_onnx(source, name=name))
+    given = samples(source)
     table, _ = calibrate(top, given, CalibrationConfig("max"))
     model = reorder_weights(lower(apply_table(top, table, asymmetric=False), LoweringConfig(chip))[0])
     return model, given[0], run(model, given[0])
@@ -112,10 +133,37 @@ def test_more_channels_than_lanes(chip: str, cores: int) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
+def test_stores_pad(chip: str) -> None:
+    """The border is filled once, whatever the sections; a Pad of an input stays."""
+    model, sample, flat = network(chip, "padded")
+    grouped = group_layers(model, LayerGroupConfig())
+    stores = [op for op in moving(grouped) if op.pads]
+    assert len(stores) == 3 and not any(name == "tpu.Pad" for name in kinds(grouped))
+    filled = [c for c in program_of(grouped).commands if isinstance(c, Fill)]
+    assert len(filled) == sum(sum(pad > 0 for pad in op.pads) for op in stores)
+    assert_bits(grouped, sample, flat)
+    again = Model(parse_module(print_module(grouped.module), context()), grouped.weights)
+    assert program_of(again).commands == program_of(grouped).commands
+
+
+def test_an_origin_is_held_against_addresses() -> None:
+    """A store that begins in the border, or says that there is none, is found."""
+    model, sample, _ = network("bm1684x", "padded")
+    program = program_of(group_layers(model, LayerGroupConfig()))
+    at = next(i for i, c in enumerate(program.commands) if isinstance(c, Move) and c.origin)
+    for origin in (0, None):
+        wrong = list(program.commands)
+        wrong[at] = replace(wrong[at], origin=origin)  # type: ignore[arg-type]
+        with pytest.raises(SimulationError, match="start"):
+            Simulator(replace(program, commands=tuple(wrong))).run(sample)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("seed", range(4))
-def test_random_sections(seed: int, chip: str) -> None:
+def test_random_sections(seed: int, chip: str, name: str) -> None:
     """Every transfer that one command can do, however few its bytes, in groups that are cut along any axes."""
-    model, sample, flat = network(chip)
+    model, sample, flat = network(chip, name)
     spec = chips.load(chip)
     spec = replace(spec, local=replace(spec.local, moving_transfer_bytes=1))
     divided, _ = randomly_grouped(model, np.random.default_rng(seed), longest=3)

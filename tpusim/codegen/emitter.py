@@ -91,10 +91,11 @@ class Emitter:
         tensor: str = "",
         window: tuple[Place, Place] | tuple[None, None] = (None, None),
         strides: Place | None = None,
+        origin: int | None = None,
     ) -> None:
         """Append a GDMA copy; holds: what `source` is meant to hold; window: `Move.start` and `Move.whole`.
 
-        strides: `Move.strides`.
+        strides, origin: those of `Move`.
         """
         start, whole = window
         sources = (holds,) if holds else ()
@@ -109,6 +110,7 @@ class Emitter:
             start=start,
             whole=whole,
             strides=strides,
+            origin=origin,
         )
 
     def claim(self, first: int, work: View) -> None:

@@ -12,14 +12,15 @@ from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, slice_owner
+from tpusim.ir.types import address_of, element_of, is_tensor, shape_of, storage_dtype
+from tpusim.isa.commands import Command, Fill, slice_owner
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 from tpusim.ops.base import TensorSlice, TpuOp
 from tpusim.ops.emission import Placed, SliceContext
 from tpusim.ops.logical import Extents, logical_axes
+from tpusim.ops.pad import borders
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer
 from tpusim.ops.views import gmem_view, lmem_view, lmem_window, transfers
 from tpusim.schedule import GroupSchedule, Overlap, Scheduled, Step, Transferred, turns
@@ -155,16 +156,23 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
     assert isinstance(owner, Operation)
     local = lmem_view(value, group.allocation.address[value], have.shape, chip, constant=False, aligned=True)
     store, result = _stored(value)
-    whole = gmem_view(value, _address(result), chip, constant=False)
+    first = _address(result) + (store.origin or 0) * storage_dtype(element_of(value)).itemsize
+    whole = gmem_view(value, first, chip, constant=False)
     home = emitter.group if emitter.home < 0 else emitter.home
     holds = slice_owner(op_name(owner), step.text(), home)
     lengths, name, at = _extents(value, group, emitter), op_name(store), step.text()
-    steps, tensor = _strides(store, lengths), store.tensor
+    steps, origin = _strides(store, lengths), store.origin
+    if store.pads and not any(start for start, _ in (part.n, part.c, part.d, part.h, part.w)):
+        outside = gmem_view(result, _address(result), chip, constant=False)
+        for view in borders(store.middle, outside, store.pads, chip):
+            emitter.add(Fill, output=view, value=store.pad_value, op=name, step=at, tensor=store.tensor)
     for piece in (part,) if steps is None or _as_wide(part, result, group, chip) else _rows(part):
         held = lmem_window(local, have, piece, chip)
         for target, source, start in transfers(whole, lengths, piece, held, chip, steps):
-            window = (start, lengths)
-            emitter.move(source, target, holds=holds, op=name, step=at, tensor=tensor, window=window, strides=steps)
+            emitter.move(
+                source, target, holds=holds, op=name, step=at, tensor=store.tensor, window=(start, lengths),
+                strides=steps, origin=origin,
+            )  # fmt: skip
 
 
 def _as_wide(part: TensorSlice, result: SSAValue, group: GroupSchedule, chip: ChipSpec) -> bool:

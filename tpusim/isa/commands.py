@@ -572,6 +572,7 @@ class Move(Command, frozen=True, tag="move"):
     start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
     strides: elements of global memory between neighbours along (n, c, d, h, w), where the tensor does not lie there in
         the order in which the group sees it.
+    origin: elements of global memory in front of the first, where padding surrounds the tensor.
     Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
     kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, a matrix over all
         lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
@@ -585,6 +586,7 @@ class Move(Command, frozen=True, tag="move"):
     start: Place | None = None
     whole: Place | None = None
     strides: Place | None = None
+    origin: int | None = None
     kind: TransferKind = ""
 
     @cached_property
@@ -593,7 +595,9 @@ class Move(Command, frozen=True, tag="move"):
         views = {"input": self.input, "output": self.output}
         if self.input.memory != self.output.memory:
             views = {name: replace(v, address=0) if v.memory == "gmem" else v for name, v in views.items()}
-        return replace(self, **_ANYONE, step=self._form_step, start=None, whole=None, strides=None, **views)
+        return replace(
+            self, **_ANYONE, step=self._form_step, start=None, whole=None, strides=None, origin=None, **views
+        )
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:

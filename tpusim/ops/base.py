@@ -345,6 +345,10 @@ class TpuOp(ShapedOp):
         del way
         return None
 
+    def padding(self) -> tuple[Shape, float] | None:
+        """(how much before every axis, then after; its value as stored) of what a store makes in the op's place."""
+        return None
+
     # LocalGenInterface
 
     def why_global(self, chip: ChipSpec) -> str | None:

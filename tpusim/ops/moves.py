@@ -23,6 +23,12 @@ def permutation_map(order: Shape, way: Way) -> AffineMap:
     return AffineMap(len(order), 0, tuple(AffineExpr.dimension(axis) for axis in found))
 
 
+def offset_map(first: Shape) -> AffineMap:
+    """The map of a Pad of so much before every axis."""
+    axes = ((AffineExpr.dimension(axis), before) for axis, before in enumerate(first))
+    return AffineMap(len(first), 0, tuple(index + before if before else index for index, before in axes))
+
+
 def view_map(source: Shape, target: Shape) -> AffineMap:
     """From indices of `source` to those of the same elements in `target`, which has as many."""
     results = list[AffineExpr]()
@@ -54,22 +60,50 @@ def _alike(source: Shape, target: Shape) -> list[tuple[range, range]]:
 
 
 @lru_cache(maxsize=256)
-def strides_of(mapping: AffineMap, inside: Shape, outside: Shape, lengths: Shape | Extents) -> Shape | None:
+def strides_of(
+    mapping: AffineMap, inside: Shape, outside: Shape, lengths: Shape | Extents, pads: Shape = ()
+) -> Shape | None:
     """Distances outside, in elements, of neighbours along the axes of a tensor in local memory.
 
-    inside, outside: its shapes; lengths: the axes of `inside` as a group sees them. None where the map has no such
-    distances, or does not give every element outside one inside: then no single transfer does it.
+    inside, outside: its shapes; lengths: the axes of `inside` as a group sees them; pads: how much padding is outside
+    before every axis, then after. None where the map has no such distances, or does not give every element outside
+    that is no padding one inside: then no single transfer does it.
     """
     grid = np.meshgrid(*(np.arange(size) for size in inside), indexing="ij", sparse=True)
     index: tuple[int, ...] = tuple(grid)  # type: ignore[assignment]  # expressions take arrays as they take numbers
     if mapping.num_dims != len(inside) or len(mapping.results) != len(outside):
         return None
-    parts = (np.asarray(part.eval(index, ())) for part in mapping.results)
-    place = _summed(zip(parts, dense_strides(outside), strict=True), inside).reshape(lengths)
+    first = pads[: len(outside)] or (0,) * len(outside)
+    parts = [np.asarray(part.eval(index, ())) - at for part, at in zip(mapping.results, first, strict=True)]
+    within, found = (
+        _linear(_summed(zip(parts, dense_strides(shape), strict=True), inside).reshape(lengths))
+        for shape in (unpadded(outside, pads), outside)
+    )
+    return found if within is not None and _dense(within, lengths) else None
+
+
+def unpadded(shape: Shape, pads: Shape) -> Shape:
+    """What padding, so much before every axis and then after, leaves of a shape; no pads: all."""
+    return tuple(size - sum(both) for size, both in zip(shape, pairs_of(pads), strict=True)) if pads else shape
+
+
+def pairs_of(pads: Shape) -> list[tuple[int, int]]:
+    """(before, after) of every axis."""
+    half = len(pads) // 2
+    return list(zip(pads[:half], pads[half:], strict=True))
+
+
+def origin_of(shape: Shape, pads: Shape) -> int:
+    """How many elements lie in front of the first that is no padding."""
+    return sum(before * step for before, step in zip(pads, dense_strides(shape), strict=False))
+
+
+def _linear(place: np.ndarray) -> Shape | None:
+    """The distances along the axes of an array of places, if these are sums of them."""
+    lengths = place.shape
     strides = tuple(int(place[_unit(axis, len(lengths))]) if size > 1 else 0 for axis, size in enumerate(lengths))
     axes = np.meshgrid(*(np.arange(size) for size in lengths), indexing="ij", sparse=True)
-    linear = _summed(zip(axes, strides, strict=True), lengths)
-    return strides if np.array_equal(place, linear) and _dense(strides, lengths) else None
+    return strides if np.array_equal(place, _summed(zip(axes, strides, strict=True), lengths)) else None
 
 
 def _summed(terms: Iterable[tuple[np.ndarray, int]], shape: Shape) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Padding: `top.Pad`, `tpu.Pad`, and its fusion into convolutions and pools (numerics.md 9.0)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -9,6 +9,7 @@ from tpusim_kernels.movement import pad
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir.affine import AffineMap
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -28,10 +29,12 @@ from tpusim.ops.base import (
     Shape,
     TopOp,
     TpuOp,
+    Way,
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
+from tpusim.ops.moves import offset_map, pairs_of
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
 
@@ -55,8 +58,7 @@ def padded_shape(shape: Shape, pads: tuple[int, ...], mode: str) -> Shape:
 
 def padded(x: Array, pads: tuple[int, ...], mode: str, value: float) -> Array:
     """The padded array, in the dtype of `x`."""
-    widths = [(pads[i], pads[len(pads) // 2 + i]) for i in range(len(pads) // 2)]
-    return pad(x, widths, mode=mode, value=value)
+    return pad(x, pairs_of(pads), mode=mode, value=value)
 
 
 @irdl_op_definition
@@ -140,6 +142,16 @@ class TpuPad(TpuOp):
         """Pad the array on all sides."""
         return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
 
+    def moves(self, way: Way) -> AffineMap | None:
+        """A store can do it, and fill the border with a constant."""
+        if way == "s2l" or self.mode.data != "constant":
+            return None
+        return offset_map(ints(self.paddings)[: len(shape_of(self.input))])
+
+    def padding(self) -> tuple[Shape, float] | None:
+        """Of a constant, the border."""
+        return (ints(self.paddings), self.stored) if self.mode.data == "constant" else None
+
     def why_global(self, chip: ChipSpec) -> str | None:
         """Never local (layer_group.md 2)."""
         del chip
@@ -155,11 +167,15 @@ class TpuPad(TpuOp):
         shared = target.interleave > 1 and rank > 0 and (pads[0] > 0 or pads[rank] > 0)
         no_view = self.mode.data == "edge" and rank > _MOST_AXES
         if shared or no_view or (target.interleave > 1 and self.mode.data != "constant"):
-            function = functions.Pad(cast("functions.PadMode", self.mode.data), pads[:rank], pads[rank:], self._stored)
+            function = functions.Pad(cast("functions.PadMode", self.mode.data), pads[:rank], pads[rank:], self.stored)
             ctx.emit(isa.Fn, function=function, inputs=(source,), output=target)
             return
         border = _Border(source.shape, target, pads, ctx.chip)
         ctx.move(*shorter_axes(source, border.slab(-1, 0, 0)))
+        if self.mode.data == "constant":
+            for view in borders(source.shape, target, pads, ctx.chip):
+                ctx.fill(view, self.stored)
+            return
         for axis in reversed(range(rank)):
             self._surround(ctx, border, axis)
 
@@ -170,19 +186,25 @@ class TpuPad(TpuOp):
             slab = border.slab(axis, first, count)
             if not count:
                 continue
-            if self.mode.data == "constant":
-                ctx.fill(slab, self._stored)
-            elif self.mode.data == "edge":
+            if self.mode.data == "edge":
                 ctx.emit(isa.Arith, kind="copy", a=border.slab(axis, edge, 1), output=slab)
             else:
                 for place in range(first, first + count):
                     ctx.move(*shorter_axes(border.slab(axis, 2 * edge - place, 1), border.slab(axis, place, 1)))
 
     @property
-    def _stored(self) -> float:
+    def stored(self) -> float:
         """The value rounded to the stored type."""
         with np.errstate(over="ignore"):
             return float(np.float32(self.val.value.data).astype(storage_dtype(element_of(self.output))))
+
+
+def borders(middle: Shape, target: View, pads: Shape, chip: ChipSpec) -> Iterator[View]:
+    """The parts of a padded tensor in global memory around its middle: axis by axis, the last first."""
+    border = _Border(middle, target, pads, chip)
+    for axis in reversed(range(len(middle))):
+        before, size, after = border.lengths(axis)
+        yield from (border.slab(axis, at, count) for at, count in ((0, before), (before + size, after)) if count)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
-from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, IntegerAttr, NoneType, StringAttr, TensorType
+from tpusim_kernels.movement import pad
+from xdsl.dialects.builtin import AffineMapAttr, ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.ir.affine import AffineMap
 from xdsl.irdl import (
@@ -27,7 +28,7 @@ from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, Holds, Shape, ShapedOp, TopOp
-from tpusim.ops.moves import strides_of
+from tpusim.ops.moves import origin_of, pairs_of, strides_of, unpadded
 
 
 @irdl_op_definition
@@ -136,6 +137,21 @@ class Transfer(ShapedOp):
         raise NotImplementedError
 
     @property
+    def pads(self) -> Shape:
+        """How much padding the transfer makes around the tensor in global memory: before every axis, then after."""
+        return ()
+
+    @property
+    def origin(self) -> int | None:
+        """How many elements of the padding lie in front of the tensor; None without padding."""
+        return origin_of(shape_of(self._sides[1]), self.pads) if self.pads else None
+
+    @property
+    def middle(self) -> Shape:
+        """The shape in global memory without the padding."""
+        return unpadded(shape_of(self._sides[1]), self.pads)
+
+    @property
     def _sides(self) -> tuple[SSAValue, SSAValue]:
         """(the tensor in local memory, the one in global memory)."""
         raise NotImplementedError
@@ -148,7 +164,7 @@ class Transfer(ShapedOp):
         if self.mapping is None:
             return None
         inside, outside = (shape_of(value) for value in self._sides)
-        found = strides_of(self.mapping, inside, outside, lengths)
+        found = strides_of(self.mapping, inside, outside, lengths, self.pads)
         if found is None:
             raise ImportModelError(
                 f"{self.name} '{op_name(self)}': a map from {inside} to {outside} that moves every element, with equal "
@@ -169,7 +185,8 @@ class Transfer(ShapedOp):
             return (operands[0],)
         order = sorted(range(len(inside)), key=lambda axis: (-strides[axis], axis))
         if isinstance(self, TpuStore):
-            return (operands[0].transpose(order).reshape(outside),)
+            found = operands[0].transpose(order).reshape(self.middle)
+            return (pad(found, pairs_of(self.pads), mode="constant", value=self.pad_value) if self.pads else found,)
         return (
             operands[0]
             .reshape([inside[axis] for axis in order])
@@ -200,6 +217,18 @@ class TpuStore(Transfer):
 
     name = "tpu.Store"
     indexing_map_l2s = opt_attr_def(AffineMapAttr)
+    paddings = opt_attr_def(ArrayAttr)
+    pad_const_val = opt_attr_def(FloatAttr)
+
+    @property
+    def pads(self) -> Shape:
+        """Those of a Pad whose work the store does, as the last of `moved`."""
+        return ints(self.paddings) if self.paddings else ()
+
+    @property
+    def pad_value(self) -> float:
+        """What the padding holds, as it is stored."""
+        return self.pad_const_val.value.data if self.pad_const_val else 0.0
 
     @property
     def mapping(self) -> AffineMap | None:

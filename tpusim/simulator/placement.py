@@ -141,12 +141,14 @@ def _check_global(move: Move, view: View, entry: TensorEntry, start: Index, whol
     """What is moved in global memory are the elements that the window has."""
     base = View("gmem", entry.view.address, whole, entry.view.dtype, "dense", interleave=entry.view.interleave)
     who = f"the window at {start} of {whole} of '{entry.name}'"
-    if base.nbytes != entry.view.nbytes or view.dtype != base.dtype:
+    fits = base.nbytes == entry.view.nbytes if move.origin is None else base.nbytes <= entry.view.nbytes
+    if not fits or view.dtype != base.dtype:
         got = f"{view.dtype}, the tensor is {entry.view.dtype} {entry.view.shape}"
         raise _wrong(move, who, got, "correct the type, or start and whole")
     n, c, d, h, w = strides = move.strides or gmem_strides(base)
     words = (start[0] // base.interleave, *start[1:])
-    address = base.address + distance_bytes(base, sum(i * step for i, step in zip(words, strides, strict=True)))
+    before = sum(i * step for i, step in zip(words, strides, strict=True)) + (move.origin or 0)
+    address = base.address + distance_bytes(base, before)
     steps = [(first, c, h, w) for first in ((n, d) if whole[2] > 1 else (n,))]
     turned = bool(move.kind) and _turned(view, (n, c, h, w))
     if view.address != address or not (turned or any(_steps(view, each) for each in steps)):

@@ -1,14 +1,14 @@
-"""Loads and stores of written groups that do the work of Permutes and views beside them, as the real compiler's do."""
+"""Loads and stores of written groups that do the work of Permutes, views and Pads beside them, as the real ones do."""
 
 from collections.abc import Iterator
 from math import prod
 
-from xdsl.dialects.builtin import AffineMapAttr
+from xdsl.dialects.builtin import AffineMapAttr, FloatAttr, f64
 from xdsl.ir import SSAValue
 from xdsl.ir.affine import AffineMap
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.attrs import op_name, texts_attr
+from tpusim.ir.attrs import ints_attr, op_name, texts_attr
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tensor_of
 from tpusim.ops.base import TpuOp, Way
@@ -57,8 +57,12 @@ def _merge_store(group: TpuGroup, store: TpuStore, chip: ChipSpec) -> None:
     chain = list(_behind(result))
     last = chain[-1].results[0] if chain else result
     mapping = _composed(chain, "l2s")
-    if mapping is None or not _able(mapping, store, group, store.input, shape_of(last), chip):
+    padding = chain[-1].padding() if chain else None
+    pads, held = padding or ((), 0.0)
+    if mapping is None or not _able(mapping, store, group, store.input, shape_of(last), chip, pads):
         return
+    if padding:
+        store.paddings, store.pad_const_val = ints_attr(pads), FloatAttr(held, f64)
     store.indexing_map_l2s, store.moved = AffineMapAttr(mapping), texts_attr(map(op_name, chain))
     new = tensor_of(last)
     set_type(store.output, new)
@@ -75,12 +79,14 @@ def _before(value: SSAValue) -> Iterator[TpuOp]:
 
 
 def _behind(value: SSAValue) -> Iterator[TpuOp]:
-    """The moving ops that a value goes through as long as it is read once."""
+    """The moving ops that a value goes through as long as it is read once, to the first Pad."""
     while value.has_one_use():
         user = next(iter(value.uses)).operation
         if not isinstance(user, TpuOp) or user.moves("l2s") is None:
             return
         yield user
+        if user.padding() is not None:
+            return
         value = user.results[0]
 
 
@@ -97,7 +103,13 @@ def _composed(chain: list[TpuOp], way: Way) -> AffineMap | None:
 
 
 def _able(
-    mapping: AffineMap, transfer: Transfer, group: TpuGroup, local: SSAValue, outside: tuple[int, ...], chip: ChipSpec
+    mapping: AffineMap,
+    transfer: Transfer,
+    group: TpuGroup,
+    local: SSAValue,
+    outside: tuple[int, ...],
+    chip: ChipSpec,
+    pads: tuple[int, ...] = (),
 ) -> bool:
     """Whether one command moves each slice, and the first is long enough."""
     info = group_info(transfer)
@@ -106,7 +118,7 @@ def _able(
     size = prod(getattr(info, f"{axis}_slice")[0] for axis in AXES) * storage_dtype(element_of(local)).itemsize
     lengths = logical_axes(shape_of(local), GroupType(info.group_type), chip)
     long = size >= chip.local.moving_transfer_bytes
-    return long and lengths[2] == 1 and strides_of(mapping, shape_of(local), outside, lengths) is not None
+    return long and lengths[2] == 1 and strides_of(mapping, shape_of(local), outside, lengths, pads) is not None
 
 
 def _drop(chain: list[TpuOp]) -> None:
