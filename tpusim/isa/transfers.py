@@ -168,7 +168,7 @@ def traffic(command: Command) -> tuple[int, int]:
 def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     """DMA time: latency + bytes / bandwidth of the direction; a fill counts as l2l (local memory) or l2s (global).
 
-    Runs of local memory count where short ones cost as much as long ones.
+    Runs count where short ones cost as much as long ones; there a fill of global memory counts as a load.
     """
     if chip.cycle_model == "cv18xx":
         return cycles_cv18xx.dma_ns(command, chip)
@@ -178,6 +178,9 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())
     if isinstance(command, Move) and plain and len(system) > 1:
         return _system_copy_ns(command, chip)
+    if isinstance(command, Fill) and plain and system and chip.dma_run_bytes:
+        runs = command.output.nbytes // _common_run(command.output, command.output, chip)
+        return _transfer_ns("s2l", max(command.output.nbytes, runs * chip.dma_run_bytes), chip)
     direction = command.direction if isinstance(command, Move) else "l2s" if system else "l2l"
     if isinstance(command, Move) and plain and chip.dma_run_bytes:
         run = _common_run(command.input, command.output, chip)

@@ -76,7 +76,7 @@ def strides_of(
     first = pads[: len(outside)] or (0,) * len(outside)
     parts = [np.asarray(part.eval(index, ())) - at for part, at in zip(mapping.results, first, strict=True)]
     within, found = (
-        _linear(_summed(zip(parts, dense_strides(shape), strict=True), inside).reshape(lengths))
+        _linear(_summed(zip(parts, dense_strides(shape), strict=True), inside), lengths)
         for shape in (unpadded(outside, pads), outside)
     )
     return found if within is not None and _dense(within, lengths) else None
@@ -98,9 +98,9 @@ def origin_of(shape: Shape, pads: Shape) -> int:
     return sum(before * step for before, step in zip(pads, dense_strides(shape), strict=False))
 
 
-def _linear(place: np.ndarray) -> Shape | None:
+def _linear(place: np.ndarray, lengths: Shape | Extents) -> Shape | None:
     """The distances along the axes of an array of places, if these are sums of them."""
-    lengths = place.shape
+    place = place.reshape(lengths)
     strides = tuple(int(place[_unit(axis, len(lengths))]) if size > 1 else 0 for axis, size in enumerate(lengths))
     axes = np.meshgrid(*(np.arange(size) for size in lengths), indexing="ij", sparse=True)
     return strides if np.array_equal(place, _summed(zip(axes, strides, strict=True), lengths)) else None

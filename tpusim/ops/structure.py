@@ -178,8 +178,8 @@ class Transfer(ShapedOp):
         return (shape_of(self.output if self.strides(inside) else self.input),)
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
-        """A transfer changes no value; by a map it changes their order."""
-        inside, outside = (shape_of(value) for value in self._sides)
+        """A transfer changes no value; by a map it changes their order, and it may set a border around them."""
+        inside = shape_of(self._sides[0])
         strides = self.strides(inside)
         if strides is None:
             return (operands[0],)
