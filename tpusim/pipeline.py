@@ -226,6 +226,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
             if name == "lower":
                 check_kept(a)
             files, seconds = FILES[name], a.stages[-1][1]
+            files.prepare(a)
             store.keep(name, keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
     return a
