@@ -51,8 +51,8 @@ PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
 class Files:
     """The files of one stage.
 
-    write: runs in a thread while the next stages compute, so it changes no artefact; prepare: runs before them. depends:
-    what of the configuration decides the files, as something JSON can hold.
+    write: runs in a thread while the next stage computes, so it changes no artefact; prepare: runs before that.
+    depends: what of the configuration decides the files, as something JSON can hold.
     """
 
     names: tuple[str, ...]

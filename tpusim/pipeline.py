@@ -2,12 +2,14 @@
 
 Every stage is a function from the artefacts so far to the next. It computes; `persistence` says what of it is written
 and `store` keeps it on disk as soon as it exists, so that a person can stop, look, edit and go on. Nothing reaches
-back. Modules are verified between stages.
+back. Modules are verified between stages. Files are written, and flat inference is done, beside later stages: neither
+changes an artefact.
 """
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
-from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
+from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import patterns_of, rewritten
@@ -134,12 +136,17 @@ def stage_codegen(a: Artefacts) -> None:
 
 def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in its framework, the top and the tpu module in JAX."""
+    a.tensors.update(a.flat.result() if a.flat is not None else flat(a))
+
+
+def flat(a: Artefacts) -> dict[str, Tensors]:
+    """The tensors of every flat level; all that it reads is there from stage `lower` on."""
     top, reference = need(a.canonical, "the canonical module"), reference_of(a)
-    if reference is not None:
-        a.tensors[reference.level] = as_called(top, reference.run(a.sample))
+    found = {reference.level: as_called(top, reference.run(a.sample))} if reference is not None else {}
     del reference
-    a.tensors["top"] = run_flat(top, a.sample)
-    a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))
+    found["top"] = run_flat(top, a.sample)
+    found["tpu"] = run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))
+    return found
 
 
 def sample_for_chip(a: Artefacts) -> dict[str, np.ndarray]:
@@ -208,7 +215,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
-    with Store(config.out, names, __version__) as store:
+    with Store(config.out, names, __version__) as store, ThreadPoolExecutor(1, "flat") as beside:
         keys = {name: key for name, key in stage_keys(config).items() if name in wanted}
         source, reused = _reused(store, config, keys)
         if not reused:
@@ -221,6 +228,8 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
+            if name == "group" and "infer" in wanted:
+                a.flat = beside.submit(flat, a)
             if name != a.stages[-1][0]:
                 _compute(a, name)
             if name == "lower":

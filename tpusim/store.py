@@ -6,8 +6,8 @@ resumed from. `manifest.json` says which files a run wrote, with their SHA-256, 
 configuration: only a file that still has the recorded content is replaced or removed. A lock keeps a second run out;
 the system takes it from a process that dies.
 
-A stage's files are written and hashed by a thread while the next stage computes. There is one such thread, no daemon: the
-next stage's files, the end of the run and an error all wait for it.
+A stage's files are written and hashed by a thread while the next stage computes. There is one such thread, no daemon:
+the next stage's files, the end of the run and an error all wait for it.
 
 The store knows names, bytes and keys; what an artefact is, and what its stage depends on, is the pipeline's to say.
 """
@@ -236,7 +236,7 @@ class Store:
     def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], None]) -> None:
         """Have a stage's files (those of `names` that it has) written into the unfinished folder, and record them.
 
-        They are written later, but before those of the next stage. Raises what writing those of the stage before raised.
+        They are written later, but before those of the next stage. Raises what writing the last stage's files raised.
         """
         self.settle()
         self._under_way = [self._writer.submit(self._keep, stage, key, seconds, names, write)]

@@ -21,12 +21,13 @@ def processors() -> int:
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """function(item) of every item in their order, several at a time; what has not begun when one fails never does."""
-    threads = min(processors(), MOST)
-    if threads == 1:
-        yield from map(function, items)
+    wanted = list(items)
+    threads = min(processors(), MOST, len(wanted))
+    if threads < 2:
+        yield from map(function, wanted)
         return
     with ThreadPoolExecutor(threads, "each") as pool:
-        yield from pool.map(function, items)
+        yield from pool.map(function, wanted)
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

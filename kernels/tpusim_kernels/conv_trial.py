@@ -76,7 +76,7 @@ def conv2d_trial(
 
 
 def factor_of(w: np.ndarray) -> np.ndarray:
-    """r' in f32, (ic, ic) with |r e| = |w e| for every e but for rounding, of a filter (oc, ic, 1, 1)."""
+    """R' in f32, (ic, ic) with |r e| = |w e| for every e but for rounding, of a filter (oc, ic, 1, 1)."""
     rows = w.reshape(w.shape[:2]).astype(np.float64)
     squares = rows.T @ rows
     squares[np.diag_indices_from(squares)] += NOTHING * squares.trace() / len(squares) + np.finfo(np.float64).tiny
