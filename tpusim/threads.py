@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 MOST = 4
 """Threads from which on more of them wait for Python's lock."""
 
