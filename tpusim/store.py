@@ -233,7 +233,7 @@ class Store:
         """How long a complete stage took."""
         return self._manifest.stages[stage].seconds
 
-    def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], None]) -> None:
+    def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]) -> None:
         """Have a stage's files (those of `names` that it has) written into the unfinished folder, and record them.
 
         They are written later, but before those of the next stage. Raises what writing the last stage's files raised.
@@ -247,7 +247,7 @@ class Store:
             wait(self._under_way)
             self._under_way.pop().result()
 
-    def _keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], None]) -> None:
+    def _keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]) -> None:
         self._manifest.writing = list(names)
         self._manifest.write(self.staging)
         write(self.staging)
