@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpusim import threads
-from tpusim.threads import ahead, each
+from tpusim.threads import ahead, beside, each
 
 
 @pytest.mark.parametrize("processors", [1, 3])
@@ -55,3 +55,21 @@ def test_the_next_item_is_made_while_the_caller_has_this_one():
     assert next(left) == 1 and next(left) == 2 and made == [0, 1, 2]
     with pytest.raises(ValueError, match="no more"):
         next(left)
+
+
+def test_what_has_not_begun_beside_a_failure_never_does():
+    begun, failed = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        assert failed.wait(10)
+        done.append("slow")
+
+    with pytest.raises(ValueError, match="no"), beside() as other:
+        other.submit(slow)
+        other.submit(done.append, "later")
+        assert begun.wait(10)
+        threading.Timer(0.05, failed.set).start()
+        raise ValueError("no")
+    assert done == ["slow"]

@@ -9,7 +9,6 @@ changes an artefact.
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -51,6 +50,7 @@ from tpusim.ops.base import ShapedOp
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
+from tpusim.threads import beside
 from tpusim.verify.compare import compare
 from tpusim.verify.dead_layers import with_channels
 from tpusim.verify.report import Report, build_report
@@ -224,8 +224,8 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
-    with Store(config.out, names, __version__) as store, ThreadPoolExecutor(1, "beside") as beside:
-        keys = beside.submit(stage_keys, config)
+    with Store(config.out, names, __version__) as store, beside() as other:
+        keys = other.submit(stage_keys, config)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
             _compute(a, "import")
@@ -239,7 +239,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
             if name in BESIDE and "infer" in wanted:
-                a.beside[name] = beside.submit(BESIDE[name], a)
+                a.beside[name] = other.submit(BESIDE[name], a)
             if name != a.stages[-1][0]:
                 _compute(a, name)
             if name == "lower":

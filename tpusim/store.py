@@ -33,6 +33,8 @@ MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
 """Folder of a run that is going on, or did not finish."""
 LOCK = ".tpusim.lock"
+Write = Callable[[Path], object]
+"""Writes the files of a stage into a folder."""
 
 
 class FileEntry(msgspec.Struct):
@@ -233,7 +235,7 @@ class Store:
         """How long a complete stage took."""
         return self._manifest.stages[stage].seconds
 
-    def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]) -> None:
+    def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Write) -> None:
         """Have a stage's files (those of `names` that it has) written into the unfinished folder, and record them.
 
         They are written later, but before those of the next stage. Raises what writing the last stage's files raised.
@@ -247,7 +249,9 @@ class Store:
             wait(self._under_way)
             self._under_way.pop().result()
 
-    def _keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]) -> None:
+    def _keep(
+        self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]
+    ) -> None:
         self._manifest.writing = list(names)
         self._manifest.write(self.staging)
         write(self.staging)

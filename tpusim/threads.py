@@ -4,8 +4,9 @@ All of them are waited for, and what goes wrong in one is raised where its resul
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from typing import TypeVar
 
@@ -29,6 +30,16 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         return
     with ThreadPoolExecutor(threads, "each") as pool:
         yield from pool.map(function, wanted)
+
+
+@contextmanager
+def beside() -> Generator[ThreadPoolExecutor]:
+    """A thread for work beside the caller's; what it has begun is waited for, the rest is dropped."""
+    pool = ThreadPoolExecutor(1, "beside")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
