@@ -556,6 +556,16 @@ def test_estimates_are_near(window: dict[str, list[int]], channels: int):
     require_near_estimates(model, {"x": rng.normal(size=shape).astype(np.float32)})
 
 
+@pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
+def test_estimates_of_a_linear_map_are_near(strides: list[int]):
+    """By fewer channels than a 1x1 convolution makes, one filter of which is another one's multiple."""
+    rng = np.random.default_rng(8)
+    w, b = rng.normal(size=(40, 16, 1, 1)).astype(np.float32), rng.normal(size=40).astype(np.float32)
+    w[1], w[:, 3], shape = 2 * w[0], w[:, 4], (1, 16, 9, 8)
+    model = import_onnx(network([node("Conv", "x w b", strides=strides)], {"w": w, "b": b})({"x": shape}))
+    require_near_estimates(model, {"x": rng.normal(size=shape).astype(np.float32)})
+
+
 @pytest.mark.parametrize("op", ["Add", "Mul", "MatMul"])
 def test_estimates_of_two_operands_are_near(op: str):
     """Operands that are both rounded, of ops that are compiled with rounding and difference."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from jax._src.interpreters import mlir as jax_mlir
 from jax.extend.mlir import ir as mlir
 from tpusim_kernels.prim.scale import asymmetric_scale
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.parser import Parser
@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tpusim.errors import ImportModelError, TpusimError
 from tpusim.ir import text
-from tpusim.ir.attrs import framework_name, ints, op_name, value_name
+from tpusim.ir.attrs import framework_name, int_attr, ints, op_name, value_name
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ir.types import address_of, calibrated_range, uniform_of
 from tpusim.ir.weights import WeightStore, load_weights, save_weights
@@ -151,6 +151,16 @@ def test_each_result_has_its_part_of_a_fused_location():
     group = next(op for op in text.ModuleParser(context(), source).parse_module().walk() if op.name == "tpu.Group")
     assert [value_name(v) for v in group.results] == ["a", "b"]
     assert op_name(group) == "a"
+
+
+def test_integers_made_without_checks_are_those_of_xdsl():
+    """Values beyond i64 go through xDSL's constructor, which refuses them."""
+    for value in (0, -1, 2**63 - 1, -(2**63), True):
+        made, wanted = int_attr(value), IntegerAttr(value, i64)
+        assert made == wanted and hash(made) == hash(wanted) and str(made) == str(wanted)
+        made.verify()
+    with pytest.raises(VerifyException):
+        int_attr(2**70)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
 from tpusim.pipeline import ARTEFACTS, STAGES, Artefacts, RunConfig, run
 from tpusim.simulator import Simulator, SimulatorOptions
+from tpusim.store import Store
 from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 
@@ -423,6 +425,18 @@ def test_modules_do_not_depend_on_when_they_are_made(tmp_path: Path, int8: Path,
     if not (tmp_path.parent / "again").exists():
         run(config(tmp_path.parent / "again", to="assign"))
     assert (tmp_path.parent / "again" / name).read_text() == (int8 / name).read_text()
+
+
+def test_no_stage_changes_what_is_still_being_written(tmp_path: Path, int8: Path, monkeypatch: pytest.MonkeyPatch):
+    """Files written after the last stage are those that are written beside the next one."""
+    held: list[Callable[[], None]] = []
+    keep, publish = Store.keep, Store.publish
+    monkeypatch.setattr(Store, "keep", lambda *arguments: held.append(lambda: keep(*arguments)))
+    monkeypatch.setattr(Store, "publish", lambda *arguments: [write() for write in held] and publish(*arguments))
+    run(config(tmp_path / "late"))
+    late, wanted = hashes(tmp_path / "late"), hashes(int8)
+    same = [name for name in wanted if name.endswith((".mlir", "_weights.npz", "trace.json", ".tpusim"))]
+    assert len(same) > 8 and {name: late[name] for name in same} == {name: wanted[name] for name in same}
 
 
 def test_a_run_and_its_own_table_give_one_program(tmp_path: Path, int8: Path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import onnx
@@ -106,6 +107,43 @@ def test_a_run_that_fails_leaves_both(tmp_path: Path, fail: BaseException):
     assert f"finished up to 'second', see {tmp_path / UNFINISHED}; --resume" in caught.value.__notes__[0]
     run(tmp_path, "p", "q", "r")
     assert content(tmp_path) == {"a.txt": "p", "b.txt": "q", "c.txt": "r"} and not (tmp_path / UNFINISHED).exists()
+
+
+def test_files_that_cannot_be_written_stop_the_run_and_count_as_unfinished(tmp_path: Path):
+    """The stage after them may be computed by then, but nothing of it is kept."""
+
+    def full(folder: Path) -> None:
+        (folder / "b.txt").write_text("half")
+        raise ConfigError("the disk is full")
+
+    with pytest.raises(ConfigError, match="the disk is full") as caught, Store(tmp_path, NAMES, "1") as store:
+        store.begin({"run": "test"}, tmp_path, [])
+        keep(store, "first", "1")
+        store.keep("second", "k2", 1.0, ("b.txt",), full)
+        keep(store, "third", "3")
+    assert "finished up to 'first'" in caught.value.__notes__[0]
+    assert content(tmp_path / UNFINISHED) == {"a.txt": "1", "b.txt": "half"}
+    run(tmp_path, "x", "y", reuse=1)
+    assert content(tmp_path) == {"a.txt": "1", "b.txt": "x", "c.txt": "y"}
+
+
+def test_an_error_waits_for_the_files_of_the_stage_before(tmp_path: Path):
+    """They are beside the run when it has failed, and nobody writes into the folder any more."""
+    begun, failed = Event(), Event()
+
+    def slow(folder: Path) -> None:
+        begun.set()
+        assert failed.wait(10)
+        (folder / "a.txt").write_text("1")
+
+    with pytest.raises(ConfigError, match="no") as caught, Store(tmp_path, NAMES, "1") as store:
+        store.begin({"run": "test"}, tmp_path, [])
+        store.keep("first", "k1", 1.0, ("a.txt",), slow)
+        assert begun.wait(10) and not (tmp_path / UNFINISHED / "a.txt").exists()
+        failed.set()
+        raise ConfigError("no")
+    assert "finished up to 'first'" in caught.value.__notes__[0]
+    assert content(tmp_path / UNFINISHED) == {"a.txt": "1"}
 
 
 def test_a_run_that_finishes_nothing_leaves_nothing(tmp_path: Path):

@@ -1,6 +1,7 @@
 """What a run is asked for, and what its stages have made so far."""
 
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +122,10 @@ class Artefacts:
     sample: Tensors = field(default_factory=dict[str, np.ndarray])
     tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
     """By level: the reference's (onnx), top, tpu, local."""
+    beside: dict[str, Future[dict[str, Tensors]]] = field(default_factory=dict[str, "Future[dict[str, Tensors]]"])
+    """Flat inference that goes on beside stages, by the stage that it began with."""
+    keys: dict[str, str] = field(default_factory=dict[str, str])
+    """By stage: a hash of everything that decides what it makes."""
     accuracy: dict[str, Any] | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict[str, Comparison])
     stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])

@@ -49,12 +49,17 @@ PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one stage. depends: what of the configuration decides them, as something JSON can hold."""
+    """The files of one stage.
+
+    write: runs in a thread while the next stage computes, so it changes no artefact; prepare: runs before that.
+    depends: what of the configuration decides the files, as something JSON can hold.
+    """
 
     names: tuple[str, ...]
     write: Callable[[Artefacts, Path], None]
     read: Callable[[Artefacts, Path], None]
     depends: Callable[[RunConfig], Any] = lambda config: None
+    prepare: Callable[[Artefacts], None] = lambda a: None
 
 
 def module_files(
@@ -62,13 +67,16 @@ def module_files(
 ) -> Files:
     """A stage that makes one module."""
 
+    def prepare(a: Artefacts) -> None:
+        need(getattr(a, field), name).set(weight_file=weights)
+
     def write(a: Artefacts, folder: Path) -> None:
         save_model(need(getattr(a, field), name), folder / name, weight_file=weights)
 
     def read(a: Artefacts, folder: Path) -> None:
         setattr(a, field, load_module(folder / name))
 
-    return Files((name, weights), write, read, depends)
+    return Files((name, weights), write, read, depends, prepare)
 
 
 def load_module(path: Path) -> Model:
@@ -84,6 +92,12 @@ def is_calibrated(config: RunConfig) -> bool:
 def kept_key(config: RunConfig) -> list[str] | None:
     """Which tensors were written; None where all were."""
     return None if config.keep.everything else list(config.keep.asked)
+
+
+def prepare_calibration(a: Artefacts) -> None:
+    """Name the weights of the calibrated module: those of the canonical one."""
+    if a.table is not None:
+        need(a.calibrated, "the calibrated module").set(weight_file="canonical_weights.npz")
 
 
 def write_calibration(a: Artefacts, folder: Path) -> None:
@@ -287,6 +301,7 @@ FILES: dict[str, Files] = {
             samples_key(c.data),
             *([repr(c.calibration), file_key(c.table), c.lowering.asymmetric] if is_calibrated(c) else []),
         ],
+        prepare_calibration,
     ),
     "lower": module_files(
         "4_tpu.mlir",

@@ -2,7 +2,8 @@
 
 Every stage is a function from the artefacts so far to the next. It computes; `persistence` says what of it is written
 and `store` keeps it on disk as soon as it exists, so that a person can stop, look, edit and go on. Nothing reaches
-back. Modules are verified between stages.
+back. Modules are verified between stages. Files are written, and flat inference is done, beside later stages: neither
+changes an artefact.
 """
 
 import os
@@ -17,7 +18,7 @@ import numpy as np
 
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
-from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
+from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import patterns_of, rewritten
@@ -49,6 +50,7 @@ from tpusim.ops.base import ShapedOp
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
+from tpusim.threads import beside
 from tpusim.verify.compare import compare
 from tpusim.verify.dead_layers import with_channels
 from tpusim.verify.report import Report, build_report
@@ -102,7 +104,8 @@ def _measure(a: Artefacts, model: Model, samples: Samples) -> tuple[CalibrationT
     config, progress = a.config, a.observer.progress
     if config.workers is not None:
         return calibrate(model, samples, config.calibration, progress, workers=config.workers)
-    state = config.out / UNFINISHED / f"calibration-{stage_keys(config)['calibrate'][:16]}.npz"
+    key = (a.keys or stage_keys(config))["calibrate"]
+    state = config.out / UNFINISHED / f"calibration-{key[:16]}.npz"
     for left in state.parent.glob("calibration-*.npz"):  # of runs that did not finish either
         if left != state or not config.resume:
             left.unlink()
@@ -134,12 +137,25 @@ def stage_codegen(a: Artefacts) -> None:
 
 def stage_infer(a: Artefacts) -> None:
     """Flat inference: the original model in its framework, the top and the tpu module in JAX."""
+    for name, infer in BESIDE.items():
+        a.tensors.update(a.beside[name].result() if name in a.beside else infer(a))
+
+
+def float_levels(a: Artefacts) -> dict[str, Tensors]:
+    """What the original model and the top module compute."""
     top, reference = need(a.canonical, "the canonical module"), reference_of(a)
-    if reference is not None:
-        a.tensors[reference.level] = as_called(top, reference.run(a.sample))
+    found = {reference.level: as_called(top, reference.run(a.sample))} if reference is not None else {}
     del reference
-    a.tensors["top"] = run_flat(top, a.sample)
-    a.tensors["tpu"] = run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))
+    return {**found, "top": run_flat(top, a.sample)}
+
+
+def tpu_level(a: Artefacts) -> dict[str, Tensors]:
+    """What the tpu module computes."""
+    return {"tpu": run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))}
+
+
+BESIDE: dict[str, Callable[[Artefacts], dict[str, Tensors]]] = {"lower": float_levels, "group": tpu_level}
+"""Flat inference by the stage that it can begin with, for all that it reads is there."""
 
 
 def sample_for_chip(a: Artefacts) -> dict[str, np.ndarray]:
@@ -208,11 +224,12 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
-    with Store(config.out, names, __version__) as store:
-        keys = {name: key for name, key in stage_keys(config).items() if name in wanted}
-        source, reused = _reused(store, config, keys)
+    with Store(config.out, names, __version__) as store, beside() as other:
+        keys = other.submit(stage_keys, config)
+        source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
             _compute(a, "import")
+        a.keys = keys.result()
         for name in reused:
             FILES[name].read(a, source)
         check_samples(a)
@@ -221,12 +238,15 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
+            if name in BESIDE and "infer" in wanted:
+                a.beside[name] = other.submit(BESIDE[name], a)
             if name != a.stages[-1][0]:
                 _compute(a, name)
             if name == "lower":
                 check_kept(a)
             files, seconds = FILES[name], a.stages[-1][1]
-            store.keep(name, keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
+            files.prepare(a)
+            store.keep(name, a.keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
     return a
 
@@ -242,10 +262,12 @@ def _compute(a: Artefacts, name: str) -> None:
         a.report = make_report(a)
 
 
-def _reused(store: Store, config: RunConfig, keys: Mapping[str, str]) -> tuple[Path, list[str]]:
+def _reused(store: Store, config: RunConfig, keys: Callable[[], Mapping[str, str]]) -> tuple[Path, list[str]]:
     """(folder, stages) whose artefacts are read instead of made. Raises ConfigError if `config.start` needs others."""
+    if config.start is None and not config.resume:
+        return config.out, []
     unread = ("verify",) if config.keep.everything else ("infer", "simulate", "verify")
-    before = {name: key for name, key in keys.items() if name not in unread}
+    before = {name: key for name, key in keys().items() if name not in unread}
     if config.start is not None:
         names = list(STAGES)[: list(STAGES).index(config.start)]
         source, found = store.completed({n: before[n] for n in names}, edited=True)
@@ -256,7 +278,7 @@ def _reused(store: Store, config: RunConfig, keys: Mapping[str, str]) -> tuple[P
                 f"inputs, and is not; give --from {missing}, or --resume"
             )
         return source, found
-    return store.completed(before) if config.resume else (config.out, [])
+    return store.completed(before)
 
 
 def checked(config: RunConfig) -> RunConfig:

@@ -6,6 +6,9 @@ resumed from. `manifest.json` says which files a run wrote, with their SHA-256, 
 configuration: only a file that still has the recorded content is replaced or removed. A lock keeps a second run out;
 the system takes it from a process that dies.
 
+A stage's files are written and hashed by a thread while the next stage computes. There is one such thread, no daemon:
+the next stage's files, the end of the run and an error all wait for it.
+
 The store knows names, bytes and keys; what an artefact is, and what its stage depends on, is the pipeline's to say.
 """
 
@@ -15,6 +18,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +33,8 @@ MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
 """Folder of a run that is going on, or did not finish."""
 LOCK = ".tpusim.lock"
+Write = Callable[[Path], object]
+"""Writes the files of a stage into a folder."""
 
 
 class FileEntry(msgspec.Struct):
@@ -144,6 +150,8 @@ class Store:
         self._created = [p for p in (out, *out.parents) if not p.exists()]
         self._lock: int | None = None
         self._manifest = Manifest(version)
+        self._writer = ThreadPoolExecutor(1, "artefacts")
+        self._under_way: list[Future[None]] = []
 
     def __enter__(self) -> Self:
         try:
@@ -163,6 +171,7 @@ class Store:
         return ConfigError(f"--out {self.out}: a folder to write to is required, got {error.strerror or error}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        wait(self._under_way)
         if error is not None and self._manifest.stages:
             last = list(self._manifest.stages)[-1]
             error.add_note(f"finished up to '{last}', see {self.staging}; --resume continues from there")
@@ -171,6 +180,7 @@ class Store:
         self._close()
 
     def _close(self) -> None:
+        self._writer.shutdown()
         if self._lock is not None:
             (self.out / LOCK).unlink(missing_ok=True)
             os.close(self._lock)
@@ -225,8 +235,23 @@ class Store:
         """How long a complete stage took."""
         return self._manifest.stages[stage].seconds
 
-    def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], None]) -> None:
-        """Write a stage's files (those of `names` that it has) into the unfinished folder, and record them."""
+    def keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Write) -> None:
+        """Have a stage's files (those of `names` that it has) written into the unfinished folder, and record them.
+
+        They are written later, but before those of the next stage. Raises what writing the last stage's files raised.
+        """
+        self.settle()
+        self._under_way = [self._writer.submit(self._keep, stage, key, seconds, names, write)]
+
+    def settle(self) -> None:
+        """Wait for the files that are being written. Raises what writing them raised."""
+        while self._under_way:
+            wait(self._under_way)
+            self._under_way.pop().result()
+
+    def _keep(
+        self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]
+    ) -> None:
         self._manifest.writing = list(names)
         self._manifest.write(self.staging)
         write(self.staging)
@@ -245,6 +270,7 @@ class Store:
         spare: which files of an earlier run stay, since this one read them. Raises ConfigError, and moves nothing, if a
         file in the way was changed while the run went on.
         """
+        self.settle()
         target, new = Folder(self.out), self._manifest.files
         target.require_free((*new, MANIFEST), new)
         old = target.manifest.files if target.manifest is not None else {}

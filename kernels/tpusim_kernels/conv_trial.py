@@ -3,6 +3,9 @@
 A rounded image is integers times one step, so its convolution is sums of int8 products, which the library has ten times
 as fast as f32. A filter in f32 is three int8 filters of falling weight, to within half a step of 1 / 8,000,000 of the
 channel's largest value: no worse than the rounding of f32 sums.
+
+A linear 1x1 filter w that makes more channels than it takes needs neither: its result changes by w e, e being the error
+of the rounding, and with r' r = w' w, r being triangular, r e is as long and has fewer channels.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ BASE = 254
 """What one part weighs of the part before it: every integer is a multiple of it plus one of -127 to 127."""
 LARGEST = (127 * BASE + 126) * BASE
 """The largest filter element in steps; all three parts of it fit int8."""
+NOTHING = 1e-10
+"""Of the mean square: makes a singular matrix one that can be factored, and changes no f32."""
 
 
 class Parts(NamedTuple):
@@ -62,9 +67,31 @@ def conv2d_trial(
     x (n, h, w, ic), b (oc,) or None, wanted (n, oh, ow, oc), scale f32; groups: 1. The difference is as wanted.
     """
     top, left, bottom, right = pads
-    q = jnp.clip(jnp.round(x * f32(scale)), -128, 127).astype(jnp.int8)
+    q = _rounded(x, scale).astype(jnp.int8)
     q = lax.pad(q, jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
     high, middle, low = jnp.split(f32(convolved(q, parts.values, strides, dilations, groups)), 3, axis=3)
     y = ((high * BASE + middle) * BASE + low) * along_axis(parts.steps / f32(scale), 4, 3)
     y = y if b is None else y + along_axis(f32(b), 4, 3)
     return wanted - relu_with_limit(y, do_relu, relu_limit)
+
+
+def factor_of(w: np.ndarray) -> np.ndarray:
+    """R' in f32, (ic, ic) with |r e| = |w e| for every e but for rounding, of a filter (oc, ic, 1, 1)."""
+    rows = w.reshape(w.shape[:2]).astype(np.float64)
+    squares = rows.T @ rows
+    squares[np.diag_indices_from(squares)] += NOTHING * squares.trace() / len(squares) + np.finfo(np.float64).tiny
+    return np.linalg.cholesky(squares).astype(np.float32)
+
+
+@kernel(static=("strides",))
+def linear_trial(x: Array, scale: ArrayLike, factor: Array, *, strides: Pair) -> Array:
+    """Compute (x - q / scale) @ factor: as long as the difference of a linear 1x1 convolution's results.
+
+    x (n, h, w, ic), scale f32, factor as `factor_of` gives it. The difference is (n, oh, ow, ic).
+    """
+    x = x[:, :: strides[0], :: strides[1]]
+    return jnp.matmul(x - _rounded(x, scale) / f32(scale), factor)
+
+
+def _rounded(x: Array, scale: ArrayLike) -> Array:
+    return jnp.clip(jnp.round(x * f32(scale)), -128, 127)

@@ -200,14 +200,20 @@ def _described(value: object) -> object:
     raise _Unknown
 
 
+@functools.cache
+def _name_of(dtype: Any) -> str:
+    """NumPy makes the name anew each time, which takes as long as all else of a key."""
+    return dtype.name
+
+
 def _aval(leaf: Any) -> object:
     """Shape and dtype of a dynamic argument, which must be an array here, not one of a trace or elsewhere."""
     if isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.sharding.device_set != {_device()}):
         raise _Unknown
     if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype.name, leaf.weak_type
+        return leaf.shape, _name_of(leaf.dtype), leaf.weak_type
     if isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf.shape, leaf.dtype.name
+        return leaf.shape, _name_of(leaf.dtype)
     return type(leaf).__name__
 
 

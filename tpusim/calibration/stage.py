@@ -27,6 +27,7 @@ from tpusim.ir.text import verify
 from tpusim.ir.types import CalibratedType, retyped, set_type
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopWeight
+from tpusim.threads import ahead
 from tpusim.workers import Workers
 
 OWN_METHOD = "own scales of a quantised network"
@@ -137,7 +138,7 @@ class _Run:
             if about.samples:
                 state.require_samples(about, self.taken)
                 self._progress(self.taken.count)
-        for sample, tensors in self.graph.each(_finite(left, self.taken.count)):
+        for sample, tensors in ahead(self.graph.each(_finite(left, self.taken.count))):
             self._measured.update(tensors, origin_of(sample, self.taken.count + 1))
             self._take(sample)
             if self._config.tunes and self.taken.count <= self._config.tune_samples:

@@ -25,6 +25,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput, TopWeight
+from tpusim.threads import each
 
 STEPS = 21
 LEAST_GAIN = 0.01
@@ -77,7 +78,8 @@ def tuned_thresholds(
     """
     tuner = Tuner(graph, samples, known)
     wanted = searches(graph.model)
-    return widest(measured, ((s, tuner.best(s[0], measured[s[1]], absmax[s[1]])) for s in wanted))
+    found = each(lambda search: tuner.best(search[0], measured[search[1]], absmax[search[1]]), wanted)
+    return widest(measured, zip(wanted, found, strict=True))
 
 
 class Tuner:

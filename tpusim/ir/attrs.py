@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import (
     CallSiteLoc,
     FloatAttr,
     FusedLoc,
+    IntAttr,
     IntegerAttr,
     NameLoc,
     NoneAttr,
@@ -26,8 +27,17 @@ from xdsl.printer import Printer
 
 @lru_cache(maxsize=1 << 14, typed=True)
 def int_attr(value: int) -> IntegerAttr:
-    """An i64 attribute; one that was made before is given again: to make one takes 16 us, and shifts are alike."""
-    return IntegerAttr(value, i64)
+    """An i64 attribute; one that was made before is given again, for shifts are alike.
+
+    What needs no check is made without xDSL's: a large network has a multiplier for each of 26,000 channels.
+    """
+    if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
+        return IntegerAttr(value, i64)
+    number, found = object.__new__(IntAttr), object.__new__(IntegerAttr)
+    object.__setattr__(number, "data", value)
+    object.__setattr__(found, "value", number)
+    object.__setattr__(found, "type", i64)
+    return found
 
 
 def ints_attr(values: Iterable[int]) -> ArrayAttr[Attribute]:

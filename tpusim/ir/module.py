@@ -147,7 +147,8 @@ def update_function_type(model: Model) -> None:
 
 def save_model(model: Model, path: Path, *, weight_file: str = "weights.npz") -> None:
     """Write `path` (text) and the weights beside it; both appear whole or not at all."""
-    model.set(weight_file=weight_file)
+    if model.attribute("module.weight_file") != weight_file:
+        model.set(weight_file=weight_file)
     save_weights(packed_weights(model.module, model.weights), path.parent / weight_file)
     with replacing(path) as temporary:
         temporary.write_text(text.print_module(model.module), encoding="utf-8")

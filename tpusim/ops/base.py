@@ -94,7 +94,10 @@ class FloatRule:
 
 
 Difference = Callable[[Sequence[Array], np.float32, Array], Array]
-"""The float result (order of `Estimate.result`) minus that of operands rounded by a scale: values, scale, result."""
+"""The float result (order of `Estimate.result`) minus that of operands rounded by a scale, or an array as long.
+
+Called with values, scale, result.
+"""
 
 
 @dataclass(frozen=True)

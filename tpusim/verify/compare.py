@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.errors import ConfigError
+from tpusim.threads import each
 from tpusim.verify.channels import Channels
 from tpusim.verify.similarity import (
     Tensor,
@@ -268,12 +269,14 @@ def compare(
         names = [_require_key(key, targets, references)]
     chosen = sampled(names) if upstream_sampling else names
     kept = set(chosen)
+
+    def compared(name: str) -> TensorResult:
+        target, reference = targets[name], references[name]
+        return compare_tensors(target, reference, tolerance, name=name, int8_tensor_close=int8_tensor_close)
+
     return Comparison(
         label=label,
-        tensors=tuple(
-            compare_tensors(targets[name], references[name], tolerance, name=name, int8_tensor_close=int8_tensor_close)
-            for name in chosen
-        ),
+        tensors=tuple(each(compared, chosen)),
         only_in_target=tuple(name for name in targets if name not in references),
         only_in_reference=tuple(name for name in references if name not in targets),
         excepted=tuple(name for name in common if name in excluded),

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tpusim.threads import each
 from tpusim.verify.channels import Channels, channels_of
-from tpusim.verify.compare import Comparison
+from tpusim.verify.compare import Comparison, TensorResult
 from tpusim.verify.similarity import Tensor, is_integer
 
 DEAD_SHARE: Final = 0.25
@@ -19,13 +20,13 @@ def with_channels(
 
     stored: the target's integers; real: the values they stand for; wanted: the reference.
     """
-    tensors = [
-        replace(t, channels=channels_of(stored[t.name], real[t.name], wanted[t.name]))
-        if is_integer(stored[t.name].dtype) and real[t.name].size == wanted[t.name].size
-        else t
-        for t in comparison.tensors
-    ]
-    return replace(comparison, tensors=tuple(tensors))
+
+    def looked_at(tensor: TensorResult) -> TensorResult:
+        own, found, reference = (arrays[tensor.name] for arrays in (stored, real, wanted))
+        counts = is_integer(own.dtype) and found.size == reference.size
+        return replace(tensor, channels=channels_of(own, found, reference)) if counts else tensor
+
+    return replace(comparison, tensors=tuple(each(looked_at, comparison.tensors)))
 
 
 def dead_layers(comparison: Comparison) -> Iterator[str]:

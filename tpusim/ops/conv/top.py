@@ -9,7 +9,7 @@ import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
-from tpusim_kernels.conv_trial import Parts, conv2d_trial, parts_of
+from tpusim_kernels.conv_trial import Parts, conv2d_trial, factor_of, linear_trial, parts_of
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -61,6 +61,8 @@ from tpusim.ops.wide_output import stored_output
 
 NARROW = 16
 """Channels of an image below which int8 products are no quicker than f32."""
+FACTORED = 128
+"""Channels of an image above which factoring a filter takes longer than trying it."""
 
 
 @irdl_op_definition
@@ -143,19 +145,27 @@ class TopConv(ConvTop):
         return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1), self._trial)
 
     def _trial(self, constants: Sequence[Array]) -> Difference | None:
-        """By int8 products, where an image has channels enough to fill them."""
+        """By its linear map, or by int8 products where an image has channels enough to fill them."""
         image, filter, bias = constants
         if filter is None or image is not None or (bias is None and not is_none(self.bias)):
             return None
         weights = np.asarray(filter)
         if weights.shape[1] < NARROW or not np.isfinite(weights).all():
             return None
+        if self._is_linear_map and weights.shape[1] <= min(FACTORED, weights.shape[0] // 2):
+            factor, strides = cast("Any", jax).device_put(factor_of(weights)), self.geometry["strides"]
+            return lambda values, scale, _: linear_trial(values[0], scale, factor, strides=strides)  # type: ignore[arg-type]
         parts = Parts(*(cast("Any", jax).device_put(part) for part in parts_of(weights)))
 
         def difference(values: Sequence[Array], scale: np.float32, wanted: Array) -> Array:
             return conv2d_trial(values[0], scale, parts, bias, wanted, **self._relu, **self.geometry)  # type: ignore[arg-type]
 
         return difference
+
+    @property
+    def _is_linear_map(self) -> bool:
+        """Whether every pixel of the result is a matrix times one of the image, plus a bias."""
+        return ints(self.kernel_shape) == (1, 1) and not any(ints(self.pads)) and not relu_of(self)
 
     def flops(self) -> int:
         """Out * (2*kernel*ic/g + bias + relu) (numerics.md 16)."""

@@ -1,0 +1,75 @@
+"""Work on several threads: results in order, errors where they belong, nothing left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tpusim import threads
+from tpusim.threads import ahead, beside, each
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+def test_results_come_in_the_order_of_the_items(monkeypatch: pytest.MonkeyPatch, processors: int):
+    monkeypatch.setattr(threads, "processors", lambda: processors)
+    assert list(each(lambda i: i * i, range(40))) == [i * i for i in range(40)]
+    assert list(each(str, [])) == []
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_an_error_comes_where_its_result_would_have(monkeypatch: pytest.MonkeyPatch, processors: int):
+    monkeypatch.setattr(threads, "processors", lambda: processors)
+    begun: list[int] = []
+
+    def inverse(i: int) -> float:
+        begun.append(i)
+        return 1 / (i - 2)
+
+    found: list[float] = []
+    with pytest.raises(ZeroDivisionError):
+        found.extend(each(inverse, range(1000)))
+    results = each(inverse, range(1000))
+    assert [next(results), next(results)] == [-0.5, -1.0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert len(begun) < 1500
+    assert not any(thread.name.startswith("each") for thread in threading.enumerate())
+
+
+def test_the_next_item_is_made_while_the_caller_has_this_one():
+    made: list[int] = []
+    second = threading.Event()
+
+    def items() -> Iterator[int]:
+        for i in range(3):
+            made.append(i)
+            if i == 1:
+                second.set()
+            yield i
+        raise ValueError("no more")
+
+    left = ahead(items())
+    assert next(left) == 0 and second.wait(10)
+    assert next(left) == 1 and next(left) == 2 and made == [0, 1, 2]
+    with pytest.raises(ValueError, match="no more"):
+        next(left)
+
+
+def test_what_has_not_begun_beside_a_failure_never_does():
+    begun, failed = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def slow() -> None:
+        begun.set()
+        assert failed.wait(10)
+        done.append("slow")
+
+    with pytest.raises(ValueError, match="no"), beside() as other:
+        other.submit(slow)
+        other.submit(done.append, "later")
+        assert begun.wait(10)
+        threading.Timer(0.05, failed.set).start()
+        raise ValueError("no")
+    assert done == ["slow"]

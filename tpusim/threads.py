@@ -1,0 +1,52 @@
+"""Threads of this process, for work that leaves Python's lock most of the time: XLA, NumPy, hashes and files.
+
+All of them are waited for, and what goes wrong in one is raised where its result would have been.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+MOST = 4
+"""Threads from which on more of them wait for Python's lock."""
+
+
+def processors() -> int:
+    """How many processors this process may use, where the system says it."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def each(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """function(item) of every item in their order, several at a time; what has not begun when one fails never does."""
+    wanted = list(items)
+    threads = min(processors(), MOST, len(wanted))
+    if threads < 2:
+        yield from map(function, wanted)
+        return
+    with ThreadPoolExecutor(threads, "each") as pool:
+        yield from pool.map(function, wanted)
+
+
+@contextmanager
+def beside() -> Generator[ThreadPoolExecutor]:
+    """A thread for work beside the caller's; what it has begun is waited for, the rest is dropped."""
+    pool = ThreadPoolExecutor(1, "beside")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items, the next of which is made while the caller has this one."""
+    left = iter(items)
+    with ThreadPoolExecutor(1, "ahead") as pool:
+        coming = pool.submit(lambda: list(islice(left, 1)))
+        while item := coming.result():
+            coming = pool.submit(lambda: list(islice(left, 1)))
+            yield item[0]
