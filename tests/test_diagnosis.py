@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from end_to_end import DIGITS
+from faults import float_module, network, samples, table
 from onnx import helper, numpy_helper
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -185,6 +186,25 @@ def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pyt
     assert read_qtable(tmp_path / "bisect" / "qtable") == {"pointwise_Relu": "f16"}
     small = {node.op_type for node in onnx.load(tmp_path / "bisect" / "op.onnx").graph.node}
     assert "Concat" in small and "Gemm" not in small
+
+
+def test_bisect_cuts_where_the_scale_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores are stored in the scale of boxes beside them: the small network is the Concat, and is broken there too."""
+    case = ("detector", "operand")
+    top = float_module(*case, onnx_names=False)
+    save_model(apply_table(top, table(*case, onnx_names=False)), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", **samples("detector")[0])
+    onnx.save(network("detector"), tmp_path / "net.onnx")
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--model", str(tmp_path / "net.onnx")]
+    assert main(asked) == 1
+    shown = capsys.readouterr().out
+    assert "scores_Sigmoid is stored in the scale of y_Concat, which reads it" in shown and "WARNING" not in shown
+    small = onnx.load(tmp_path / "bisect" / "op.onnx").graph
+    assert [node.op_type for node in small.node] == ["Concat"]
+    commands = (tmp_path / "bisect" / "show.sh").read_text().splitlines()[2:]
+    with contextlib.chdir(tmp_path / "bisect"):
+        assert [main(shlex.split(command)[1:]) for command in commands] == [0, 1]
+    assert "by channel on average" in capsys.readouterr().out
 
 
 def test_bisect_of_a_sound_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

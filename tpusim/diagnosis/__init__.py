@@ -8,7 +8,7 @@ numbers (`PassCheck`); causes with their measured remedies, the best first (`cau
 labels better (`other_preprocessing`). Nothing here changes a module that it was given.
 """
 
-from tpusim.diagnosis.bisect import first_broken
+from tpusim.diagnosis.bisect import first_broken, scaled_by
 from tpusim.diagnosis.causes import Cause, causes
 from tpusim.diagnosis.losses import Loss, losses
 from tpusim.diagnosis.passes import PassCheck
@@ -18,5 +18,5 @@ from tpusim.diagnosis.reproducer import Reproducer
 
 __all__ = [
     "Cause", "Change", "Loss", "PassCheck", "Prepared", "Remedies", "Remedy", "Reproducer", "causes", "first_broken",
-    "losses", "other_preprocessing",
+    "losses", "other_preprocessing", "scaled_by",
 ]  # fmt: skip
