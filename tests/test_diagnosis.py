@@ -23,7 +23,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import Change, Loss, PassCheck, Remedies, losses
+from tpusim.diagnosis import Change, Loss, PassCheck, Remedies, losses, worst_elements
 from tpusim.errors import CalibrationError, ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
@@ -86,6 +86,27 @@ def test_a_broken_threshold_is_found(factor: float, name: str) -> None:
     sound = Remedies(calibrated(), INT8, sample()).cosine()
     assert best.cosine - remedies.cosine() > 0.95 * (sound - remedies.cosine())
     assert remedies.fewest([best], 0.9995).changes == best.changes and remedies.fewest([best], 0.5).changes == ()
+
+
+def test_the_worst_elements_and_what_they_are_made_of() -> None:
+    """What lies outside the window of the input that is named does not matter; an operand as large is one element."""
+    model = calibrated(pointwise_Relu=0.1)
+    lowered = lower(model, INT8)[0]
+    names = ["stem_Relu", "block_Relu", "pointwise_Relu", "logits_Gemm"]
+    found = worst_elements(model, lowered, sample(), names, 2)
+    assert [element.tensor for element in found] == [name for name in names for _ in range(2)]
+    assert all(abs(a.found - a.wanted) >= abs(b.found - b.wanted) for a, b in zip(found[::2], found[1::2], strict=True))
+    first, join, clipped, last = found[::2]
+    assert clipped.found == pytest.approx(0.526, abs=0.01) and clipped.wanted > 3
+    assert [len(element.sources) for element in (first, join, clipped, last)] == [1, 2, 1, 1]
+    assert all(s.window == tuple((i, i + 1) for i in join.index) and s.low == s.high for s in join.sources)
+    assert last.sources[0].window == ((0, 1), (0, 64)) and str(last).startswith(f"logits_Gemm{list(last.index)}: ")
+    (source,) = first.sources
+    inside = tuple(slice(*ends) for ends in source.window)
+    image = np.zeros_like(sample()["image"])
+    assert source.tensor == "image" and image[inside].size <= 9
+    image[inside] = sample()["image"][inside]
+    assert run(lowered, {"image": image})["stem_Relu"][first.index] == run(lowered, sample())["stem_Relu"][first.index]
 
 
 def test_dead_channels_are_counted() -> None:
