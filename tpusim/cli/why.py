@@ -46,7 +46,7 @@ class Why:
     data: str | None = None
     """Samples, as of `tpusim run`: those of --labels; without --labels the first is the one that is run."""
     worst: int = 1
-    """How many elements of each of these ops to show, those furthest off, with the part of its inputs that made them."""
+    """How many elements of each of these ops to show, those furthest off, with the inputs that made them; 0: none."""
     cycles: int = 3
     """Of how many causes, the first, to put the remedy on the clock; 0: none."""
     apply: bool = False
