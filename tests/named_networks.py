@@ -39,6 +39,11 @@ NETWORKS: dict[str, tuple[str, Sequence[Line]]] = {
     "bn_conv": ("y", [("BatchNormalization", f"x {NORM}", "n"), ("Conv", "n w", "y", CONV)]),
     "bn_relu": ("y", [("BatchNormalization", f"x {NORM}", "n"), ("Relu", "n", "y")]),
     "conv_add": ("y", [("Conv", "x w", "c", CONV), ("Add", "c channels", "a"), ("Relu", "a", "y")]),
+    "conv_add_pool": (
+        "y", [("Conv", "x w", "c", CONV), ("Add", "c channels", "a"), ("MaxPool", "a", "y", POOL)],
+    ),
+    "add_conv": ("y", [("Conv", "x w", "c", CONV), ("Add", "channels c", "y")]),
+    "conv_added": ("y", [("Conv", "x w", "c", CONV), ("Add", "c channels", "y")]),
     "identity_last": ("y", [("Conv", "x w", "c", CONV), ("Relu", "c", "r"), ("Identity", "r", "y")]),
     "identity_between": (
         "q",

@@ -36,9 +36,9 @@ class Graph:
         return name
 
     def conv(self, x: str, weight: Array, name: str = "", **attributes: Any) -> str:
-        """With a bias, its size kept by padding."""
+        """With a bias, its size kept by padding; windows of even size do not overlap."""
         bias = (self._rng.standard_normal(len(weight)) * 0.1).astype(np.float32)
-        pads = [weight.shape[2] // 2] * 4
+        pads = [weight.shape[2] // 2 if weight.shape[2] % 2 else 0] * 4
         return self.add("Conv", [x, self.constant(weight), self.constant(bias)], name, pads=pads, **attributes)
 
     def finish(self, shape: Sequence[int], result: str) -> onnx.ModelProto:
@@ -49,7 +49,7 @@ class Graph:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-IMAGE, TOKENS = (1, 3, 12, 12), (1, 8, 24)
+IMAGE, TOKENS, PATCHES = (1, 3, 12, 12), (1, 8, 24), (1, 3, 8, 16)
 
 
 def residual(channel: float = 1.0) -> onnx.ModelProto:
@@ -96,12 +96,14 @@ def detector() -> onnx.ModelProto:
     return g.finish(IMAGE, g.add("Concat", [boxes, scores], "y", axis=1))
 
 
-def vit(mask: float = 0.0) -> onnx.ModelProto:
+def vit(mask: float = 0.0, *, keys: float = 0.0, patches: bool = False) -> onnx.ModelProto:
     """One block of a transformer on 8 tokens, 2 heads; 10 classes by their largest token.
 
-    mask: added to the last two tokens, which are padding, so that they are never the largest; 0: all count.
+    mask: added to the last two tokens, which are padding, so that they are never the largest; 0: all count. keys: the
+    same for the scores of their keys, before the Softmax. patches: the tokens are patches of 4 x 4 of an image.
     """
     g, (_, count, width) = Graph(6), TOKENS
+    last = np.arange(count) >= count - 2
 
     def dense(x: str, out: int, name: str = "") -> str:
         wide = width if name != "down" else 2 * width
@@ -115,7 +117,11 @@ def vit(mask: float = 0.0) -> onnx.ModelProto:
         split = g.add("Reshape", [x, g.constant(np.array([1, count, 2, width // 2]))])
         return g.add("Transpose", [split], perm=order)
 
-    n = normed("x")
+    given = "x"
+    if patches:
+        rows = g.conv("x", g.weight(width, 3, 4, 4), strides=[4, 4])
+        given = g.add("Transpose", [g.add("Reshape", [rows, g.constant(np.array([1, width, count]))])], perm=[0, 2, 1])
+    n = normed(given)
     q, k, v = (
         heads(dense(n, width), [0, 2, 1, 3]),
         heads(dense(n, width), [0, 2, 3, 1]),
@@ -123,13 +129,14 @@ def vit(mask: float = 0.0) -> onnx.ModelProto:
     )
     scores = g.add("MatMul", [q, k], "scores")
     scores = g.add("Mul", [scores, g.constant(np.float32(1.5))])
+    if keys:
+        scores = g.add("Add", [scores, g.constant(np.where(last, keys, 0).astype(np.float32))], "hushed")
     mixed = g.add("MatMul", [g.add("Softmax", [scores], axis=-1), v])
     joined = g.add("Reshape", [g.add("Transpose", [mixed], perm=[0, 2, 1, 3]), g.constant(np.array([1, count, width]))])
-    x = g.add("Add", ["x", dense(g.add("Mul", [joined, g.constant(np.float32(4))]), width)], "attended")
+    x = g.add("Add", [given, dense(g.add("Mul", [joined, g.constant(np.float32(4))]), width)], "attended")
     hidden = g.add("Relu", [dense(normed(x), 2 * width, "up")], "hidden")
     x = g.add("Add", [x, dense(hidden, width, "down")], "block")
     x = dense(normed(x), 10, "classes")
     if mask:
-        last = np.where(np.arange(count) < count - 2, 0, mask).astype(np.float32).reshape(1, count, 1)
-        x = g.add("Add", [x, g.constant(last)], "masked")
-    return g.finish(TOKENS, g.add("ReduceMax", [x], "y", axes=[1], keepdims=0))
+        x = g.add("Add", [x, g.constant(np.where(last, mask, 0).astype(np.float32).reshape(1, count, 1))], "masked")
+    return g.finish(PATCHES if patches else TOKENS, g.add("ReduceMax", [x], "y", axes=[1], keepdims=0))

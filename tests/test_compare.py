@@ -3,6 +3,7 @@
 import io
 import math
 import zipfile
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -413,3 +414,22 @@ def test_files_say_what_they_are_and_foreign_ones_nothing(tmp_path):
             archive.comment = info.comment = comment
             archive.writestr(info, b"")
     assert all(read_about(tmp_path / f"{name}.npz") == About() for name in ("foreign", "text", "none", "a", "b", "c"))
+
+
+def test_by_channel_one_large_channel_hides_no_others() -> None:
+    """Along whichever axis channels lie; a slice of zeros in the reference counts for nothing."""
+    rng = np.random.default_rng(3)
+    reference = rng.standard_normal((1, 4, 6, 6)).astype(np.float32)
+    reference[:, 0] *= 1000
+    reference[:, 3] = 0
+    target = reference.copy()
+    target[:, 1] = 0
+    strict = replace(LOOSE, by_channel=True)
+    assert compare_tensors(target, reference, LOOSE).verdict == "SIMILAR"
+    found = compare_tensors(target, reference, strict)
+    assert (found.verdict, found.note) == ("NOT_SIMLIAR", "euclidean 0.6667 by channel on average")
+    last = [np.moveaxis(array, 1, 3) for array in (target, reference)]
+    assert compare_tensors(last[0], last[1], strict).note == found.note
+    assert compare_tensors(reference * np.float32(1.05), reference, strict).passed
+    assert not compare_tensors(reference * np.float32(1.5), reference, strict).passed
+    assert compare_tensors(f32(1, 2, 3, 4), f32(1, 2, 3, 5), replace(LOOSE, euclidean=0.7, by_channel=True)).passed

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from end_to_end import DIGITS
+from faults import float_module, network, samples, table
 from onnx import helper, numpy_helper
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
@@ -22,7 +23,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thresholds
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import Change, Loss, PassCheck, Remedies, losses
+from tpusim.diagnosis import Change, Loss, PassCheck, Remedies, losses, worst_elements
 from tpusim.errors import CalibrationError, ConfigError, ImportModelError
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
@@ -85,6 +86,27 @@ def test_a_broken_threshold_is_found(factor: float, name: str) -> None:
     sound = Remedies(calibrated(), INT8, sample()).cosine()
     assert best.cosine - remedies.cosine() > 0.95 * (sound - remedies.cosine())
     assert remedies.fewest([best], 0.9995).changes == best.changes and remedies.fewest([best], 0.5).changes == ()
+
+
+def test_the_worst_elements_and_what_they_are_made_of() -> None:
+    """What lies outside the window of the input that is named does not matter; an operand as large is one element."""
+    model = calibrated(pointwise_Relu=0.1)
+    lowered = lower(model, INT8)[0]
+    names = ["stem_Relu", "block_Relu", "pointwise_Relu", "logits_Gemm"]
+    found = worst_elements(model, lowered, sample(), names, 2)
+    assert [element.tensor for element in found] == [name for name in names for _ in range(2)]
+    assert all(abs(a.found - a.wanted) >= abs(b.found - b.wanted) for a, b in zip(found[::2], found[1::2], strict=True))
+    first, join, clipped, last = found[::2]
+    assert clipped.found == pytest.approx(0.526, abs=0.01) and clipped.wanted > 3
+    assert [len(element.sources) for element in (first, join, clipped, last)] == [1, 2, 1, 1]
+    assert all(s.window == tuple((i, i + 1) for i in join.index) and s.low == s.high for s in join.sources)
+    assert last.sources[0].window == ((0, 1), (0, 64)) and str(last).startswith(f"logits_Gemm{list(last.index)}: ")
+    (source,) = first.sources
+    inside = tuple(slice(*ends) for ends in source.window)
+    image = np.zeros_like(sample()["image"])
+    assert source.tensor == "image" and image[inside].size <= 9
+    image[inside] = sample()["image"][inside]
+    assert run(lowered, {"image": image})["stem_Relu"][first.index] == run(lowered, sample())["stem_Relu"][first.index]
 
 
 def test_dead_channels_are_counted() -> None:
@@ -185,6 +207,25 @@ def test_bisect_takes_along_where_a_range_comes_from(tmp_path: Path, capsys: pyt
     assert read_qtable(tmp_path / "bisect" / "qtable") == {"pointwise_Relu": "f16"}
     small = {node.op_type for node in onnx.load(tmp_path / "bisect" / "op.onnx").graph.node}
     assert "Concat" in small and "Gemm" not in small
+
+
+def test_bisect_cuts_where_the_scale_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores are stored in the scale of boxes beside them: the small network is the Concat, and is broken there too."""
+    case = ("detector", "operand")
+    top = float_module(*case, onnx_names=False)
+    save_model(apply_table(top, table(*case, onnx_names=False)), tmp_path / "3_calibrated.mlir")
+    np.savez(tmp_path / "inputs.npz", **samples("detector")[0])
+    onnx.save(network("detector"), tmp_path / "net.onnx")
+    asked = ["bisect", str(tmp_path / "3_calibrated.mlir"), "--model", str(tmp_path / "net.onnx")]
+    assert main(asked) == 1
+    shown = capsys.readouterr().out
+    assert "scores_Sigmoid is stored in the scale of y_Concat, which reads it" in shown and "WARNING" not in shown
+    small = onnx.load(tmp_path / "bisect" / "op.onnx").graph
+    assert [node.op_type for node in small.node] == ["Concat"]
+    commands = (tmp_path / "bisect" / "show.sh").read_text().splitlines()[2:]
+    with contextlib.chdir(tmp_path / "bisect"):
+        assert [main(shlex.split(command)[1:]) for command in commands] == [0, 1]
+    assert "by channel on average" in capsys.readouterr().out
 
 
 def test_bisect_of_a_sound_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

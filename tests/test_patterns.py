@@ -429,6 +429,7 @@ def test_the_list_has_these_names_and_every_pattern_has_a_row() -> None:
 
 OF_OUR_OWN = {
     "ReshapeBehindChannelOp",
+    "FoldAddIntoConv",
     "DivToReciprocal",
     "DivToMulConst",
     "SubToSubConst",

@@ -1,7 +1,7 @@
 """`tpusim bisect`: the first op that is too far off by itself, and a network of little more than it that shows it."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,8 +28,9 @@ class Bisect:
     """Find the first op that breaks the tolerance by itself, and write a small network that shows it.
 
     Lowers 3_calibrated.mlir as `tpusim lower` does. Every op gets the float network's operands, rounded once to what it
-    reads, and is held against the float op on the same. The network around the first that is too far off is cut out of
-    the ONNX model: op.onnx, inputs.npz, the lines of cali_table and qtable that it needs, and show.sh, which shows it.
+    reads, and is held against the float op on the same, by channel too: a large channel hides the others. The network
+    around the first that is too far off is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and
+    qtable that it needs, and show.sh, which shows it.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
@@ -46,20 +47,24 @@ class Bisect:
 
     def execute(self, console: Console) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
-        from tpusim.diagnosis import first_broken
+        from tpusim.diagnosis import first_broken, scaled_by
         from tpusim.lowering import lower
 
         tolerance, config = self._tolerance(), self.lowering.of_floats()
         top = load(self.module)
         sample = self._sample(top)
-        broken = first_broken(top, lower(top, config)[0], sample, tolerance)
+        lowered = lower(top, config)[0]
+        broken = first_broken(top, lowered, sample, tolerance)
         where = f"on {config.chip} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")
             self._say(console, "bisect PASSED.")
             return True
         self._say(console, f"{broken.name} is the first that breaks {tolerance} by itself {where}: {_measures(broken)}")
-        self._reproduce(console, top, broken.name, sample, tolerance)
+        origin = scaled_by(top, lowered, broken.name)
+        if origin != broken.name:
+            self._say(console, f"{broken.name} is stored in the scale of {origin}, which reads it")
+        self._reproduce(console, top, origin, sample, tolerance)
         self._say(console, "bisect FAILED.")
         return False
 
@@ -120,7 +125,7 @@ class Bisect:
             tried.append(
                 Reproducer.of(source, top, name, sample, modes=modes, asymmetric=options.asymmetric, before=before)
             )
-            if not tried[-1].compare(config, tolerance).passed:
+            if not tried[-1].compare(config, replace(tolerance, by_channel=True)).passed:
                 return tried[-1], True
         return tried[0], False
 
@@ -135,10 +140,19 @@ class Bisect:
         words += ["--table", "cali_table"] if found.table is not None else []
         run = ["tpusim", "run", "op.onnx", *words, "--data", "inputs.npz", "--out", "out", "--to", "infer"]
         limits = f"{tolerance.cosine!r},{tolerance.euclidean!r}"
-        check = ["tpusim", "compare", "out/tpu_outputs.npz", "out/top_outputs.npz", "--tolerance", limits]
+        check = [
+            "tpusim",
+            "compare",
+            "out/tpu_outputs.npz",
+            "out/top_outputs.npz",
+            "--tolerance",
+            limits,
+            "--by-channel",
+        ]
         return [shlex.join(run), shlex.join(check)]
 
 
 def _measures(broken: "TensorResult") -> str:
     """How far the result is off, by each measure."""
-    return f"cosine {broken.cosine:.4f}, euclidean {broken.euclidean:.4f}, SQNR {broken.sqnr_db:.1f} dB"
+    measured = f"cosine {broken.cosine:.4f}, euclidean {broken.euclidean:.4f}, SQNR {broken.sqnr_db:.1f} dB"
+    return f"{measured}; {broken.note}" if broken.note else measured

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
@@ -33,6 +33,8 @@ class Compare:
     reference: Annotated[In, tyro.conf.arg(metavar="REFERENCE.npz")]
     tolerance: str | None = None
     """Minimum cosine and euclidean similarity; default: what a run compares such files with, else 0.99,0.99."""
+    by_channel: bool = False
+    """Require the euclidean similarity of a tensor's channels on average, too: a large channel hides the others."""
     excepts: str = ""
     """Tensors not to compare, separated by commas."""
     verbose: Annotated[tyro.conf.UseCounterAction[int], tyro.conf.arg(aliases=["-v"])] = 0
@@ -59,9 +61,10 @@ class Compare:
         targets, references = comparable(*stored, *about)
         if self.by_layout:
             targets = self._paired(console, targets, references)
-        found = compare(targets, references, tolerance or usual_tolerance(*about), **self._choice())
+        limits = replace(tolerance or usual_tolerance(*about), by_channel=self.by_channel)
+        found = compare(targets, references, limits, **self._choice())
         exact = all(t.bit_exact for t in found.tensors)
-        if tolerance is None and not exact and self._is_machine_against_flat(about):
+        if tolerance is None and not self.by_channel and not exact and self._is_machine_against_flat(about):
             found = self._as_a_run(*stored, about[0])
         if warning := unknown_scale(targets, references):
             console.out(warning, highlight=False)

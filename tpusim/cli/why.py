@@ -45,6 +45,8 @@ class Why:
     """Class indices (npz or npy) of --data: top-1 before and after, and whether another preprocessing fits better."""
     data: str | None = None
     """Samples, as of `tpusim run`: those of --labels; without --labels the first is the one that is run."""
+    worst: int = 1
+    """How many elements of each of these ops to show, those furthest off, with the inputs that made them; 0: none."""
     cycles: int = 3
     """Of how many causes, the first, to put the remedy on the clock; 0: none."""
     apply: bool = False
@@ -65,6 +67,7 @@ class Why:
         from tpusim.lowering import lower
 
         require_count("--top", self.top, "makes no op float")
+        require_count("--worst", self.worst, "shows no elements")
         if not 0 < self.expected_cos <= 1:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
         if self.labels is not None and self.data is None:
@@ -76,11 +79,14 @@ class Why:
         calibrated, config = load(self.module), self.lowering.of_floats()
         sample = self._sample(calibrated)
         remedies = Remedies(calibrated, config, sample, self.float_mode)
-        found = losses(calibrated, lower(calibrated, config)[0], sample)
+        lowered = lower(calibrated, config)[0]
+        found = losses(calibrated, lowered, sample)
         worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
         single = remedies.single(loss.name for loss in worst)
         where = f"{config.chip} in {config.format.name}"
         console.print(_table(worst if self.top else found, single, remedies, where))
+        if self.worst and self.top:
+            self._elements(console, calibrated, lowered, sample, [loss.name for loss in worst])
         if self.csv is not None:
             self._save(found)
             console.print(f"wrote {self.csv}", highlight=False)
@@ -94,6 +100,15 @@ class Why:
         if self.labels is not None:
             self._classified(console, calibrated, remedies, chosen)
         return self._conclude(console, remedies, chosen)
+
+    def _elements(
+        self, console: Console, calibrated: "Model", lowered: "Model", sample: "dict[str, np.ndarray]", names: list[str]
+    ) -> None:
+        from tpusim.diagnosis import worst_elements
+
+        console.print("Elements furthest off, alone", style="italic")
+        for element in worst_elements(calibrated, lowered, sample, names, self.worst):
+            console.print(f" {element}", highlight=False, soft_wrap=True, markup=False)
 
     def _sample(self, calibrated: "Model") -> "dict[str, np.ndarray]":
         """What is run: --inputs, the first sample of --data, or the one that the run left."""

@@ -1,15 +1,50 @@
 """The first op of a lowered network that is too far off by itself."""
 
+from dataclasses import replace
+
+import numpy as np
+
 from tpusim.diagnosis.losses import Tensors, isolated
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
+from tpusim.ir.types import calibrated_range, is_tensor, uniform_of
+from tpusim.ops.base import TopOp
 from tpusim.verify.compare import Comparison, TensorResult, Tolerance, compare
+
+F16_MOST = float(np.finfo(np.float16).max)
 
 
 def compare_isolated(top: Model, tpu: Model, inputs: Tensors, tolerance: Tolerance) -> Comparison:
-    """Every op on ideal operands (`losses`) against the float op on the same, in program order."""
+    """Every op on ideal operands (`losses`) against the float op on the same, in program order, by channel too."""
     computed, wanted = isolated(top, tpu, inputs)
-    order = {name: wanted[name] for name in computed}
-    return compare(computed, order, tolerance, label="isolated")
+    order = {name: _as_f16_has(wanted[name], array) for name, array in computed.items()}
+    return compare(computed, order, replace(tolerance, by_channel=True), label="isolated")
+
+
+def scaled_by(top: Model, tpu: Model, name: str) -> str:
+    """The op whose range a tensor is stored in: its own name, or that of a reader that joins it with others.
+
+    A Concat gives its scale to operands that nobody else reads; top, tpu: as of `first_broken`.
+    """
+    ops = {op_name(op): op for op in top.ops if isinstance(op, TopOp) and op.results}
+    stored = {v: uniform_of(v) for op in tpu.ops for v in op.results if is_tensor(v)}
+    scales = {value_name(v): uniform.scale.data for v, uniform in stored.items() if uniform is not None}
+    while readers := [op_name(use.operation) for use in ops[name].results[0].uses if isinstance(use.operation, TopOp)]:
+        reader = readers[0]
+        if len(readers) > 1 or scales.get(reader) != scales.get(name) or _range(ops[reader]) == _range(ops[name]):
+            break
+        name = reader
+    return name
+
+
+def _range(op: TopOp) -> tuple[float, float] | None:
+    return calibrated_range(op.results[0]) if op.results else None
+
+
+def _as_f16_has(wanted: np.ndarray, computed: np.ndarray) -> np.ndarray:
+    """With infinities where F16 has them for numbers that it does not hold: -1e9 hides a score as -inf does."""
+    at = np.isinf(computed.reshape(wanted.shape)) & (np.abs(wanted) > F16_MOST)
+    return np.where(at, np.copysign(np.inf, wanted), wanted).astype(wanted.dtype) if np.any(at) else wanted
 
 
 def first_broken(top: Model, tpu: Model, inputs: Tensors, tolerance: Tolerance) -> TensorResult | None:

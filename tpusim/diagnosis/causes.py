@@ -114,18 +114,19 @@ def _first(found: Iterable[tuple[float, Sequence[Suspect]]], top: int) -> Iterat
 
 
 def _other_data(remedies: Remedies) -> Iterator[Suspect]:
-    """Most ranges too wide, or too narrow, at once."""
+    """Most ranges too wide, or too narrow, at once; with that of an input a second is enough."""
     limits = remedies.limits
     reach = {name: remedies.reach(name) for name in limits}
     factors = {name: limit / reach[name] for name, limit in limits.items() if reach[name] > 0}
     for wide in (True, False):
         off = {name: f for name, f in factors.items() if (f > WASTED if wide else f < 1 / WASTED)}
-        if len(off) >= max(2, MANY * len(factors)):
+        given = [factor for name, factor in off.items() if isinstance(remedies.ops[name], TopInput)]
+        if len(off) >= (2 if given else max(2, MANY * len(factors))):
             changes = tuple(Change(name, threshold=reach[name]) for name in off)
             middle = float(np.median([factor if wide else 1 / factor for factor in off.values()]))
             more = f"{len(off)} of {len(factors)} ranges are about {middle:.3g} x "
             tail = "what the sample needs" if wide else "too small for the sample"
-            hint = "; 255 is a forgotten 1/255" if 200 < middle < 320 else ""
+            hint = "; 255 is a forgotten 1/255" if any(200 < factor < 320 for factor in (middle, *given)) else ""
             first = next(iter(off))
             yield "other data in calibration", first, f"{more}{tail}{hint}", changes
 

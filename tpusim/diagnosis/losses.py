@@ -18,12 +18,10 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
-from tpusim.verify.channels import LEAST_VALUES, channels_of
+from tpusim.verify.channels import channels_of, slices_of
 from tpusim.verify.similarity import cosine_similarity, sqnr_db
 
 Tensors = Mapping[str, np.ndarray]
-MOST_SLICES = 4096
-"""More along one axis are no channels."""
 
 
 @dataclass(frozen=True)
@@ -169,21 +167,11 @@ def similarity(found: np.ndarray, wanted: np.ndarray) -> float:
     A slice counts by the energy of its error as a share of its own: 1 - |found - wanted|^2 / |wanted|^2, at least 0. So
     scores from 0 to 1 count beside boxes from 0 to 640, whichever axis both lie along.
     """
-    least, found = _similarity(found, wanted)[0], found.reshape(wanted.shape)
-    for axis in range(1, wanted.ndim):
-        count = wanted.shape[axis]
-        if 2 <= count <= MOST_SLICES and wanted.size >= LEAST_VALUES * count:
-            parts = (np.moveaxis(array, axis, 0).reshape(count, -1).astype(np.float64) for array in (found, wanted))
-            least = min(least, _mean_kept(*parts))
-    return least
+    kept = (_mean_kept(*rows) for rows in slices_of(found, wanted))
+    return min((_similarity(found, wanted)[0], *kept))
 
 
 def _mean_kept(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Over the rows that are not zero in `wanted`; 1 if all are."""
-    energies = np.sum(wanted * wanted, axis=1)
-    lives = energies > 0
-    if not np.any(lives):
-        return 1.0
-    errors = np.sum((found - wanted)[lives] ** 2, axis=1)
-    kept: np.ndarray = 1.0 - np.minimum(errors / energies[lives], 1.0)
+    errors = np.sum((found - wanted) ** 2, axis=1) / np.sum(wanted * wanted, axis=1)
+    kept: np.ndarray = 1.0 - np.minimum(errors, 1.0)
     return float(kept.mean())

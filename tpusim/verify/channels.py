@@ -1,6 +1,7 @@
 """Channels of a quantised tensor one by one: a verdict over the whole tensor hides all but the largest of them."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -10,6 +11,9 @@ from tpusim.verify.similarity import Tensor
 
 LEAST_VALUES: Final = 4
 """In a channel of fewer values (the classes behind a softmax) a zero is an ordinary small number."""
+
+MOST_SLICES: Final = 4096
+"""More along one axis are no channels."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,36 @@ def channels_of(stored: Tensor, real: Tensor, wanted: Tensor) -> Channels:
     least = float(cosines[worst]) if cosines.size else 1.0
     count, values = found.shape
     return Channels(count, int(np.count_nonzero(dead)), least, worst, saturated_share(stored), values)
+
+
+def slices_of(found: Tensor, wanted: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """By axis behind the first: slices of both tensors as f64 rows, those that are not zero in `wanted`.
+
+    Transformers have their channels along the last axis, images along axis 1. `found` may be of another shape with as
+    many elements. An axis of fewer than two slices, or of slices of fewer than LEAST_VALUES, is left out.
+    """
+    found = found.reshape(wanted.shape)
+    for axis in range(1, wanted.ndim):
+        count = wanted.shape[axis]
+        if 2 <= count <= MOST_SLICES and wanted.size >= LEAST_VALUES * count:
+            rows = [np.moveaxis(array, axis, 0).reshape(count, -1).astype(np.float64) for array in (found, wanted)]
+            lives = np.any(rows[1], axis=1)
+            if np.any(lives):
+                yield rows[0][lives], rows[1][lives]
+
+
+def euclidean_by_channel(found: Tensor, wanted: Tensor) -> float:
+    """The euclidean similarity of a slice, on average, along the axis where it is least (`slices_of`).
+
+    1 - |f - w| / |(f + w) / 2| of each slice, at least 0, in f64; 1 if no axis has slices.
+    """
+    return min((_mean_euclidean(*rows) for rows in slices_of(found, wanted)), default=1.0)
+
+
+def _mean_euclidean(found: Tensor, wanted: Tensor) -> float:
+    sizes = np.linalg.norm((found + wanted) / 2, axis=1) + 1e-7
+    alike: Tensor = np.maximum(1 - np.linalg.norm(found - wanted, axis=1) / sizes, 0.0)
+    return float(alike.mean())
 
 
 def saturated_share(stored: Tensor) -> float:

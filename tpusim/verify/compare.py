@@ -14,7 +14,7 @@ import numpy as np
 
 from tpusim.errors import ConfigError
 from tpusim.threads import each
-from tpusim.verify.channels import Channels
+from tpusim.verify.channels import Channels, euclidean_by_channel
 from tpusim.verify.similarity import (
     Tensor,
     align,
@@ -44,12 +44,14 @@ SAMPLED_NAMES = 200
 class Tolerance:
     """The least cosine and euclidean similarity (both exclusive) a tensor may have and still be SIMILAR.
 
-    absolute: a tensor that is nowhere further from its reference is CLOSE whatever its similarities; upstream has none.
+    absolute: a tensor that is nowhere further from its reference is CLOSE whatever its similarities. by_channel: the
+    euclidean similarity is required of its channels on average, too (`euclidean_by_channel`). Upstream has neither.
     """
 
     cosine: float
     euclidean: float
     absolute: float = 0.0
+    by_channel: bool = False
 
     @staticmethod
     def parse(text: str) -> "Tolerance":
@@ -346,18 +348,26 @@ def _verdict(target: Tensor, reference: Tensor, tolerance: Tolerance, name: str,
     t, r, note = aligned
     if np.array_equal(t, r):
         return _Verdict(EQUAL, note=note)
-    t, r = t.ravel(), r.ravel()
+    shape, (t, r) = t.shape, (t.ravel(), r.ravel())
     if t.dtype == np.int8 and int8_tensor_close:
         return _Verdict(NOT_EQUAL, _similarities(t.astype(np.float32), r.astype(np.float32)), note=note)
     order = close_order(t, r)
     if order is not None:
         return _Verdict(CLOSE, close_order=order, note=note)
     if tolerance.absolute and within(t, r, tolerance.absolute):
-        small = f"nowhere further from the reference than {tolerance.absolute:.1e}"
-        return _Verdict(CLOSE, note=f"{note}; {small}" if note else small)
-    cosine, euclidean, sqnr = _similarities(without_non_finite(t), without_non_finite(r))
+        return _Verdict(CLOSE, note=_both(note, f"nowhere further from the reference than {tolerance.absolute:.1e}"))
+    t, r = without_non_finite(t), without_non_finite(r)
+    cosine, euclidean, sqnr = _similarities(t, r)
     similar = cosine > tolerance.cosine and euclidean > tolerance.euclidean and sqnr > -math.inf
+    if tolerance.by_channel:
+        by_channel = euclidean_by_channel(t.reshape(shape), r.reshape(shape))
+        if not by_channel > tolerance.euclidean:
+            similar, note = False, _both(note, f"euclidean {by_channel:.4f} by channel on average")
     return _Verdict(SIMILAR if similar else NOT_SIMILAR, (cosine, euclidean, sqnr), note=note)
+
+
+def _both(note: str, more: str) -> str:
+    return f"{note}; {more}" if note else more
 
 
 def _similarities(target: Tensor, reference: Tensor) -> tuple[float, float, float]:

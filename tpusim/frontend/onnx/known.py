@@ -33,7 +33,8 @@ class Known:
         self._opsets = list(proto.opset_import)
         self._proto = proto
         self._inputs = inputs
-        self._naming = Naming(live_nodes(proto.graph), [o.name for o in proto.graph.output], plain=onnx_names)
+        shapes = {t.name: tuple(t.dims) for t in proto.graph.initializer}
+        self._naming = Naming(live_nodes(proto.graph), [o.name for o in proto.graph.output], shapes, plain=onnx_names)
         self._aliases: dict[str, str] = {}
         self._dropped: set[str] = set()
         self._duplicates = Duplicates(frozenset(o.name for o in proto.graph.output))

@@ -61,6 +61,7 @@ class TopScale(TopOp):
         """Per-channel Mul and Add become Scales; Scales merge and fold into MatMul."""
         return (
             MulToScale(weights),
+            FoldAddIntoConv(weights),
             AddToScale(weights),
             TopMultiScaleMergeToOne(weights),
             ConstbinaryMergeToTopScale(weights),
@@ -227,6 +228,19 @@ class AddToScale(MulToScale):
         if found is not None:
             x, offset = found
             self.replace_by_scale(op, x, np.ones_like(offset), offset, rewriter)
+
+
+class FoldAddIntoConv(WeightPattern):
+    """Conv without bias -> Add of a per-channel weight on the right: its bias, as upstream simplifies models first."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The Conv, without relu and used only here, takes the Add's name and relu."""
+        conv = op.operands[0].owner if op.name == "top.Add" and len(op.operands) == 2 else None
+        if not isinstance(conv, TopConv) or not is_none(conv.bias) or not absorbs(conv):
+            return
+        constants = self.constants((conv.filter, op.operands[1]))
+        if constants is not None and is_per_channel(constants[1].shape, shape_of(conv.output)):
+            fold(self, conv, op, constants[0], constants[1].reshape(-1), rewriter)
 
 
 def is_per_channel(weight: Shape, tensor: Shape) -> bool:
