@@ -62,7 +62,7 @@ class GlobalContext(WholeContext):
 
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
         """Append the tiles; the places of every second one in local memory are the same."""
-        first, self._tiles = self._tiles, self._tiles + len(pieces)
+        first, self._tiles = self._tiles, self._tiles + pieces[-1].number + 1
         self._results.clear()
         for turn in turns_of(pieces):
             self._emitter.begin_row()
@@ -70,8 +70,8 @@ class GlobalContext(WholeContext):
                 self._load(first, turn.loads)
             if turn.computes is not None:
                 self._compute(first, turn.computes)
-            if turn.stores is not None:
-                self._store(first, turn.stores)
+            if turn.stores is not None and turn.stores.store is not None:
+                self._store(first, turn.stores.number, turn.stores.store)
         self._emitter.end_rows()
 
     def _load(self, first: int, piece: Piece) -> None:
@@ -88,14 +88,16 @@ class GlobalContext(WholeContext):
             slice_owner(_load(self._name_of(operand.outside)), tile_step(first + loaded), self._emitter.group)
             for operand, loaded in zip(piece.operands, piece.loaded, strict=True)
         ]
+        step = tile_step(first + piece.number)
+        names += [slice_owner(op_name(self.op), step, self._emitter.group)] * piece.kept
         own = [name for name in piece.body.__struct_fields__ if name not in Command.__struct_fields__]
         fields = {name: getattr(piece.body, name) for name in own}
-        step = tile_step(first + piece.number)
         self._emitter.add(type(piece.body), op=op_name(self.op), step=step, sources=tuple(names), **fields)
-        self._results.append((len(self._emitter.commands) - 1, piece.store))
+        if piece.store is not None:
+            self._results.append((len(self._emitter.commands) - 1, piece.store))
 
-    def _store(self, first: int, piece: Piece) -> None:
-        store, name, step = piece.store, op_name(self.op), tile_step(first + piece.number)
+    def _store(self, first: int, number: int, store: Transfer) -> None:
+        name, step = op_name(self.op), tile_step(first + number)
         start, whole = self._window(store)
         self._emitter.add(
             Move, input=store.inside, output=store.outside, kind=store.kind, start=start, whole=whole,

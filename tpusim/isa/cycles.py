@@ -42,7 +42,8 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.functions import Interp, Reduce, SoftmaxInt, Upsample
+from tpusim.isa.flash import flash_cycles
+from tpusim.isa.functions import FlashMix, FlashScores, Interp, Reduce, SoftmaxInt, Upsample
 from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
@@ -261,6 +262,8 @@ def _function(command: Fn, chip: ChipSpec) -> int:
     """The sum of what the function is made of (DC-04)."""
     if isinstance(command.function, Reduce) and max(command.function.axes) in (2, 3) and len(command.output.shape) == 4:  # noqa: PLR2004
         return _reduce(command, command.function, chip)
+    if isinstance(command.function, FlashScores | FlashMix):
+        return flash_cycles(command, chip)
     if isinstance(command.function, Interp):
         return interpolation_cycles(command, command.function, chip)
     if isinstance(command.function, Upsample):
