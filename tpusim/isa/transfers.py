@@ -1,5 +1,6 @@
 """How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
 
+from functools import lru_cache
 from math import prod
 
 from msgspec.structs import replace
@@ -23,6 +24,8 @@ _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
 _LEAST_WIDTH = 8
 """Elements that a lane gets at least where a cast is spread over all lanes."""
+_IMAGE = 4
+"""Axes of an image."""
 
 
 def _burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -35,12 +38,12 @@ def _common_run(one: View, other: View, chip: ChipSpec) -> int:
     """Bytes of the runs that are contiguous on both sides of a copy."""
     strides = [lmem_strides(v, chip) if v.laned else gmem_strides(v) for v in (one, other)]
     run = 1
-    across = 1 if one.laned or other.laned else None
-    for axis in sorted(range(len(one.shape)), key=lambda a: (a == across, strides[1][a], -a)):
+    across = (0, 1) if one.laned or other.laned else ()
+    for axis in sorted(range(len(one.shape)), key=lambda a: (a in across, strides[1][a], -a)):
         size = one.shape[axis]
         if size == 1:
             continue
-        if any(s[axis] != run for s in strides) or axis == across:
+        if any(s[axis] != run for s in strides) or axis in across:
             break
         run *= size
     return run * itemsize(one.dtype)
@@ -59,18 +62,40 @@ def _paged(pages: int, chip: ChipSpec) -> float:
 
 
 def _pages(view: View, run: int, chip: ChipSpec) -> int:
-    """Pages of global memory in which runs of a tensor begin; a run that is longer begins anew in each.
+    """Of the pages that the memory's channels have first, how many have the beginning of a run; a long one has several.
 
     Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
     the pages that the bytes alone would fill.
     """
-    if _in_order(view) != sorted(_in_order(view)):
+    if _rows_before_channels(view):
         return ceil_div(view.nbytes, chip.dma_page_bytes)
-    behind = sum((size - 1) * step for size, step in zip(view.shape, gmem_strides(view), strict=True))
-    last = behind * itemsize(view.dtype) + itemsize(view.dtype) - run
-    inside = (run - 1) // chip.dma_page_bytes
-    count = ceil_div(view.nbytes, run) * (inside + 1)
-    return max(1, min(count, last // chip.dma_page_bytes + inside + 1))
+    return len(_first_pages(_steps_between_runs(view, run), run, chip))
+
+
+def _rows_before_channels(view: View) -> bool:
+    """Whether an axis lies farther from its neighbour than one before it; heads in front of all are no such axis."""
+    order = [axis for axis in _in_order(view) if axis or len(view.shape) != _IMAGE]
+    return order != sorted(order)
+
+
+def _steps_between_runs(view: View, run: int) -> tuple[tuple[int, int], ...]:
+    """(length, distance in bytes) of the axes that no run goes along."""
+    size = itemsize(view.dtype)
+    axes = ((length, stride * size) for length, stride in zip(view.shape, gmem_strides(view), strict=True))
+    return tuple((length, step) for length, step in axes if length > 1 and step >= run)
+
+
+@lru_cache(1 << 12)
+def _first_pages(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> frozenset[int]:
+    page = chip.dma_page_bytes
+    end, starts = page * chip.dma_channels, {0}
+    for length, step in axes:
+        starts = {
+            at + i * step for at in starts for i in range(min(length, ceil_div(end - at, step))) if at + i * step < end
+        }
+    return frozenset(
+        p for at in starts for p in range(at // page, at // page + ceil_div(run, page)) if p < chip.dma_channels
+    )
 
 
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:

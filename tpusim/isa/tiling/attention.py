@@ -100,7 +100,10 @@ class _Tile:
         queries = self._moved(whole.queries, row, self.rows, self.at[0])
         operands = [queries, self._moved(whole.keys_of, key, count, self.at[1 + turn % 2])]
         for view in whole.masks:
-            part, window = Part(seen(view, (1, whole.rows, 1, whole.keys))), ([0, row, 0, key], [1, self.rows, 1, count])
+            part, window = (
+                Part(seen(view, (1, whole.rows, 1, whole.keys))),
+                ([0, row, 0, key], [1, self.rows, 1, count]),
+            )
             operands.append(transfers(part)(window, self.at[3 + turn % 2]))
         loads = (*operands[min(turn, 1) : 2], self._values(key, count), *operands[2:])
         function = FlashScores(whole.function.scale, whole.function.mask)
