@@ -19,8 +19,8 @@ from tpusim.isa.tiling.pieces import Piece, Transfer, Window, transfers
 Sizes = tuple[int, int, int, int]
 _REACH_BITS = 48
 """Bits of the distance between operands whose addresses do not matter."""
-_LANES, _COLUMNS = 1, 3
-"""The axis that lies across the lanes, cut at whole rows of them; and the last, cut into runs."""
+_BATCH, _LANES, _COLUMNS = 0, 1, 3
+"""Axes: the first, cut at whole words; that across the lanes, cut at whole rows of them; the last, cut into runs."""
 
 
 def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
@@ -117,7 +117,7 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *,
     if _fits(form, sizes, chip, share, room):
         return sizes
     for axis in form.cuts:
-        unit = {_LANES: form.most or chip.lanes, _COLUMNS: columns}.get(axis, 1)
+        unit = {_BATCH: form.words, _LANES: form.most or chip.lanes, _COLUMNS: columns}.get(axis, 1)
         able = [_with(sizes, axis, size) for size in (*range(unit, sizes[axis], unit), sizes[axis])]
         fitting = bisect_left(able, True, key=lambda tile: not _fits(form, tile, chip, share, room))
         if fitting:
@@ -160,7 +160,7 @@ def _laid_out(form: Form, sizes: Sizes, chip: ChipSpec) -> list[tuple[int, int]]
 
 def _bytes(part: Part, sizes: Sizes, form: Form, chip: ChipSpec) -> int:
     n, c, h, w = _window(part, (0, 0, 0, 0), sizes, form.result.view.shape)[1]
-    return lmem_bytes((n, c, h, w), part.view.dtype, chip, aligned=not part.compact, packed=False)
+    return lmem_bytes((n, c, h, w), part.view.dtype, chip, aligned=not part.compact, packed=part.words)
 
 
 def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list[int]]:

@@ -1,7 +1,8 @@
 """Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
 
 A form is the same computation: an operand is another view of the same bytes, and what the command says of axes is said
-of the four. There is none for packed batches (4N, 2N), elements of 4 bits, and axes that no four stand for.
+of the four. There is none for elements of 4 bits, and axes that no four stand for; of packed batches (4N) products and
+pads have one.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ from tpusim.isa.region import View, is_packed, itemsize
 Shape = tuple[int, ...]
 LEAST_WIDTH = 8
 """Elements that a lane gets at least where a tensor is spread over all lanes."""
-_AXES = 4
+_AXES, _MATRIX = 4, 2
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
 _NEIGHBOURS, _RUN_BYTES = 16, 256
@@ -81,6 +82,7 @@ class Part:
     follows: for each of its axes the axis of the result that it is cut with, None: every tile needs all of it.
     compact: how it lies in local memory, where constants are not aligned. kind: how it is loaded or stored.
     frame: where the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
+    words: items of a batch that share a word (4N) share it in local memory, too; else the transfer takes them apart.
     """
 
     view: View
@@ -88,6 +90,7 @@ class Part:
     compact: bool = False
     kind: TransferKind = "tensor"
     frame: tuple[Shape, Shape] | None = None
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,19 @@ class Form:
         """The part that the command writes."""
         return self.parts[-1]
 
+    @property
+    def words(self) -> int:
+        """Items of a batch that share a word in local memory."""
+        return self.result.view.interleave if self.result.words else 1
+
 
 def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
     """The command as one over four axes, or as several, one after the other; none if it has no such form."""
     make = _FUNCTIONS.get(type(body.function)) if isinstance(body, Fn) else _COMMANDS.get(type(body))
     views = [view for _, view in body.operands()]
-    if make is None or any(v.laned or v.interleave > 1 or is_packed(v.dtype) or 0 in v.shape for v in views):
+    if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views):
+        return ()
+    if make not in _OF_WORDS and any(v.interleave > 1 for v in views):
         return ()
     return tuple(make(body, chip))
 
@@ -258,14 +268,14 @@ def _joined(shapes: list[Shape]) -> list[list[int]] | None:
 
 def _broadcast(body: Command, axes: list[list[int]]) -> Form:
     places = {0: (), 1: (3,), 2: (1, 3), 3: (1, 2, 3)}.get(len(axes[-1]), (0, 1, 2, 3))
-    seen: list[View] = []
+    views: list[View] = []
     for (_, view), sizes in zip(body.operands(), axes, strict=True):
         shape = [1] * _AXES
         for place, size in zip(places, sizes, strict=True):
             shape[place] = size
-        seen.append(seen(view, tuple(shape)))
-    whole = seen[-1].shape
-    parts = (Part(v, tuple(a if v.shape[a] == whole[a] else None for a in range(_AXES))) for v in seen)
+        views.append(seen(view, tuple(shape)))
+    whole = views[-1].shape
+    parts = (Part(v, tuple(a if v.shape[a] == whole[a] else None for a in range(_AXES))) for v in views)
     return Form(body, tuple(parts), (0, 2, 1, 3))
 
 
@@ -485,7 +495,7 @@ def _padded(body: Command, chip: ChipSpec) -> Iterator[Form]:
     zeros = (0,) * missing
     function = msgspec.structs.replace(body.function, before=(*before, *zeros), after=(*after, *zeros))
     free = tuple(a if not function.before[a] and not function.after[a] else None for a in range(_AXES))
-    parts = tuple(Part(seen(view, (*view.shape, *(1,) * missing)), free) for _, view in body.operands())
+    parts = tuple(Part(seen(view, (*view.shape, *(1,) * missing)), free, words=True) for _, view in body.operands())
     cuts = tuple(axis for axis in (0, 1, 2, 3) if free[axis] is not None)
     yield Form(msgspec.structs.replace(body, function=function), parts, cuts)
 
@@ -527,7 +537,10 @@ def _matrix_part(view: View, follows: tuple[int | None, int | None], batch: int)
 
 
 def _matrix(view: View) -> View | None:
-    """(batch, rows, 1, columns) of a matrix, or of several whose batches lie evenly."""
+    """(batch, rows, 1, columns) of a matrix, or of several whose batches lie evenly; rows may share words."""
+    if view.interleave > 1:
+        rows, columns = view.shape if len(view.shape) == _MATRIX else (0, 0)
+        return replace(view, shape=(1, rows, 1, columns), batch_axis=1) if rows and view.layout == "dense" else None
     strides = view.strides if view.layout == "strided" and view.strides else dense_strides(view.shape)
     *batches, rows, columns = zip(view.shape, strides, strict=True)
     size, step = 1, 0
@@ -566,3 +579,5 @@ _FUNCTIONS: dict[type[Any], Make] = {
     Pad: _padded,
     Upsample: _upsampled,
 }
+_OF_WORDS = (_product, _padded)
+"""What has a form where items of a batch share words."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tpusim.isa.commands import Command, TransferKind
-from tpusim.isa.layout import gmem_strides
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.layout import element_bytes, gmem_strides
+from tpusim.isa.region import View
 from tpusim.isa.tiling.forms import Part
 
 Place = tuple[int, int, int, int, int]
@@ -68,10 +68,9 @@ def turns_of(pieces: Sequence[Piece]) -> Iterator[Turn]:
 
 def transfers(part: Part) -> Callable[[Window, int], Transfer]:
     """Makes the transfer of a window of an operand to an address of local memory."""
-    view, size = part.view, itemsize(part.view.dtype)
-    strides = gmem_strides(view)
+    view, strides, inside = part.view, gmem_strides(part.view), part.view.interleave if part.words else 1
     begin, extent = part.frame or ((0, 0, 0, 0), view.shape)
-    order = _order(extent, strides)
+    order = _order(extent, strides) if view.interleave == 1 else _words_first(view.batch_axis)
     whole = _place([extent[axis] for axis in order], 1)
     in_order, layout = part.frame is None and order == [0, 1, 2, 3], "compact" if part.compact else "aligned"
 
@@ -79,10 +78,12 @@ def transfers(part: Part) -> Callable[[Window, int], Transfer]:
         first, extents = window
         outside, shape = view, tuple(extents)
         if shape != view.shape:
-            at = view.address + sum(map(mul, first, strides)) * size
+            words = (at // view.interleave if axis == view.batch_axis else at for axis, at in enumerate(first))
+            at = view.address + sum(map(mul, words, strides)) * element_bytes(view)
             outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
         start = _place([first[axis] + begin[axis] for axis in order], 0)
-        return Transfer(outside, View("lmem", address, shape, view.dtype, layout), start, whole, part.kind, in_order)
+        local = View("lmem", address, shape, view.dtype, layout, interleave=inside)
+        return Transfer(outside, local, start, whole, part.kind, in_order)
 
     return transfer
 
@@ -93,6 +94,13 @@ def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
     order = list(range(4))
     for place, axis in zip(long, sorted(long, key=lambda axis: -strides[axis]), strict=True):
         order[place] = axis
+    return order
+
+
+def _words_first(batch: int) -> list[int]:
+    """The axes, that whose items share words first."""
+    order = list(range(4))
+    order[0], order[batch] = batch, 0
     return order
 
 
