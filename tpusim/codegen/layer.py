@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, Move, Place, slice_owner, tile_step
+from tpusim.isa.commands import Command, Fill, GlobalKernel, HostCall, Move, Place, slice_owner, tile_step
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
@@ -47,18 +47,16 @@ class GlobalContext(WholeContext):
 
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
         """Append a global kernel around the TIU command."""
-        name = op_name(self.op)
-        self._emitter.global_kernel(
-            name_of=self._name_of,
-            body=replace(body, group=self._emitter.group),
-            tiles=tiles,
-            load_bytes=load_bytes,
-            store_bytes=store_bytes,
-            reason=self._reason,
-            work=(work_area(0, self.chip.lmem_bytes, self.chip),),  # the compiler keeps nothing there for it
-            op=name,
-            tensor=name,
-        )
+        work = work_area(0, self.chip.lmem_bytes, self.chip)  # the compiler keeps nothing there for it
+        self._whole(GlobalKernel, body, tiles=tiles, load_bytes=load_bytes, store_bytes=store_bytes, work=(work,))
+
+    def host(self, body: Command) -> None:
+        """Append a call of the host that computes what the TIU command says."""
+        self._whole(HostCall, body)
+
+    def _whole(self, kind: type[GlobalKernel], body: Command, **fields: Any) -> None:
+        name, body = op_name(self.op), replace(body, group=self._emitter.group)
+        self._emitter.add(kind, name_of=self._name_of, body=body, reason=self._reason, op=name, tensor=name, **fields)
 
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
         """Append the tiles; the places of every second one in local memory are the same."""

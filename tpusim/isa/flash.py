@@ -80,5 +80,7 @@ def _mix(command: Fn, chip: ChipSpec) -> int:
 
 def _steps(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> Steps16:
     once = ceil_div(rows, chip.lanes) * heads
-    over = (ceil_div(keys, chip.eu_elements(width)) * once for width in (_HALF_BYTES, 1, 2 * _HALF_BYTES))
-    return Steps16(once, *over, ceil_div(size, chip.eu_elements(_HALF_BYTES)) * once)
+    halves, singles, words = (
+        ceil_div(keys, chip.eu_elements(width)) * once for width in (_HALF_BYTES, 1, 2 * _HALF_BYTES)
+    )
+    return Steps16(once, halves, singles, words, ceil_div(size, chip.eu_elements(_HALF_BYTES)) * once)

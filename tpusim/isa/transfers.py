@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
 from tpusim.isa.blocks import blocks, contiguous_runs
-from tpusim.isa.commands import Arith, Command, Dequantize, Fill, Fn, GlobalKernel, MatMul, Move, Quantize
+from tpusim.isa.commands import Arith, Command, Dequantize, Fill, Fn, GlobalKernel, HostCall, MatMul, Move, Quantize
 from tpusim.isa.functions import Arg
 from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
@@ -241,7 +241,12 @@ def _lane_by_lane_ns(command: Move, run: int, chip: ChipSpec) -> float:
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
-    """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count."""
+    """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count.
+
+    A call of the host has none.
+    """
+    if isinstance(command, HostCall):
+        return 0.0
     load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
     loaded, stored = float(command.load_bytes), float(command.store_bytes)
     if chip.dma_run_bytes:
