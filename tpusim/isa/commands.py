@@ -19,7 +19,7 @@ Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Place = tuple[Length, Length, Length, Length, Length]
 """(n, c, d, h, w) of an element, or of a whole tensor."""
-TransferKind = Literal["", "tensor", "lanes", "matrix", "broadcast"]
+TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -573,8 +573,8 @@ class Move(Command, frozen=True, tag="move"):
     strides: elements of global memory between neighbours along (n, c, d, h, w), where the tensor does not lie there in
         the order in which the group sees it.
     Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
-    kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, a matrix over all
-        lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
+    kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
+        matrix over all lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
     """
 
     engine = "gdma"

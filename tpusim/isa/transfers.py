@@ -24,8 +24,6 @@ _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
 _LEAST_WIDTH = 8
 """Elements that a lane gets at least where a cast is spread over all lanes."""
-_IMAGE = 4
-"""Axes of an image."""
 
 
 def _burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -38,12 +36,12 @@ def _common_run(one: View, other: View, chip: ChipSpec) -> int:
     """Bytes of the runs that are contiguous on both sides of a copy."""
     strides = [lmem_strides(v, chip) if v.laned else gmem_strides(v) for v in (one, other)]
     run = 1
-    across = (0, 1) if one.laned or other.laned else ()
-    for axis in sorted(range(len(one.shape)), key=lambda a: (a in across, strides[1][a], -a)):
+    across = 1 if one.laned or other.laned else None
+    for axis in sorted(range(len(one.shape)), key=lambda a: (a == across, strides[1][a], -a)):
         size = one.shape[axis]
         if size == 1:
             continue
-        if any(s[axis] != run for s in strides) or axis in across:
+        if any(s[axis] != run for s in strides) or axis == across:
             break
         run *= size
     return run * itemsize(one.dtype)
@@ -67,35 +65,38 @@ def _pages(view: View, run: int, chip: ChipSpec) -> int:
     Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
     the pages that the bytes alone would fill.
     """
-    if _rows_before_channels(view):
+    if _in_order(view) != sorted(_in_order(view)):
         return ceil_div(view.nbytes, chip.dma_page_bytes)
-    return len(_first_pages(_steps_between_runs(view, run), run, chip))
+    if chip.dma_pages == "all":
+        return _all_pages(view, run, chip)
+    return _first_pages(view, run, chip)
 
 
-def _rows_before_channels(view: View) -> bool:
-    """Whether an axis lies farther from its neighbour than one before it; heads in front of all are no such axis."""
-    order = [axis for axis in _in_order(view) if axis or len(view.shape) != _IMAGE]
-    return order != sorted(order)
+def _all_pages(view: View, run: int, chip: ChipSpec) -> int:
+    """As many as runs begin in at most."""
+    size, axes = itemsize(view.dtype), zip(view.shape, gmem_strides(view), strict=True)
+    last = sum((length - 1) * stride for length, stride in axes) * size + size - run
+    inside = (run - 1) // chip.dma_page_bytes
+    count = ceil_div(view.nbytes, run) * (inside + 1)
+    return max(1, min(count, last // chip.dma_page_bytes + inside + 1))
 
 
-def _steps_between_runs(view: View, run: int) -> tuple[tuple[int, int], ...]:
-    """(length, distance in bytes) of the axes that no run goes along."""
+def _first_pages(view: View, run: int, chip: ChipSpec) -> int:
+    """Of as many pages as there are channels, from the first byte on, those in which a run begins or goes on."""
     size = itemsize(view.dtype)
     axes = ((length, stride * size) for length, stride in zip(view.shape, gmem_strides(view), strict=True))
-    return tuple((length, step) for length, step in axes if length > 1 and step >= run)
+    return _pages_met(tuple((length, step) for length, step in axes if length > 1 and step >= run), run, chip)
 
 
 @lru_cache(1 << 12)
-def _first_pages(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> frozenset[int]:
-    page = chip.dma_page_bytes
-    end, starts = page * chip.dma_channels, {0}
+def _pages_met(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> int:
+    """axes: length and distance in bytes of those that no run goes along."""
+    page, found = chip.dma_page_bytes, {0}
+    end = page * chip.dma_channels
     for length, step in axes:
-        starts = {
-            at + i * step for at in starts for i in range(min(length, ceil_div(end - at, step))) if at + i * step < end
-        }
-    return frozenset(
-        p for at in starts for p in range(at // page, at // page + ceil_div(run, page)) if p < chip.dma_channels
-    )
+        found = {at for start in found for at in range(start, min(end, start + length * step), step)}
+    pages = (range(at // page, at // page + ceil_div(run, page)) for at in found)
+    return len({page for each in pages for page in each if page < chip.dma_channels})
 
 
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
@@ -213,7 +214,10 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
 
 
 def _tile_ns(command: Move, chip: ChipSpec) -> float:
-    """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes."""
+    """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes.
+
+    Of heads, which are batches in local memory, each begins a run.
+    """
     size, loads = command.input.nbytes, command.direction == "s2l"
     run = _common_run(command.input, command.output, chip)
     match command.kind:
@@ -223,10 +227,13 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
             moved = max(size, chip.dma_run_bytes)
         case "lanes":
             return _lane_by_lane_ns(command, run, chip)
+        case "heads":
+            run = command.input.shape[-1] * itemsize(command.input.dtype)
+            moved = _by_runs(size, run, _first_pages(_outside(command), run, chip), chip)
         case _:
             moved = _by_runs(size, run, _pages(_outside(command), run, chip), chip)
     rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
-    if command.kind != "tensor":
+    if command.kind in ("matrix", "broadcast"):
         rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
     return chip.latency_ns(command.direction) + moved / rate
 

@@ -121,7 +121,7 @@ class _Tile:
         each, at = heads // self.whole.heads, view.address + batch * length * heads * size * itemsize(view.dtype)
         image = seen(replace(view, address=at), (heads, length, 1, size), (size, heads * size, size, 1))
         window = ([head * each, first, 0, 0], [self.heads * each, count, 1, size])
-        return transfers(Part(image))(window, address)
+        return transfers(Part(image, kind="heads"))(window, address)
 
     def _values(self, key: int, count: int) -> Transfer:
         """Values lie one behind the other, over all lanes."""
