@@ -70,6 +70,17 @@ def one_in(share: int, table: Iterable[tuple[object, ...]]) -> list[object]:
     ]
 
 
+def a_turn_each(table: Iterable[tuple[object, ...]], share: int) -> list[object]:
+    """Lines of parameters, of which the default tests have one in `share` by a hash, and CI one in 16 of the others."""
+    found = list[object]()
+    for line in table:
+        name = "-".join(map(str, line))
+        value = crc32(name.encode())
+        chosen = (pytest.mark.slow,) if value % share and value // share % IN_CI == 0 else marks(value % share == 0)
+        found.append(pytest.param(*line, id=name, marks=chosen))
+    return found
+
+
 LONG = 9
 """A function with as many items or more has its first and one in nine in the default tests, others one in six."""
 

@@ -12,6 +12,9 @@ from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.timing import matching_groups, our_clock, our_groups, recorded_clock
 from benchmarks.conformance.transfers import LOAD, STORE
 from tpusim import chips
+from tpusim.isa.commands import Move
+from tpusim.isa.region import View
+from tpusim.isa.transfers import dma_ns
 
 CYCLES, BYTES = 0.1, 0.02
 """How far a network may be from the profile."""
@@ -113,6 +116,29 @@ def test_a_chip_says_how_near_single_transfers_are(chip: str) -> None:
         distances, there = transfer_distances(rows, way)
         assert len(rows) == 4 and len(distances) > 0.8 * there > 20
         assert distances[int(0.9 * len(distances))] <= chips.load(chip).calibration.transfers
+
+
+STRIDED = [
+    ("bm1688", (1, 5024, 16, 16), 6, 0, 231795),
+    ("bm1688", (1, 64, 16, 16), 6, 1, 3119),
+    ("bm1688", (1, 2048, 28, 28), 10, 0, 137915),
+    ("bm1684x", (1, 1536, 68, 68), 23, 0, 355786),
+    ("bm1684x", (1, 64, 68, 68), 23, 1, 19541),
+    ("bm1684x", (1, 384, 100, 100), 50, 0, 142178),
+]
+"""Chip, an f32 image, rows of a slice of it, load or store, cycles in the profile of TPU-MLIR 1.30.2."""
+
+
+@pytest.mark.parametrize(("chip", "shape", "rows", "way", "cycles"), STRIDED, ids=str)
+def test_rows_of_an_image(chip: str, shape: tuple[int, int, int, int], rows: int, way: int, cycles: int) -> None:
+    """Slices whose rows meet two memory channels of four take twice as long."""
+    n, c, h, w = shape
+    outside = View("gmem", 0, (n, c, rows, w), "f32", "strided", strides=(c * h * w, h * w, w, 1))
+    inside = View("lmem", 0, outside.shape, "f32", "aligned")
+    source, target = (outside, inside) if way == LOAD else (inside, outside)
+    spec = chips.load(chip)
+    taken = dma_ns(Move(id=1, dep=0, op="", input=source, output=target), spec) * spec.tiu_mhz / 1000
+    assert abs(taken / cycles - 1) <= 0.001
 
 
 @pytest.mark.parametrize("network", ["detector", "enlarge", "resize"])

@@ -75,6 +75,29 @@ ROWS = [
         ),
     ),
     Row(
+        fn.FlashScores(0.5, mask=True),
+        ((4, 5, 1, 8), (2, 7, 1, 8), (1, 5, 1, 7)),
+        (4, 5, 1, 7),
+        (
+            (fn.FlashScores(0.5, mask=False), ((4, 5, 1, 8), (3, 7, 1, 8)), "heads that divide 4"),
+            (fn.FlashScores(0.5, mask=False), ((4, 5, 1, 8), (2, 7, 1, 6)), "(N, 1, 8)"),
+            (fn.FlashScores(0.5, mask=False), ((4, 5, 1, 8), (2, 6, 1, 8)), "a result (4, 5, 1, 6)"),
+            (fn.FlashScores(0.5, mask=True), ((4, 5, 1, 8), (2, 7, 1, 8)), "3 operands, got 2"),
+            (fn.FlashScores(0.5, mask=True), ((4, 5, 1, 8), (2, 7, 1, 8), (4, 5, 1, 7)), "a mask (1, 5, 1, 7)"),
+        ),
+    ),
+    Row(
+        fn.FlashMix(),
+        ((2, 7, 1, 8), (4, 5, 1, 7)),
+        (4, 5, 1, 8),
+        (
+            (fn.FlashMix(), ((3, 7, 1, 8), (4, 5, 1, 7)), "heads that divide 4"),
+            (fn.FlashMix(), ((2, 6, 1, 8), (4, 5, 1, 7)), "6 scores for as many values, got 7"),
+            (fn.FlashMix(), ((2, 7, 1, 6), (4, 5, 1, 7)), "a result (4, 5, 1, 6)"),
+            (fn.FlashMix(), ((2, 7, 1, 8),), "2 operands, got 1"),
+        ),
+    ),
+    Row(
         fn.SoftmaxTables(3, 8.0),
         (IMAGE, *[TABLE] * 4),
         IMAGE,

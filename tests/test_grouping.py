@@ -20,13 +20,13 @@ BEST = LayerGroupConfig("best")
 
 
 def two_convolutions() -> Model:
-    """3 to 32 to 32 channels of 64 x 64 pixels in F16 on BM1684X: one group, which upstream's rules leave uncut."""
+    """3 to 32 to 32 channels of 128 x 128 pixels in F16 on BM1684X: a group that upstream cuts as little as fits."""
     weights = [
         numpy_helper.from_array(np.ones((32, c, 3, 3), np.float32), f"w{i}") for i, c in enumerate((3, 32))
     ]  # fmt: skip
     nodes = [helper.make_node("Conv", [f"x{i}", f"w{i}"], [f"x{i + 1}"], pads=[1] * 4) for i in range(2)]
     x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, c, 64, 64]) for name, c in (("x0", 3), ("x2", 32))
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, c, 128, 128]) for name, c in (("x0", 3), ("x2", 32))
     )
     proto = helper.make_model(helper.make_graph(nodes, "two", [x], [y], weights))
     return reorder_weights(lower(canonicalize(import_onnx(proto, name="two"))[0], LoweringConfig("bm1684x", "f16"))[0])
@@ -49,10 +49,9 @@ def test_best_is_never_dearer(cell: str) -> None:
 def test_more_sections_are_quicker() -> None:
     model = two_convolutions()
     usual, best = group_layers(model, LayerGroupConfig()), divide(model, BEST)
-    assert cycles(best) < 0.8 * cycles(usual)
-    assert [v.sections["h"] for v in views(usual) if isinstance(v, GroupView)] == [1]
-    (group,) = (v for v in views(best) if isinstance(v, GroupView))
-    assert group.sections["h"] > 1 and not group.overlaps
+    assert cycles(best) < 0.9 * cycles(usual)
+    (before,), (group,) = ([v for v in views(m) if isinstance(v, GroupView)] for m in (usual, best))
+    assert group.sections["h"] > before.sections["h"] and not group.overlaps
     assert set(ops(best)) == set(ops(usual))
 
 

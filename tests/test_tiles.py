@@ -8,27 +8,31 @@ from typing import cast
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from rotation import a_turn_each
 
+from benchmarks.conformance import recorded
 from benchmarks.conformance.ours import Compiled
+from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.replay import Replay
 from tests.upstream import networks as upstream
 from tpusim import chips
-from tpusim.errors import SimulationError
+from tpusim.errors import SimulationError, UnsupportedError
 from tpusim.isa import commands as isa
 from tpusim.isa import functions as fn
 from tpusim.isa.check import RULES, check
 from tpusim.isa.cycles import command_ns, timed_ns
 from tpusim.isa.layout import extent
-from tpusim.isa.region import DType, View, numpy_dtype
+from tpusim.isa.region import DType, View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
-from tpusim.isa.tiling import Piece, tiles, turns_of
+from tpusim.isa.tiling import Piece, Transfer, tiles, turns_of
+from tpusim.isa.transfers import traffic
 from tpusim.simulator import Simulator
 from tpusim.simulator.memory import Machine, Region
 from tpusim.simulator.run import execute
 
 CHIP = chips.load("bm1684x")
-SMALL = replace(CHIP, lmem_bytes=8192)
-"""So little local memory that every case below has several tiles."""
+SMALL, PACKED = (replace(chip, lmem_bytes=8192) for chip in (CHIP, chips.load("bm1684")))
+"""So little local memory that every case below has several tiles; PACKED has four items of a batch in a word."""
 BASE, ROOM = CHIP.gmem_base, 1 << 20
 COMMON = {"id": 1, "dep": 0, "op": "op"}
 
@@ -43,6 +47,21 @@ class Tensors:
         view = View("gmem", self.at, shape, dtype, "dense")
         self.at += -(-view.nbytes // 64) * 64
         return view
+
+    def words(self, *shape: int) -> View:
+        """Bytes of four items of a batch in each word."""
+        whole = self("i8", -(-shape[0] // 4) * 4, *shape[1:])
+        return replace(whole, shape=shape, interleave=4)
+
+
+def flash(dtype: DType, rows: int, keys: int, *, mask: bool) -> isa.Fn:
+    """Six heads of queries, three of keys, two batches if there is no mask."""
+    t = Tensors()
+    batch = 1 if mask else 2
+    k = (batch, keys, 3, 24)
+    inputs = (t(dtype, batch, rows, 6, 24), t(dtype, *k), t(dtype, *k), *([t(dtype, 1, 1, rows, keys)] * mask))
+    output = t(dtype, batch, rows, 6 * 24)
+    return isa.Fn(function=fn.FlashAttention(0.25, mask), inputs=inputs, output=output, **COMMON)
 
 
 def along(function: fn.AnyFunction, dtype: DType, *shape: int, result: tuple[int, ...] = ()) -> isa.Fn:
@@ -86,26 +105,52 @@ def cases() -> dict[str, isa.TiuCommand]:
                                **COMMON),
         "gathered": isa.Fn(function=fn.Gather(1), inputs=(t("f32", 5, 9, 16, 16), t("i32", 4)),
                            output=t("f32", 5, 4, 16, 16), **COMMON),
+        "attention": flash("f16", 70, 90, mask=True),
+        "attention in bf16": flash("bf16", 21, 40, mask=False),
     }  # fmt: skip
 
 
-CASES = cases()
+def packed_cases() -> dict[str, isa.TiuCommand]:
+    t = Tensors()
+    return {
+        "packed product": isa.MatMul(
+            left=t.words(130, 30), right=t("i8", 30, 300), bias=t("i16", 300), output=t.words(130, 300), relu=True,
+            requant=isa.Requant(1, 8), **COMMON,
+        ),
+        "packed pad": isa.Fn(
+            function=fn.Pad("edge", (0, 0, 1, 2), (0, 0, 3, 1)), inputs=(t.words(6, 70, 18, 19),),
+            output=t.words(6, 70, 22, 22), **COMMON,
+        ),
+        "packed batches": isa.Fn(
+            function=fn.Pad("reflect", (0, 1, 0, 2), (0, 2, 0, 1)), inputs=(t.words(27, 70, 2, 19),),
+            output=t.words(27, 73, 2, 22), **COMMON,
+        ),
+    }  # fmt: skip
 
 
-def machine(body: isa.Command) -> Machine:
+PACKED_CASES = packed_cases()
+CASES = cases() | PACKED_CASES
+
+
+def small(name: str) -> chips.ChipSpec:
+    return PACKED if name in PACKED_CASES else SMALL
+
+
+def machine(body: isa.Command, chip: chips.ChipSpec) -> Machine:
     """Every operand with random values."""
-    found = Machine(SMALL, (Region("all", BASE, 4 * ROOM, True),), np.zeros(0, np.uint8))
+    found = Machine(chip, (Region("all", BASE, 4 * ROOM, True),), np.zeros(0, np.uint8))
     random = np.random.default_rng(3)
     for view in body.reads():
         kind = numpy_dtype(view.dtype)
         whole = random.integers(0 if view.dtype == "i32" else -100, 4 if view.dtype == "i32" else 100, view.shape)
-        found.write(view, whole.astype(kind))
+        found.write(view, (whole / 64 if itemsize(view.dtype) == 2 and view.dtype != "i16" else whole).astype(kind))
     return found
 
 
 def moves(piece: Piece, *, loads: bool) -> list[isa.Move]:
     if not loads:
-        return [isa.Move(input=piece.store.inside, output=piece.store.outside, **COMMON)]
+        store = piece.store
+        return [isa.Move(input=store.inside, output=store.outside, **COMMON)] if store else []
     return [isa.Move(input=load.outside, output=load.inside, **COMMON) for load in piece.loads]
 
 
@@ -113,18 +158,18 @@ def moves(piece: Piece, *, loads: bool) -> list[isa.Move]:
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_compute_what_the_whole_command_does(name: str) -> None:
     """Bit for bit, in the order in which a row may run last: stores, then loads, then the command."""
-    body = CASES[name]
-    whole, cut = machine(body), machine(body)
+    body, chip = CASES[name], small(name)
+    whole, cut = machine(body, chip), machine(body, chip)
     execute(isa.GlobalKernel(body=body, **COMMON), whole)
-    pieces = tiles(body, SMALL)
-    assert len(pieces) > 1 or name == "prime"
-    assert all(extent(v, SMALL).stop <= SMALL.lmem_bytes for p in pieces for _, v in p.body.operands())
+    pieces = tiles(body, chip)
+    assert len({p.number for p in pieces}) > 1 or name == "prime"
+    assert all(extent(v, chip).stop <= chip.lmem_bytes for p in pieces for _, v in p.body.operands())
     for turn in turns_of(pieces):
         stores = moves(turn.stores, loads=False) if turn.stores else []
         loads = moves(turn.loads, loads=True) if turn.loads else []
         bodies = [cast("isa.TiuCommand", turn.computes.body)] if turn.computes else []
         for command in (*stores, *loads, *bodies):
-            check(command, SMALL)
+            check(command, chip)
             execute(command, cut)
     (result,) = body.writes()
     np.testing.assert_array_equal(cut.read(result), whole.read(result))
@@ -132,11 +177,21 @@ def test_tiles_compute_what_the_whole_command_does(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_store_every_element_once_and_load_no_more_than_they_use(name: str) -> None:
-    pieces = tiles(CASES[name], SMALL)
-    assert sum(p.store.outside.elements for p in pieces) == CASES[name].writes()[0].elements
+    pieces = tiles(CASES[name], small(name))
+    assert sum(p.store.outside.elements for p in pieces if p.store) == CASES[name].writes()[0].elements
+    loads = {number: [load for p in pieces if p.number == number for load in p.loads] for number in range(len(pieces))}
     for piece in pieces:
-        loaded = [pieces[number] for number in piece.loaded]
-        assert all(by.operands[i] == piece.operands[i] for i, by in enumerate(loaded))
+        parts = [
+            [load for load in loads[by] if _inside(load, each)]
+            for by, each in zip(piece.loaded, piece.operands, strict=True)
+        ]
+        wanted = [each.outside.elements for each in piece.operands]
+        assert [sum(part.outside.elements for part in found) for found in parts] == wanted
+
+
+def _inside(part: Transfer, whole: Transfer) -> bool:
+    inner, outer = (extent(each.outside, SMALL) for each in (part, whole))
+    return outer.start <= inner.start and inner.stop <= outer.stop and part.inside.address >= whole.inside.address
 
 
 @pytest.mark.parametrize(
@@ -158,19 +213,82 @@ def test_images_with_inserted_zeros_run_channel_by_channel(network: str) -> None
     sample = upstream.samples(upstream.build(network))[0]
     compiled = Compiled(Replay(network).lowered("cv183x/int8"), sample, "cv183x")
     program = compiled.program()
-    assert not [c for c in program.commands if isinstance(c, isa.GlobalKernel)]
+    assert not untiled(program)
     assert any(
         isinstance(c, isa.Depthwise) and c.step.startswith(isa.TILE) and max(c.inserts) for c in program.commands
     )
 
 
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
-def test_no_network_of_the_comparison_has_a_call_without_tiles(chip: str) -> None:
-    """INT8; the networks whose layers were single calls on global memory."""
-    for network in ("matmul", "softmax", "lrn", "reduce", "shapes", "resize", "logic", "segformer", "vit"):
-        program = Compiled(Replay(network).lowered(f"{chip}/int8"), {}, chip).program()
-        assert not [c for c in program.commands if isinstance(c, isa.GlobalKernel)], network
-        assert any(c.step.startswith(isa.TILE) for c in program.commands), network
+def untiled(program: Program) -> list[str]:
+    """Calls on global memory without tiles; the host's are no commands of the chip."""
+    return [c.label for c in program.commands if type(c) is isa.GlobalKernel]
+
+
+WITHOUT_TILES = {"cv180x": {"conv": 1, "shuffle": 1}}
+"""Chip -> network -> calls without tiles: convolutions in groups whose channels do not fill two lanes."""
+CELLS = [
+    (network, chip, mode)
+    for network in recorded.networks()
+    for chip in chips.available()
+    for mode in chips.load(chip).modes
+]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("network", "chip", "mode"), a_turn_each(CELLS, 40))
+def test_no_network_of_the_comparison_has_a_call_without_tiles(network: str, chip: str, mode: str) -> None:
+    """In any mode of any chip."""
+    try:
+        lowered = Replay(network).lowered(f"{chip}/{mode}")
+    except UnsupportedError as refused:
+        pytest.skip(str(refused))
+    found = untiled(Compiled(lowered, {}, chip).program())
+    assert len(found) == WITHOUT_TILES.get(chip, {}).get(network, 0), found
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("network", "cell"),
+    [
+        ("attention", "bm1688/f16"),
+        ("attention", "bm1688/bf16"),
+        ("attention", "bm1690/f16"),
+        ("matmul", "bm1684/int8"),
+        ("shapes", "bm1684/int8"),
+        ("norms", "cv181x/int8"),
+        ("resize", "cv183x/int8"),
+    ],
+)
+def test_what_was_one_call(network: str, cell: str) -> None:
+    """In tiles, or the host's; the machine equals the flat run."""
+    sample, chip = upstream.samples(upstream.build(network))[0], cell.partition("/")[0]
+    compiled = Compiled(Replay(network).lowered(cell), sample, chip)
+    program = compiled.program()
+    assert not untiled(program)
+    found, flat = Simulator(program).run(sample).tensors, compiled.tensors()
+    for entry in program.outputs:
+        made, wanted = found[entry.name], np.asarray(flat[entry.name])
+        assert_close = np.testing.assert_array_equal if wanted.dtype.kind in "iu" else np.testing.assert_allclose
+        assert_close(made.astype(np.float64), wanted.astype(np.float64), **({} if wanted.dtype.kind in "iu" else NEAR))
+
+
+NEAR = {"rtol": 2e-3, "atol": 1e-3}
+"""Of floats: a last place of 16 bits."""
+
+
+@pytest.mark.parametrize("network", recorded.networks())
+@pytest.mark.parametrize("chip", ["cv183x", "cv181x"])
+def test_the_host_computes_what_it_computes_there(network: str, chip: str) -> None:
+    """The ops that the real compiler makes `tpu.GenericCpu` of, and no others; the chip's clock does not count them."""
+    replay, cell = Replay(network), f"{chip}/int8"
+    theirs = replay.data.content.cells.get(cell)
+    if theirs is None:
+        pytest.skip("the real compiler refuses it")
+    compiled = Compiled(replay.lowered(cell), {}, chip)
+    pairs = pair(computing(compiled.ops()), computing(theirs.ops))
+    calls = [c for c in compiled.program().commands if isinstance(c, isa.HostCall)]
+    assert {c.op for c in calls} == {ours.name for ours, other in pairs if other.kind == "tpu.GenericCpu"}
+    assert not any(command_ns(c, chips.load(chip)) or any(traffic(c)) for c in calls)
 
 
 def test_a_tile_that_was_not_loaded_is_found() -> None:

@@ -124,6 +124,9 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """TPU cores, each with its own lanes, local memory and two engines; global memory is common to all (DC-06)."""
     several_cores_gbs: float = 0.0
     """Load and store rate of each core while several cores move data (hardware.md 1.2); 0: no slower than alone."""
+    dma_pages: Literal["first", "all"] = "first"
+    """Pages of a strided transfer that count: the first that the channels have, or as many as it begins runs in. The
+    search for layer groups counts all, as the groups of TPU-MLIR 1.30.2 show, its profile the first."""
     search_gbs: float = 0.0
     """Load and store rate that the search for layer groups counts with, where it is not `bandwidth`'s; 0: it is."""
     store_latency_ns: float | None = None
@@ -285,9 +288,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
 
     def searched(self) -> "ChipSpec":
         """The chip as the search for layer groups counts the transfers of a group."""
-        if not self.search_gbs:
-            return self
-        return replace(self, bandwidth=replace(self.bandwidth, s2l=self.search_gbs, l2s=self.search_gbs))
+        rates = {"s2l": self.search_gbs, "l2s": self.search_gbs} if self.search_gbs else {}
+        return replace(self, dma_pages="all", bandwidth=replace(self.bandwidth, **rates))
 
     @property
     def shared_rate(self) -> float:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.check import ID_LIMIT, MESSAGES, check
-from tpusim.isa.commands import AnyCommand, Command, Engine, GlobalKernel, Move, Place, SendMessage, WaitMessage
+from tpusim.isa.commands import AnyCommand, Command, Engine, Move, Place, SendMessage, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 
@@ -116,7 +116,3 @@ class Emitter:
     def claim(self, first: int, work: View) -> None:
         """Give the commands from `first` on a work area."""
         self.commands[first:] = [replace(command, work=(work,)) for command in self.commands[first:]]
-
-    def global_kernel(self, **fields: Any) -> None:
-        """Append an op that runs from global memory as one kernel (codegen.md)."""
-        self.add(GlobalKernel, **fields)

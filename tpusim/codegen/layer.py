@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, Move, Place, slice_owner, tile_step
+from tpusim.isa.commands import Command, Fill, GlobalKernel, HostCall, Move, Place, slice_owner, tile_step
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
@@ -47,22 +47,20 @@ class GlobalContext(WholeContext):
 
     def kernel(self, body: Command, tiles: int, load_bytes: int, store_bytes: int) -> None:
         """Append a global kernel around the TIU command."""
-        name = op_name(self.op)
-        self._emitter.global_kernel(
-            name_of=self._name_of,
-            body=replace(body, group=self._emitter.group),
-            tiles=tiles,
-            load_bytes=load_bytes,
-            store_bytes=store_bytes,
-            reason=self._reason,
-            work=(work_area(0, self.chip.lmem_bytes, self.chip),),  # the compiler keeps nothing there for it
-            op=name,
-            tensor=name,
-        )
+        work = work_area(0, self.chip.lmem_bytes, self.chip)  # the compiler keeps nothing there for it
+        self._whole(GlobalKernel, body, tiles=tiles, load_bytes=load_bytes, store_bytes=store_bytes, work=(work,))
+
+    def host(self, body: Command) -> None:
+        """Append a call of the host that computes what the TIU command says."""
+        self._whole(HostCall, body)
+
+    def _whole(self, kind: type[GlobalKernel], body: Command, **fields: Any) -> None:
+        name, body = op_name(self.op), replace(body, group=self._emitter.group)
+        self._emitter.add(kind, name_of=self._name_of, body=body, reason=self._reason, op=name, tensor=name, **fields)
 
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
         """Append the tiles; the places of every second one in local memory are the same."""
-        first, self._tiles = self._tiles, self._tiles + len(pieces)
+        first, self._tiles = self._tiles, self._tiles + pieces[-1].number + 1
         self._results.clear()
         for turn in turns_of(pieces):
             self._emitter.begin_row()
@@ -70,8 +68,8 @@ class GlobalContext(WholeContext):
                 self._load(first, turn.loads)
             if turn.computes is not None:
                 self._compute(first, turn.computes)
-            if turn.stores is not None:
-                self._store(first, turn.stores)
+            if turn.stores is not None and turn.stores.store is not None:
+                self._store(first, turn.stores.number, turn.stores.store)
         self._emitter.end_rows()
 
     def _load(self, first: int, piece: Piece) -> None:
@@ -88,14 +86,16 @@ class GlobalContext(WholeContext):
             slice_owner(_load(self._name_of(operand.outside)), tile_step(first + loaded), self._emitter.group)
             for operand, loaded in zip(piece.operands, piece.loaded, strict=True)
         ]
+        step = tile_step(first + piece.number)
+        names += [slice_owner(op_name(self.op), step, self._emitter.group)] * piece.kept
         own = [name for name in piece.body.__struct_fields__ if name not in Command.__struct_fields__]
         fields = {name: getattr(piece.body, name) for name in own}
-        step = tile_step(first + piece.number)
         self._emitter.add(type(piece.body), op=op_name(self.op), step=step, sources=tuple(names), **fields)
-        self._results.append((len(self._emitter.commands) - 1, piece.store))
+        if piece.store is not None:
+            self._results.append((len(self._emitter.commands) - 1, piece.store))
 
-    def _store(self, first: int, piece: Piece) -> None:
-        store, name, step = piece.store, op_name(self.op), tile_step(first + piece.number)
+    def _store(self, first: int, number: int, store: Transfer) -> None:
+        name, step = op_name(self.op), tile_step(first + number)
         start, whole = self._window(store)
         self._emitter.add(
             Move, input=store.inside, output=store.outside, kind=store.kind, start=start, whole=whole,

@@ -19,7 +19,7 @@ Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Place = tuple[Length, Length, Length, Length, Length]
 """(n, c, d, h, w) of an element, or of a whole tensor."""
-TransferKind = Literal["", "tensor", "lanes", "matrix", "broadcast"]
+TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -574,8 +574,8 @@ class Move(Command, frozen=True, tag="move"):
         the order in which the group sees it.
     origin: elements of global memory in front of the first, where padding surrounds the tensor.
     Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
-    kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, a matrix over all
-        lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
+    kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
+        matrix over all lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
     """
 
     engine = "gdma"
@@ -666,6 +666,15 @@ class GlobalKernel(Command, frozen=True, tag="global"):
         return self.body.writes()
 
 
+class HostCall(GlobalKernel, frozen=True, tag="host"):
+    """A whole layer that the processor of the host computes in system memory, between two parts of the program.
+
+    TPU-MLIR's name is `tpu.GenericCpu`, a sub-function of its own: no command of the chip belongs to it. Both engines
+    have finished what stands before it, and wait. The clock is the chip's and does not advance; nothing is moved by
+    GDMA. body: what is computed, in the element types that system memory has.
+    """
+
+
 GdmaCommand = Move | Fill | DmaSendMessage | DmaWaitMessage
 
-AnyCommand = TiuCommand | GdmaCommand | GlobalKernel
+AnyCommand = TiuCommand | GdmaCommand | GlobalKernel | HostCall

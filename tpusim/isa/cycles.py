@@ -29,6 +29,7 @@ from tpusim.isa.commands import (
     Fill,
     Fn,
     GlobalKernel,
+    HostCall,
     LaneCopy,
     Lut,
     MatMul,
@@ -42,7 +43,8 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.functions import Interp, Reduce, SoftmaxInt, Upsample
+from tpusim.isa.flash import flash_cycles
+from tpusim.isa.functions import FlashMix, FlashScores, Interp, Reduce, SoftmaxInt, Upsample
 from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
@@ -261,6 +263,8 @@ def _function(command: Fn, chip: ChipSpec) -> int:
     """The sum of what the function is made of (DC-04)."""
     if isinstance(command.function, Reduce) and max(command.function.axes) in (2, 3) and len(command.output.shape) == 4:  # noqa: PLR2004
         return _reduce(command, command.function, chip)
+    if isinstance(command.function, FlashScores | FlashMix):
+        return flash_cycles(command, chip)
     if isinstance(command.function, Interp):
         return interpolation_cycles(command, command.function, chip)
     if isinstance(command.function, Upsample):
@@ -363,6 +367,11 @@ def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     return cost(command, chip)
 
 
+def kernel_tiu_ns(kernel: GlobalKernel, chip: ChipSpec) -> float:
+    """How long a global kernel computes; a call of the host takes none of the chip's time."""
+    return 0.0 if isinstance(kernel, HostCall) else tiu_cycles(kernel.body, chip) * 1000 / chip.tiu_mhz
+
+
 def command_ns(command: AnyCommand, chip: ChipSpec) -> float:
     """How long a command keeps its engine busy; a global kernel both, for the longer of its two times (DL-06).
 
@@ -384,7 +393,7 @@ def timed_ns(command: AnyCommand, chip: ChipSpec) -> float:
     if isinstance(command, DmaSendMessage | DmaWaitMessage):
         return 1000 / chip.dma_mhz
     if isinstance(command, GlobalKernel):
-        compute, transfer = tiu_cycles(command.body, chip) * 1000 / chip.tiu_mhz, kernel_dma_ns(command, chip)
+        compute, transfer = kernel_tiu_ns(command, chip), kernel_dma_ns(command, chip)
         if not chip.engines_overlap:
             return compute + transfer
         return max(compute, transfer) + min(compute, transfer) / kernel_tiles(command, chip)

@@ -5,8 +5,8 @@
 A command's line is engine, id, the id it waits for, opcode, then `field=value`; fields at their defaults are left out.
 A value is JSON without blanks; a plain word needs no quotes, `NaN` and `Infinity` are numbers. A view is
 memory:address:shape:dtype:layout and, where they are not the default, `:strides=48,16,4,1`, `:interleave=4`, `:lane=3`,
-`:lane_pitch=1024`, `:batch_axis=1`; `[view;view]` is a list of views. What a global kernel computes follows the word
-`computes`. `parse_command(command_line(c))` is `c` again, bit for bit.
+`:lane_pitch=1024`, `:batch_axis=1`; `[view;view]` is a list of views. What a global kernel or the host computes follows
+the word `computes`. `parse_command(command_line(c))` is `c` again, bit for bit.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from tpusim.isa.commands import AnyCommand, Command, GlobalKernel
+from tpusim.isa.commands import AnyCommand, Command, GlobalKernel, HostCall
 from tpusim.isa.region import View
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -118,6 +118,9 @@ _VIEW_FIELDS = {"interleave": 1, "lane": 0, "lane_pitch": 0, "batch_axis": 0}
 # ---------------------------------------------------------------------------------------------------------------- read
 
 
+_WHOLE = tuple(str(kind.__struct_config__.tag) for kind in (GlobalKernel, HostCall))
+
+
 def parse_command(line: str) -> AnyCommand:
     """The command of a line. Raises ValueError."""
     head = _HEAD.match(line)
@@ -126,7 +129,7 @@ def parse_command(line: str) -> AnyCommand:
     engine, number, dep, opcode = head.groups()
     own, inner, body = _split(line, head.end())
     given = {"cmd": opcode, "id": int(number), "dep": int(dep), **own}
-    if opcode == "global":
+    if opcode in _WHOLE:
         given["body"] = {"cmd": inner, **_inherited(None, own.get("op", ""), own.get("group", -1)), **body}
     elif inner:
         raise ValueError("only a global kernel may have 'computes'")

@@ -1,5 +1,6 @@
 """How long a transfer takes (hardware.md 5.2), as TPU-MLIR's own profile counts: by runs, pages and memory channels."""
 
+from functools import lru_cache
 from math import prod
 
 from msgspec.structs import replace
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
 from tpusim.isa.blocks import blocks, contiguous_runs
-from tpusim.isa.commands import Arith, Command, Dequantize, Fill, Fn, GlobalKernel, MatMul, Move, Quantize
+from tpusim.isa.commands import Arith, Command, Dequantize, Fill, Fn, GlobalKernel, HostCall, MatMul, Move, Quantize
 from tpusim.isa.functions import Arg
 from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
@@ -59,18 +60,43 @@ def _paged(pages: int, chip: ChipSpec) -> float:
 
 
 def _pages(view: View, run: int, chip: ChipSpec) -> int:
-    """Pages of global memory in which runs of a tensor begin; a run that is longer begins anew in each.
+    """Of the pages that the memory's channels have first, how many have the beginning of a run; a long one has several.
 
     Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
     the pages that the bytes alone would fill.
     """
     if _in_order(view) != sorted(_in_order(view)):
         return ceil_div(view.nbytes, chip.dma_page_bytes)
-    behind = sum((size - 1) * step for size, step in zip(view.shape, gmem_strides(view), strict=True))
-    last = behind * itemsize(view.dtype) + itemsize(view.dtype) - run
+    if chip.dma_pages == "all":
+        return _all_pages(view, run, chip)
+    return _first_pages(view, run, chip)
+
+
+def _all_pages(view: View, run: int, chip: ChipSpec) -> int:
+    """As many as runs begin in at most."""
+    size, axes = itemsize(view.dtype), zip(view.shape, gmem_strides(view), strict=True)
+    last = sum((length - 1) * stride for length, stride in axes) * size + size - run
     inside = (run - 1) // chip.dma_page_bytes
     count = ceil_div(view.nbytes, run) * (inside + 1)
     return max(1, min(count, last // chip.dma_page_bytes + inside + 1))
+
+
+def _first_pages(view: View, run: int, chip: ChipSpec) -> int:
+    """Of as many pages as there are channels, from the first byte on, those in which a run begins or goes on."""
+    size = itemsize(view.dtype)
+    axes = ((length, stride * size) for length, stride in zip(view.shape, gmem_strides(view), strict=True))
+    return _pages_met(tuple((length, step) for length, step in axes if length > 1 and step >= run), run, chip)
+
+
+@lru_cache(1 << 12)
+def _pages_met(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> int:
+    """axes: length and distance in bytes of those that no run goes along."""
+    page, found = chip.dma_page_bytes, {0}
+    end = page * chip.dma_channels
+    for length, step in axes:
+        found = {at for start in found for at in range(start, min(end, start + length * step), step)}
+    pages = (range(at // page, at // page + ceil_div(run, page)) for at in found)
+    return len({page for each in pages for page in each if page < chip.dma_channels})
 
 
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
@@ -191,7 +217,10 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
 
 
 def _tile_ns(command: Move, chip: ChipSpec) -> float:
-    """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes."""
+    """A transfer of a tile: a tensor by its runs, a matrix by what its runs cost, a constant by its bytes.
+
+    Of heads, which are batches in local memory, each begins a run.
+    """
     size, loads = command.input.nbytes, command.direction == "s2l"
     run = _common_run(command.input, command.output, chip)
     match command.kind:
@@ -201,10 +230,13 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
             moved = max(size, chip.dma_run_bytes)
         case "lanes":
             return _lane_by_lane_ns(command, run, chip)
+        case "heads":
+            run = command.input.shape[-1] * itemsize(command.input.dtype)
+            moved = _by_runs(size, run, _first_pages(_outside(command), run, chip), chip)
         case _:
             moved = _by_runs(size, run, _pages(_outside(command), run, chip), chip)
     rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
-    if command.kind != "tensor":
+    if command.kind in ("matrix", "broadcast"):
         rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
     return chip.latency_ns(command.direction) + moved / rate
 
@@ -219,7 +251,12 @@ def _lane_by_lane_ns(command: Move, run: int, chip: ChipSpec) -> float:
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
-    """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count."""
+    """DMA time of a global kernel: loads and stores, a latency each per tile (DL-06), by runs where these count.
+
+    A call of the host has none.
+    """
+    if isinstance(command, HostCall):
+        return 0.0
     load, store = chip.kernel_gbs or chip.bandwidth.s2l, chip.kernel_gbs or chip.bandwidth.l2s
     loaded, stored = float(command.load_bytes), float(command.store_bytes)
     if chip.dma_run_bytes:

@@ -359,8 +359,14 @@ class TpuOp(ShapedOp):
         del chip
         return "tpusim has no local form of this op"
 
+    def of_host(self, chip: ChipSpec) -> bool:
+        """Whether the processor of the host computes it, and the chip has no command for it (`forms.on_host`)."""
+        return self.name.replace("tpu.", "top.", 1) in chip.forms.on_host
+
     def why_not_local(self, chip: ChipSpec) -> str | None:
-        """`why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
+        """The host computes it, `why_global`, or that the chip's file says so (`LocalRules.global_only`)."""
+        if self.of_host(chip):
+            return "the host's processor computes it in system memory"
         return self.why_global(chip) or (
             f"{self.name} has no form in local memory" if chip.is_global(self.name) else None
         )

@@ -45,6 +45,11 @@ class TpuCast(UnaryTpu):
             return f"{chip.name} casts only between BF16 and signed integers in local memory"
         return super().why_global(chip)
 
+    def of_host(self, chip: ChipSpec) -> bool:
+        """On CV18xx the CPU quantises f32 as it is ("quant")."""
+        to_integers = uniform_of(self.output) is not None and uniform_of(self.input) is None
+        return chip.bf16_unit and to_integers and not self._in_bf16(chip)
+
     def inference_on(self, operands: Sequence[Array], chip: ChipSpec) -> tuple[Array, ...]:
         """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
         source, target = uniform_of(self.input), uniform_of(self.output)

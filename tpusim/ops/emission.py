@@ -138,6 +138,10 @@ class WholeContext(ABC):
         """Emit one global kernel, which tiles by itself."""
 
     @abstractmethod
+    def host(self, body: Command) -> None:
+        """Emit a call of the host, which computes what the command says."""
+
+    @abstractmethod
     def move(self, source: View, target: View) -> None:
         """A GDMA copy that writes (a part of) the result."""
 
@@ -150,9 +154,14 @@ class WholeContext(ABC):
         """Emit the tiles of a command: while one is computed, the next is loaded and the one before it stored."""
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
-        """The tiles of the command, or a global kernel around it where it has no form over four axes that fits."""
+        """The tiles of the command, or a global kernel around it where it has no form over four axes that fits.
+
+        What the host computes is a call of the host.
+        """
         body = cls(id=0, dep=0, op=op_name(self.op), **fields)
-        if pieces := tiles(body, self.chip):
+        if self.op.of_host(self.chip):
+            self.host(body)
+        elif pieces := tiles(body, self.chip):
             self.tiled(pieces)
         else:
             self.kernel(body, *self._traffic(body))

@@ -58,21 +58,46 @@ def attention(function: fn.Attention, operands: Operands, output: View) -> np.nd
 
 
 def flash_attention(function: fn.FlashAttention, operands: Operands, output: View) -> np.ndarray:
-    """Step by step in the type of the result; in bf16 the scores stay f32. Products in float64."""
-    half, scale = output.dtype == "f16", np.float32(function.scale)
-    q, k, v = (x.swapaxes(1, 2) for x in operands[:3])
-    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
-    scores = _product(q.astype(np.float32), k.astype(np.float32).swapaxes(-1, -2), None).astype(np.float32)
+    """Batch by batch with the heads in front, as a tile with all keys has them."""
+    half, found = output.dtype == "f16", list[np.ndarray]()
+    for q, k, v in zip(*(x.swapaxes(1, 2)[:, :, :, None] for x in operands[:3]), strict=True):
+        mask = tuple(x.reshape(1, x.shape[2], 1, x.shape[3]) for x in operands[3:])
+        scores = _flash_scores(function, (q, k, *mask), half=half)
+        scores = _narrow(scores, output) if half else scores
+        found.append(flash_mix(fn.FlashMix(), (v, scores), output).swapaxes(0, 1))
+    return np.stack(found).reshape(output.shape)
+
+
+def flash_scores(function: fn.FlashScores, operands: Operands, output: View) -> np.ndarray:
+    """Step by step in the type of the result; f32 ones are those of bf16, and are not rounded."""
+    return _flash_scores(function, operands, half=output.dtype == "f16")
+
+
+def _flash_scores(function: fn.FlashScores | fn.FlashAttention, operands: Operands, *, half: bool) -> np.ndarray:
+    """half: the product and the scale go through f16."""
+    q, k, *mask = operands
+    scores = _product(_matrices(q, 1), _matrices(k, len(q) // len(k)).swapaxes(-1, -2), None).astype(np.float32)
+    scores, scale = scores[:, :, None], np.float32(function.scale)
     if half:
-        scores, scale = _narrow(scores, output), np.float32(np.float16(scale))
+        scores, scale = scores.astype(np.float16).astype(np.float32), np.float32(np.float16(scale))
     scores = scores * scale
-    scores = scores + operands[3].astype(np.float32) if function.mask else scores
-    scores = _narrow(scores, output) if half else scores
+    return scores + mask[0].astype(np.float32) if function.mask else scores
+
+
+def flash_mix(function: fn.FlashMix, operands: Operands, output: View) -> np.ndarray:
+    """The softmax is rounded to the type of the result step by step. The product in float64."""
+    values, scores = operands[0], operands[1].astype(np.float32)
     below = _narrow(scores - _narrow(scores, output).max(axis=-1, keepdims=True), output)
     powers = _narrow(np.exp(below), output)
     total = np.add.accumulate(powers, axis=-1, dtype=np.float32)[..., -1:]
     weights = _narrow(powers * _narrow(np.float32(1) / _narrow(total, output), output), output)
-    return _product(weights, v.astype(np.float32), None).swapaxes(1, 2).reshape(output.shape).astype(np.float32)
+    mixed = _product(_matrices(weights, 1), _matrices(values, len(scores) // len(values)), None)
+    return mixed[:, :, None].astype(np.float32)
+
+
+def _matrices(x: np.ndarray, times: int) -> np.ndarray:
+    """(heads, rows, columns) in f32; each head several times, for as many heads of the queries."""
+    return np.repeat(x[:, :, 0].astype(np.float32), times, axis=0)
 
 
 def _unpacked(packed: np.ndarray, sizes: tuple[int, int, int, int]) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, Move, Quantize
+from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, HostCall, Move, Quantize
 from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
@@ -148,6 +148,8 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     constants = _constant_bytes(kernel, program)
     loads = [active + constant * kernel.tiles for constant in constants]
     loads += [active * kernel.tiles + constant for constant in constants]
+    if isinstance(kernel, HostCall):
+        loads, stored = [0], 0
     if kernel.load_bytes not in loads or kernel.store_bytes != stored or kernel.tiles < 1:
         got = f"{kernel.load_bytes:,} and {kernel.store_bytes:,} in {kernel.tiles} tiles"
         required = f"{loads[0]:,} bytes loaded and {stored:,} stored, in one tile or more,"

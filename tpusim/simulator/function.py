@@ -13,7 +13,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.commands import Fn
 from tpusim.isa.region import View
 from tpusim.simulator.activation import active
-from tpusim.simulator.attention import attention, attention_weights, flash_attention
+from tpusim.simulator.attention import attention, attention_weights, flash_attention, flash_mix, flash_scores
 from tpusim.simulator.cv18xx import concat_shift, extreme_shift, reduce_int, sum_shift
 from tpusim.simulator.float_tables import lrn_tables, softmax_tables
 from tpusim.simulator.grid import grid_sample
@@ -235,6 +235,8 @@ MEANINGS: dict[type[fn.Function], Callable[[Any, Operands, View], np.ndarray]] =
     fn.AttentionWeights: attention_weights,
     fn.Attention: attention,
     fn.FlashAttention: flash_attention,
+    fn.FlashMix: flash_mix,
+    fn.FlashScores: flash_scores,
     fn.SoftmaxTables: softmax_tables,
     fn.Lrn: lrn,
     fn.LrnTables: lrn_tables,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, GlobalKernel
-from tpusim.isa.cycles import command_ns, peak_macs, tiu_cycles
+from tpusim.isa.cycles import command_ns, kernel_tiu_ns, peak_macs
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import kernel_dma_ns, traffic
 from tpusim.simulator.summary import Bound, OpWork, Summary, owners
@@ -205,7 +205,7 @@ class _Works:
 
 def _tiu_ns(command: AnyCommand, chip: ChipSpec) -> float:
     if isinstance(command, GlobalKernel):
-        return tiu_cycles(command.body, chip) * 1000 / chip.tiu_mhz
+        return kernel_tiu_ns(command, chip)
     return command_ns(command, chip) if command.engine == "tiu" else 0.0
 
 

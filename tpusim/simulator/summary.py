@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.commands import AnyCommand, Engine, Fill, GlobalKernel, Move, WaitMessage
-from tpusim.isa.cycles import tiu_cycles
+from tpusim.isa.cycles import kernel_tiu_ns
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.isa.stream import Program
@@ -167,7 +167,7 @@ def _parts(program: Program, found: Timeline, chip: ChipSpec) -> list[_Part]:
 def _own_ns(command: AnyCommand, span: Span, engine: Engine, chip: ChipSpec) -> float:
     if not isinstance(command, GlobalKernel):
         return span.stop_ns - span.start_ns
-    return tiu_cycles(command.body, chip) * 1000 / chip.tiu_mhz if engine == "tiu" else kernel_dma_ns(command, chip)
+    return (kernel_tiu_ns if engine == "tiu" else kernel_dma_ns)(command, chip)
 
 
 def _overlap(found: Timeline, core: int) -> float:

@@ -7,7 +7,7 @@ and is an error at import if one has none. In text a function is JSON, `{"name":
 
 from typing import TypeAlias, get_args
 
-from tpusim.isa.functions.attention import Attention, AttentionWeights, FlashAttention
+from tpusim.isa.functions.attention import Attention, AttentionWeights, FlashAttention, FlashMix, FlashScores
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps, Unit
 from tpusim.isa.functions.floats import (
     ACTIVATIONS,
@@ -59,6 +59,8 @@ AnyFunction: TypeAlias = (
     | AttentionWeights
     | Attention
     | FlashAttention
+    | FlashMix
+    | FlashScores
     | SoftmaxTables
     | Lrn
     | LrnTables
@@ -115,6 +117,8 @@ __all__ = [
     "ExtremeShift",
     "FUNCTIONS",
     "FlashAttention",
+    "FlashMix",
+    "FlashScores",
     "Function",
     "Gather",
     "GatherElements",

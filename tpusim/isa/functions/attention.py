@@ -6,6 +6,8 @@ from math import prod
 from tpusim.isa.functions.base import Function, Misfit, Shape, Steps
 from tpusim.isa.functions.rules import alike, broadcast, counted
 
+_AXES = 4
+
 
 class AttentionWeights(Function, frozen=True, tag="attention_weights"):
     """Softmax of masked scores along the last axis, as a block of attention has it (11.5).
@@ -59,6 +61,63 @@ class FlashAttention(Function, frozen=True, tag="flash_attention"):
             return Misfit(f"keys and values ({q[0]}, N, H', {q[3]})", f"{k} and {v}")
         wanted = (1, 1, q[1], k[1])
         return Misfit(f"a mask {wanted}", f"{operands[3]}") if self.mask and operands[3] != wanted else None
+
+
+class FlashScores(Function, frozen=True, tag="flash_scores"):
+    """Scores of some queries and some keys of a tile of FlashAttention (11.6), in f16, or in f32 for bf16.
+
+    Operands: queries (H, M, 1, D), keys (H', N, 1, D), maybe a mask (1, M, 1, N); the result is (H, M, 1, N). The
+    library weighs the values of these keys at once and corrects it as larger scores come: its time is counted here.
+    """
+
+    scale: float
+    mask: bool
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Those of the product of queries and keys."""
+        return prod(operands[0]) * operands[1][1]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """A score for every query, head and key, and a mask for all heads."""
+        if (why := counted(operands, 2 + self.mask) or _headed(operands[:2])) is not None:
+            return why
+        (heads, rows, _, _), (_, keys, _, _) = operands[:2]
+        if result != (heads, rows, 1, keys):
+            return Misfit(f"a result {(heads, rows, 1, keys)}", f"{result}")
+        wanted = (1, rows, 1, keys)
+        return Misfit(f"a mask {wanted}", f"{operands[2]}") if self.mask and operands[2] != wanted else None
+
+
+class FlashMix(Function, frozen=True, tag="flash_mix"):
+    """Values weighed by the softmax of their scores, of a tile of FlashAttention (11.6).
+
+    Operands: values (H', N, 1, D), scores (H, M, 1, N); the result is (H, M, 1, D). Of the time there is what the
+    library does before the first and behind the last keys of a tile.
+    """
+
+    def multiplications(self, operands: Sequence[Shape]) -> int:
+        """Those of the product of weights and values."""
+        return prod(operands[1]) * operands[0][3]
+
+    def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
+        """As many scores as values, and heads that share them evenly."""
+        if (why := counted(operands, 2)) is not None:
+            return why
+        values, scores = operands
+        wanted = (*scores[:3], values[-1])
+        if (why := _headed((wanted, values))) is not None:
+            return why
+        if values[1] != scores[3]:
+            return Misfit(f"{values[1]} scores for as many values", f"{scores[3]}")
+        return None if result == wanted else Misfit(f"a result {wanted}", f"{result}")
+
+
+def _headed(operands: Sequence[Shape]) -> Misfit | None:
+    """Two (heads, rows, 1, elements), of which the first has the heads of the second once or several times."""
+    (heads, *_, size), other = operands
+    if len(other) != _AXES or other[2:] != (1, size) or heads % other[0]:
+        return Misfit(f"heads that divide {heads}, of (N, 1, {size})", f"{other}")
+    return None
 
 
 class Attention(Function, frozen=True, tag="attention"):

@@ -1,76 +1,26 @@
 """Into how many tiles a form is cut, where they lie in local memory, and what moves for each."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import product
 from math import inf
-from operator import mul
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.commands import Command, TransferKind
-from tpusim.isa.layout import align, gmem_strides, lmem_bytes
-from tpusim.isa.region import View, itemsize
+from tpusim.isa.commands import Command, Fn
+from tpusim.isa.functions import FlashAttention
+from tpusim.isa.layout import align, lmem_bytes
+from tpusim.isa.tiling.attention import attention_pieces
 from tpusim.isa.tiling.forms import Form, Part, forms, with_views
+from tpusim.isa.tiling.pieces import Piece, Transfer, Window, transfers
 
 Sizes = tuple[int, int, int, int]
-Place = tuple[int, int, int, int, int]
-_Window = tuple[list[int], list[int]]
-"""First element and extents."""
 _REACH_BITS = 48
 """Bits of the distance between operands whose addresses do not matter."""
-_LANES, _COLUMNS = 1, 3
-"""The axis that lies across the lanes, cut at whole rows of them; and the last, cut into runs."""
-
-
-class Transfer(NamedTuple):
-    """A window of a tensor in global memory, and where it lies in local memory.
-
-    start, whole: as `Move` has them, the tensor's axes as the form sees them, the farthest apart in memory first.
-    """
-
-    outside: View
-    inside: View
-    start: Place
-    whole: Place
-    kind: TransferKind
-    in_order: bool
-    """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
-
-
-class Piece(NamedTuple):
-    """One tile: its operands, the command, and the store.
-
-    loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
-    """
-
-    number: int
-    operands: tuple[Transfer, ...]
-    loaded: tuple[int, ...]
-    body: Command
-    store: Transfer
-
-    @property
-    def loads(self) -> Iterator[Transfer]:
-        """The operands that are loaded for this piece."""
-        return (t for t, by in zip(self.operands, self.loaded, strict=True) if by == self.number)
-
-
-class Turn(NamedTuple):
-    """What may run side by side."""
-
-    loads: Piece | None
-    computes: Piece | None
-    stores: Piece | None
-
-
-def turns_of(pieces: tuple[Piece, ...]) -> Iterator[Turn]:
-    """While one tile is computed, the next is loaded and the one before it stored."""
-    for ahead, now, behind in zip((*pieces, None, None), (None, *pieces, None), (None, None, *pieces), strict=True):
-        yield Turn(ahead, now, behind)
+_BATCH, _LANES, _COLUMNS = 0, 1, 3
+"""Axes: the first, cut at whole words; that across the lanes, cut at whole rows of them; the last, cut into runs."""
 
 
 def tiles(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
@@ -92,13 +42,15 @@ def _based(piece: Piece, bases: Sequence[int]) -> Piece:
         outside = replace(one.outside, address=bases[base] + offset)
         return Transfer(outside, one.inside, one.start, one.whole, one.kind, one.in_order)
 
-    operands = tuple(moved(operand) for operand in piece.operands)
-    return Piece(piece.number, operands, piece.loaded, piece.body, moved(piece.store))
+    loads, operands = tuple(map(moved, piece.loads)), tuple(map(moved, piece.operands))
+    return piece._replace(loads=loads, operands=operands, store=piece.store and moved(piece.store))
 
 
 @lru_cache(16)
 def _symbolic(body: Command, chip: ChipSpec) -> tuple[Piece, ...]:
     """The tiles where the lowest operand is at 0, the others far apart; kept, as layers and heads are alike."""
+    if isinstance(body, Fn) and isinstance(body.function, FlashAttention):
+        return attention_pieces(body, chip)
     found: list[Piece] = []
     base = 0
     filled = min(chip.lmem_bytes, (chip.kernel_memory_bytes or inf) / chip.lanes)
@@ -123,8 +75,9 @@ def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) ->
     for number in range(len(starts)):
         *operands, (store, _) = (column[number] for column in columns)
         moved = tuple(transfer for transfer, _ in operands)
+        loads = tuple(transfer for transfer, by in operands if by == before + number)
         body = with_views(form.body, [t.inside for t in (*moved, store)])
-        found.append(Piece(before + number, moved, tuple(by for _, by in operands), body, store))
+        found.append(Piece(before + number, loads, moved, tuple(by for _, by in operands), body, store))
     return found
 
 
@@ -133,7 +86,7 @@ def _column(
 ) -> list[tuple[Transfer, int]]:
     """What each tile has of one operand, and the piece that loads it: the one before, where it needs the same."""
     found: list[tuple[Transfer, int]] = []
-    transfer, last, loads = _transfers(part), None, 0
+    transfer, last, loads = transfers(part), None, 0
     for number, start in enumerate(starts):
         window = _window(part, start, sizes, whole)
         if window == last:
@@ -164,7 +117,7 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *,
     if _fits(form, sizes, chip, share, room):
         return sizes
     for axis in form.cuts:
-        unit = {_LANES: form.most or chip.lanes, _COLUMNS: columns}.get(axis, 1)
+        unit = {_BATCH: form.words, _LANES: form.most or chip.lanes, _COLUMNS: columns}.get(axis, 1)
         able = [_with(sizes, axis, size) for size in (*range(unit, sizes[axis], unit), sizes[axis])]
         fitting = bisect_left(able, True, key=lambda tile: not _fits(form, tile, chip, share, room))
         if fitting:
@@ -207,7 +160,7 @@ def _laid_out(form: Form, sizes: Sizes, chip: ChipSpec) -> list[tuple[int, int]]
 
 def _bytes(part: Part, sizes: Sizes, form: Form, chip: ChipSpec) -> int:
     n, c, h, w = _window(part, (0, 0, 0, 0), sizes, form.result.view.shape)[1]
-    return lmem_bytes((n, c, h, w), part.view.dtype, chip, aligned=not part.compact, packed=False)
+    return lmem_bytes((n, c, h, w), part.view.dtype, chip, aligned=not part.compact, packed=part.words)
 
 
 def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list[int]]:
@@ -219,7 +172,7 @@ def _addresses(form: Form, sizes: Sizes, chip: ChipSpec, base: int) -> list[list
 # ------------------------------------------------------------------------------------------------------------- windows
 
 
-def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, ...]) -> _Window:
+def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, ...]) -> Window:
     """(first element, extents) of what a tile of the result needs of an operand."""
     first, extents = [0] * 4, list(part.view.shape)
     for axis, follows in enumerate(part.follows):
@@ -227,38 +180,3 @@ def _window(part: Part, start: tuple[int, ...], sizes: Sizes, whole: tuple[int, 
             first[axis] = start[follows]
             extents[axis] = min(sizes[follows], whole[follows] - start[follows])
     return first, extents
-
-
-def _transfers(part: Part) -> Callable[[_Window, int], Transfer]:
-    """Makes the transfer of a window of an operand to an address of local memory."""
-    view, size = part.view, itemsize(part.view.dtype)
-    strides = gmem_strides(view)
-    begin, extent = part.frame or ((0, 0, 0, 0), view.shape)
-    order = _order(extent, strides)
-    whole = _place([extent[axis] for axis in order], 1)
-    in_order, layout = part.frame is None and order == [0, 1, 2, 3], "compact" if part.compact else "aligned"
-
-    def transfer(window: _Window, address: int) -> Transfer:
-        first, extents = window
-        outside, shape = view, tuple(extents)
-        if shape != view.shape:
-            at = view.address + sum(map(mul, first, strides)) * size
-            outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
-        start = _place([first[axis] + begin[axis] for axis in order], 0)
-        return Transfer(outside, View("lmem", address, shape, view.dtype, layout), start, whole, part.kind, in_order)
-
-    return transfer
-
-
-def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
-    """The axes, that of the largest stride first; axes of length 1 stay where they are."""
-    long = [axis for axis in range(4) if shape[axis] > 1]
-    order = list(range(4))
-    for place, axis in zip(long, sorted(long, key=lambda axis: -strides[axis]), strict=True):
-        order[place] = axis
-    return order
-
-
-def _place(numbers: list[int], depth: int) -> Place:
-    n, c, h, w = numbers
-    return n, c, depth, h, w

@@ -1,7 +1,8 @@
 """Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
 
 A form is the same computation: an operand is another view of the same bytes, and what the command says of axes is said
-of the four. There is none for packed batches (4N, 2N), elements of 4 bits, and axes that no four stand for.
+of the four. There is none for elements of 4 bits, and axes that no four stand for; of packed batches (4N) products and
+pads have one.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ from tpusim.isa.region import View, is_packed, itemsize
 Shape = tuple[int, ...]
 LEAST_WIDTH = 8
 """Elements that a lane gets at least where a tensor is spread over all lanes."""
-_AXES = 4
+_AXES, _MATRIX = 4, 2
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
 _NEIGHBOURS, _RUN_BYTES = 16, 256
@@ -81,6 +82,7 @@ class Part:
     follows: for each of its axes the axis of the result that it is cut with, None: every tile needs all of it.
     compact: how it lies in local memory, where constants are not aligned. kind: how it is loaded or stored.
     frame: where the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
+    words: items of a batch that share a word (4N) share it in local memory, too; else the transfer takes them apart.
     """
 
     view: View
@@ -88,6 +90,7 @@ class Part:
     compact: bool = False
     kind: TransferKind = "tensor"
     frame: tuple[Shape, Shape] | None = None
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,19 @@ class Form:
         """The part that the command writes."""
         return self.parts[-1]
 
+    @property
+    def words(self) -> int:
+        """Items of a batch that share a word in local memory."""
+        return self.result.view.interleave if self.result.words else 1
+
 
 def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
     """The command as one over four axes, or as several, one after the other; none if it has no such form."""
     make = _FUNCTIONS.get(type(body.function)) if isinstance(body, Fn) else _COMMANDS.get(type(body))
     views = [view for _, view in body.operands()]
-    if make is None or any(v.laned or v.interleave > 1 or is_packed(v.dtype) or 0 in v.shape for v in views):
+    if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views):
+        return ()
+    if make not in _OF_WORDS and any(v.interleave > 1 for v in views):
         return ()
     return tuple(make(body, chip))
 
@@ -137,7 +147,7 @@ def with_views(body: Command, views: list[View]) -> Command:
 # ------------------------------------------------------------------------------------------------------ views and axes
 
 
-def _seen(view: View, shape: Shape, strides: Shape | None = None) -> View:
+def seen(view: View, shape: Shape, strides: Shape | None = None) -> View:
     """A dense tensor over other axes."""
     if strides is None or strides == dense_strides(shape):
         return replace(view, shape=shape, layout="dense", strides=None, batch_axis=0)
@@ -146,7 +156,7 @@ def _seen(view: View, shape: Shape, strides: Shape | None = None) -> View:
 
 def _constant(view: View) -> Part:
     """A constant that every lane reads."""
-    return Part(_seen(view, (1, 1, 1, view.elements)), (None,) * _AXES, compact=True, kind="broadcast")
+    return Part(seen(view, (1, 1, 1, view.elements)), (None,) * _AXES, compact=True, kind="broadcast")
 
 
 def _dense(body: Command) -> bool:
@@ -180,7 +190,7 @@ def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
     if chip.casts_fill_lanes or isinstance(body, Arith):
         yield from _spread(body, chip, kind="matrix", share=32)
     elif _dense(body):
-        views = [_seen(view, _image(view.shape)) for _, view in body.operands()]
+        views = [seen(view, _image(view.shape)) for _, view in body.operands()]
         yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), _TWO_AND_A_SUM)
 
 
@@ -209,7 +219,7 @@ def _four(view: View) -> View | None:
     """A tensor, or a part of one, of up to four axes."""
     missing = _AXES - len(view.shape)
     strides = view.strides or dense_strides(view.shape)
-    return None if missing < 0 else _seen(view, (1,) * missing + view.shape, (0,) * missing + strides)
+    return None if missing < 0 else seen(view, (1,) * missing + view.shape, (0,) * missing + strides)
 
 
 def _image(shape: Shape) -> Shape:
@@ -224,7 +234,7 @@ def _spread(body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share:
         return
     views = [view for _, view in body.operands()]
     width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), chip)
-    parts = (Part(_seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
+    parts = (Part(seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
     yield Form(body, tuple(parts), (3, 1), share)
 
 
@@ -258,14 +268,14 @@ def _joined(shapes: list[Shape]) -> list[list[int]] | None:
 
 def _broadcast(body: Command, axes: list[list[int]]) -> Form:
     places = {0: (), 1: (3,), 2: (1, 3), 3: (1, 2, 3)}.get(len(axes[-1]), (0, 1, 2, 3))
-    seen: list[View] = []
+    views: list[View] = []
     for (_, view), sizes in zip(body.operands(), axes, strict=True):
         shape = [1] * _AXES
         for place, size in zip(places, sizes, strict=True):
             shape[place] = size
-        seen.append(_seen(view, tuple(shape)))
-    whole = seen[-1].shape
-    parts = (Part(v, tuple(a if v.shape[a] == whole[a] else None for a in range(_AXES))) for v in seen)
+        views.append(seen(view, tuple(shape)))
+    whole = views[-1].shape
+    parts = (Part(v, tuple(a if v.shape[a] == whole[a] else None for a in range(_AXES))) for v in views)
     return Form(body, tuple(parts), (0, 2, 1, 3))
 
 
@@ -324,10 +334,10 @@ def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> 
     """A tensor with the axis at h (or at w, where nothing is behind it), and lanes of what is before or behind it."""
     high, low = split
     if along.inner == 1:
-        return _seen(view, (1, high, low, length))
+        return seen(view, (1, high, low, length))
     if high == 1:
-        return _seen(view, (1, along.outer, length, low))
-    return _seen(view, (along.outer, high, length, low), (length * high * low, low, high * low, 1))
+        return seen(view, (1, along.outer, length, low))
+    return seen(view, (along.outer, high, length, low), (length * high * low, low, high * low, 1))
 
 
 def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, constants: int = 0) -> Iterator[Form]:
@@ -382,7 +392,7 @@ def _behind(view: View, along: _Along, length: int, piece: tuple[int, int, int])
     moved = replace(view, address=view.address + first * itemsize(view.dtype))
     whole = (along.outer, along.inner // width, length, width)
     return Part(
-        _seen(moved, (along.outer, count, length, width), strides),
+        seen(moved, (along.outer, count, length, width), strides),
         (0, 1, None, 3),
         frame=((0, first // width, 0, 0), whole),
     )
@@ -442,7 +452,7 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     if not _dense(body) or len(source.shape) != _AXES:
         return
     n, c, h, _ = source.shape
-    parts = (Part(_seen(v, (n, c, h, v.elements // (n * c * h))), (0, 1, 2, None)) for v in (source, body.output))
+    parts = (Part(seen(v, (n, c, h, v.elements // (n * c * h))), (0, 1, 2, None)) for v in (source, body.output))
     yield Form(body, tuple(parts), (0, 1, 2), _REPEATED)
 
 
@@ -461,8 +471,8 @@ def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
         parts = (Part(view, (0, 1, None, None)) for view in (body.input, replace(body.output, shape=(n, c, 1, 1))))
         yield Form(body, tuple(parts), (0, 1), most=2 * chip.lanes)
         return
-    source = _seen(body.input, (each, chip.lanes, *plane), (size, each * size, plane[1], 1))
-    result = _seen(body.output, (each, chip.lanes, 1, 1), (1, each, 1, 1))
+    source = seen(body.input, (each, chip.lanes, *plane), (size, each * size, plane[1], 1))
+    result = seen(body.output, (each, chip.lanes, 1, 1), (1, each, 1, 1))
     yield Form(body, (Part(source, (0, 1, None, None), compact=True), Part(result, compact=True)), (0,))
 
 
@@ -485,7 +495,7 @@ def _padded(body: Command, chip: ChipSpec) -> Iterator[Form]:
     zeros = (0,) * missing
     function = msgspec.structs.replace(body.function, before=(*before, *zeros), after=(*after, *zeros))
     free = tuple(a if not function.before[a] and not function.after[a] else None for a in range(_AXES))
-    parts = tuple(Part(_seen(view, (*view.shape, *(1,) * missing)), free) for _, view in body.operands())
+    parts = tuple(Part(seen(view, (*view.shape, *(1,) * missing)), free, words=True) for _, view in body.operands())
     cuts = tuple(axis for axis in (0, 1, 2, 3) if free[axis] is not None)
     yield Form(msgspec.structs.replace(body, function=function), parts, cuts)
 
@@ -519,7 +529,7 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 def _columns(view: View) -> Part:
     """A number for every column of the result."""
-    return Part(_seen(view, (1, 1, 1, view.elements)), (None, None, None, 3), compact=True, kind="broadcast")
+    return Part(seen(view, (1, 1, 1, view.elements)), (None, None, None, 3), compact=True, kind="broadcast")
 
 
 def _matrix_part(view: View, follows: tuple[int | None, int | None], batch: int) -> Part:
@@ -527,7 +537,10 @@ def _matrix_part(view: View, follows: tuple[int | None, int | None], batch: int)
 
 
 def _matrix(view: View) -> View | None:
-    """(batch, rows, 1, columns) of a matrix, or of several whose batches lie evenly."""
+    """(batch, rows, 1, columns) of a matrix, or of several whose batches lie evenly; rows may share words."""
+    if view.interleave > 1:
+        rows, columns = view.shape if len(view.shape) == _MATRIX else (0, 0)
+        return replace(view, shape=(1, rows, 1, columns), batch_axis=1) if rows and view.layout == "dense" else None
     strides = view.strides if view.layout == "strided" and view.strides else dense_strides(view.shape)
     *batches, rows, columns = zip(view.shape, strides, strict=True)
     size, step = 1, 0
@@ -537,7 +550,7 @@ def _matrix(view: View) -> View | None:
         if size > 1 and stride != size * step:
             return None
         size, step = size * length, step if size > 1 else stride
-    return _seen(view, (size, rows[0], 1, columns[0]), (step or rows[0] * rows[1], rows[1], columns[1], columns[1]))
+    return seen(view, (size, rows[0], 1, columns[0]), (step or rows[0] * rows[1], rows[1], columns[1], columns[1]))
 
 
 Make = Callable[[Any, ChipSpec], Iterator[Form]]
@@ -566,3 +579,5 @@ _FUNCTIONS: dict[type[Any], Make] = {
     Pad: _padded,
     Upsample: _upsampled,
 }
+_OF_WORDS = (_product, _padded)
+"""What has a form where items of a batch share words."""

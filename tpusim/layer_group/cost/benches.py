@@ -104,11 +104,16 @@ class _GlobalBench(WholeContext):
         )  # fmt: skip
         self.ns += command_ns(kernel, self.chip)
 
+    def host(self, body: Command) -> None:
+        """Nothing: the clock is the chip's."""
+        del body
+
     def tiled(self, pieces: tuple[Piece, ...]) -> None:
         """Count the tiles, turn by turn the longer of both engines, or their sum."""
         for turn in turns_of(pieces):
-            moved = [*(turn.loads.loads if turn.loads else ()), *([turn.stores.store] if turn.stores else ())]
-            dma = sum(self._transfer_ns(each, load=i < len(moved) - bool(turn.stores)) for i, each in enumerate(moved))
+            store = turn.stores.store if turn.stores else None
+            dma = sum(self._transfer_ns(each, load=True) for each in (turn.loads.loads if turn.loads else ()))
+            dma += self._transfer_ns(store, load=False) if store else 0.0
             tiu = self._computing_ns(turn.computes) if turn.computes else 0.0
             self.ns += max(tiu, dma) if self.chip.engines_overlap else tiu + dma
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import asdict
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
@@ -22,8 +22,9 @@ from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 class LowerBounds:
     """Bounds of one run of a module.
 
-    compulsory_bytes: every constant, network input and network output moves once. mac_cycles: every op's
-    multiply-accumulates at the peak rate of its element type, one op after the other, shared by the module's cores.
+    compulsory_bytes: every constant, network input and network output moves once that is not the host's alone.
+    mac_cycles: every op's multiply-accumulates at the peak rate of its element type, one op after the other, shared by
+    the module's cores.
     dma_cycles: loads of constants and network inputs, or stores of the outputs if these are longer, at the highest rate
     that any transfer of the chip has, on all cores at once; overlap: whether the engines work side by side.
     """
@@ -52,15 +53,25 @@ def lower_bounds(model: Model) -> LowerBounds:
     """Of a module with chip-layout weights, before or after grouping."""
     chip = chips.of(model)
     ops = list(_ops(model))
-    once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and op.results[0].first_use is not None}
+    once = {op.results[0] for op in ops if isinstance(op, TopInput | TopWeight) and _is_loaded(op.results[0], chip)}
+    made = dict.fromkeys(value for value in model.results if not _of_host(value.owner, chip))
     cores = model.number("module.cores") or 1
-    loaded, stored = (sum(map(stored_bytes, values)) for values in (once, dict.fromkeys(model.results)))
+    loaded, stored = (sum(map(stored_bytes, values)) for values in (once, made))
     return LowerBounds(
         loaded + stored,
         ceil_div(sum(_mac_cycles(op, chip) for op in ops if isinstance(op, TpuOp)), cores),
         int(max(loaded, stored) / (_peak_gbs(chip) * cores) * chip.tiu_mhz / 1000),
         chip.engines_overlap,
     )
+
+
+def _is_loaded(value: SSAValue, chip: ChipSpec) -> bool:
+    """Whether a command of the chip reads a value, and not the host alone."""
+    return any(not _of_host(use.operation, chip) for use in value.uses)
+
+
+def _of_host(op: Operation | Block, chip: ChipSpec) -> bool:
+    return isinstance(op, TpuOp) and op.of_host(chip)
 
 
 def _peak_gbs(chip: ChipSpec) -> float:

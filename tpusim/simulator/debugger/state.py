@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, Move, SendMessage, WaitMessage
+from tpusim.isa.commands import AnyCommand, Fill, GlobalKernel, HostCall, Move, SendMessage, WaitMessage
 from tpusim.isa.stream import Program
 from tpusim.simulator.schedule import Progress, QueueName, Queues
 
@@ -17,6 +17,8 @@ def stage_of(command: AnyCommand) -> str:
         return "fill"
     if isinstance(command, SendMessage | WaitMessage):
         return "message"
+    if isinstance(command, HostCall):
+        return "host"
     return "global" if isinstance(command, GlobalKernel) else "compute"
 
 

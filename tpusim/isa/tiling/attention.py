@@ -1,0 +1,148 @@
+"""Attention of all heads as tiles: some queries and heads, and all keys block by block (numerics.md 11.6).
+
+While the scores of one block are computed the keys and values of the next are loaded. Values and scores of a tile stay
+in local memory until all are there, as the softmax is one over all keys; the next tile begins when this one is stored.
+Heads are batches in local memory, queries and keys go over the lanes, as the library has them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate, product
+from typing import cast
+
+from msgspec.structs import replace
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import Command, Fn
+from tpusim.isa.flash import block_sizes
+from tpusim.isa.functions import FlashAttention, FlashMix, FlashScores
+from tpusim.isa.layout import align, lmem_bytes, lmem_strides
+from tpusim.isa.region import DType, View, itemsize
+from tpusim.isa.tiling.forms import Part, seen
+from tpusim.isa.tiling.pieces import Piece, Transfer, transfers
+
+_LEAST_ROWS = 4
+
+
+def attention_pieces(body: Fn, chip: ChipSpec) -> tuple[Piece, ...]:
+    """The tiles of FlashAttention over tensors in global memory; none where a few queries of one head do not fit."""
+    whole = _Whole(body, chip)
+    rows, heads = block_sizes(whole.rows, whole.keys, whole.heads, whole.size, chip)
+    keys = rows
+    while whole.areas(rows, heads, keys)[-1] > chip.lmem_bytes:
+        if rows <= _LEAST_ROWS and heads == 1:
+            return ()
+        rows, heads = (rows, heads // 2) if heads > 1 else (rows // 2, heads)
+    starts = product(range(whole.batch), range(0, whole.heads, heads), range(0, whole.rows, rows))
+    found: list[Piece] = []
+    for number, (batch, head, row) in enumerate(starts):
+        sizes = (min(rows, whole.rows - row), min(heads, whole.heads - head))
+        found += _Tile(whole, number, (batch, head, row), *sizes, keys, whole.areas(rows, heads, keys)).pieces()
+    return tuple(found)
+
+
+class _Whole:
+    """Operands and result, each (batch, rows or keys, heads, elements) in global memory, the mask (1, 1, rows, keys).
+
+    heads: those of the keys, each of which serves `shared` heads of the queries.
+    """
+
+    def __init__(self, body: Fn, chip: ChipSpec) -> None:
+        self.body, self.chip = body, chip
+        self.queries, self.keys_of, self.values, *self.masks = body.inputs
+        self.batch, self.rows, _, self.size = self.queries.shape
+        _, self.keys, self.heads, _ = self.keys_of.shape
+        self.shared = self.queries.shape[2] // self.heads
+        self.result = seen(body.output, self.queries.shape)
+        self.dtype: DType = body.output.dtype
+        self.scores: DType = "f16" if self.dtype == "f16" else "f32"
+
+    @property
+    def function(self) -> FlashAttention:
+        """What the body computes."""
+        return cast("FlashAttention", self.body.function)
+
+    def areas(self, rows: int, heads: int, keys: int) -> list[int]:
+        """Where areas begin, and the end: queries, two blocks of keys, and of the mask, values, scores, result."""
+        queries = self._bytes(heads * self.shared, rows, self.size, self.dtype)
+        block, values = (self._bytes(heads, count, self.size, self.dtype) for count in (keys, self.keys))
+        mask = self._bytes(len(self.masks), rows, keys, self.dtype)
+        scores = self._bytes(heads * self.shared, rows, self.keys, self.scores)
+        return list(accumulate([0, queries, block, block, mask, mask, values, scores, queries]))
+
+    def _bytes(self, batches: int, lanes: int, width: int, dtype: DType) -> int:
+        return align(lmem_bytes((batches, lanes, 1, width), dtype, self.chip, packed=False), self.chip.eu_bytes)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some queries of some heads of one batch. start: batch, head of the keys, query. at: addresses of areas."""
+
+    whole: _Whole
+    number: int
+    start: tuple[int, int, int]
+    rows: int
+    heads: int
+    keys: int
+    at: list[int]
+
+    def pieces(self) -> Iterator[Piece]:
+        """A piece for each block of keys, and the product with the values."""
+        whole = self.whole
+        for turn, key in enumerate(range(0, whole.keys, self.keys)):
+            yield self._block(turn, key, min(self.keys, whole.keys - key))
+        values, store = self._values(0, whole.keys), self._moved(whole.result, self.start[2], self.rows, self.at[7])
+        body = self._command(FlashMix(), (values.inside, self._scores(0, whole.keys)), store.inside)
+        yield Piece(self.number, (), (values,), (self.number,), body, store, kept=1)
+
+    def _block(self, turn: int, key: int, count: int) -> Piece:
+        whole, (_, _, row) = self.whole, self.start
+        queries = self._moved(whole.queries, row, self.rows, self.at[0])
+        operands = [queries, self._moved(whole.keys_of, key, count, self.at[1 + turn % 2])]
+        for view in whole.masks:
+            part, window = (
+                Part(seen(view, (1, whole.rows, 1, whole.keys))),
+                ([0, row, 0, key], [1, self.rows, 1, count]),
+            )
+            operands.append(transfers(part)(window, self.at[3 + turn % 2]))
+        loads = (*operands[min(turn, 1) : 2], self._values(key, count), *operands[2:])
+        function = FlashScores(whole.function.scale, whole.function.mask)
+        body = self._command(function, tuple(t.inside for t in operands), self._scores(key, count))
+        by = (self.number,) * len(operands)
+        return Piece(self.number, loads, tuple(operands), by, body, None, first=not turn)
+
+    def _command(self, function: FlashScores | FlashMix, inputs: tuple[View, ...], output: View) -> Command:
+        return replace(self.whole.body, function=function, inputs=inputs, output=output)
+
+    def _moved(self, view: View, first: int, count: int, address: int) -> Transfer:
+        """Rows, or keys, of the tile's heads."""
+        batch, head, _ = self.start
+        _, length, heads, size = view.shape
+        each, at = heads // self.whole.heads, view.address + batch * length * heads * size * itemsize(view.dtype)
+        image = seen(replace(view, address=at), (heads, length, 1, size), (size, heads * size, size, 1))
+        window = ([head * each, first, 0, 0], [self.heads * each, count, 1, size])
+        return transfers(Part(image, kind="heads"))(window, address)
+
+    def _values(self, key: int, count: int) -> Transfer:
+        """Values lie one behind the other, over all lanes."""
+        whole, lanes = self.whole, self.whole.chip.lanes
+        moved = self._moved(whole.values, key, count, self.at[5])
+        area = replace(moved.inside, shape=(self.heads, whole.keys, 1, whole.size))
+        strides = lmem_strides(area, whole.chip)
+        address = area.address + key // lanes * strides[1] * itemsize(area.dtype)
+        return moved._replace(inside=_window(area, count, 1, strides, address, key % lanes))
+
+    def _scores(self, key: int, count: int) -> View:
+        """The scores of some keys; those of all lie side by side."""
+        whole = self.whole
+        shape = (self.heads * whole.shared, self.rows, 1, whole.keys)
+        area = View("lmem", self.at[6], shape, whole.scores, "aligned")
+        return _window(area, count, 3, lmem_strides(area, whole.chip), area.address + key * itemsize(area.dtype))
+
+
+def _window(area: View, count: int, axis: int, strides: tuple[int, ...], address: int, lane: int = 0) -> View:
+    """A part of an area of local memory along one axis."""
+    if count == area.shape[axis]:
+        return area
+    shape = (*area.shape[:axis], count, *area.shape[axis + 1 :])
+    return replace(area, address=address, shape=shape, layout="strided", strides=strides, lane=lane)

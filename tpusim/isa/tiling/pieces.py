@@ -1,0 +1,109 @@
+"""What a tile is: its transfers, its command, and which of them run side by side."""
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import mul
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tpusim.isa.commands import Command, TransferKind
+from tpusim.isa.layout import element_bytes, gmem_strides
+from tpusim.isa.region import View
+from tpusim.isa.tiling.forms import Part
+
+Place = tuple[int, int, int, int, int]
+Window = tuple[list[int], list[int]]
+"""First element and extents."""
+
+
+class Transfer(NamedTuple):
+    """A window of a tensor in global memory, and where it lies in local memory.
+
+    start, whole: as `Move` has them, the tensor's axes as the form sees them, the farthest apart in memory first.
+    """
+
+    outside: View
+    inside: View
+    start: Place
+    whole: Place
+    kind: TransferKind
+    in_order: bool
+    """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
+
+
+class Piece(NamedTuple):
+    """One tile, or a part of one: what is loaded for it, its operands, the command, and the store.
+
+    loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
+    store: none where the result stays for a later piece of the same number. kept: how many views the command reads
+    behind its operands that earlier pieces of its number have left. first: it waits until all before it is stored.
+    """
+
+    number: int
+    loads: tuple[Transfer, ...]
+    operands: tuple[Transfer, ...]
+    loaded: tuple[int, ...]
+    body: Command
+    store: Transfer | None
+    kept: int = 0
+    first: bool = False
+
+
+class Turn(NamedTuple):
+    """What may run side by side."""
+
+    loads: Piece | None
+    computes: Piece | None
+    stores: Piece | None
+
+
+def turns_of(pieces: Sequence[Piece]) -> Iterator[Turn]:
+    """While one piece is computed, the next is loaded and the one before it stored; a first one waits for that."""
+    starts = [at for at, piece in enumerate(pieces) if piece.first or not at]
+    for start, stop in zip(starts, (*starts[1:], len(pieces)), strict=True):
+        run = pieces[start:stop]
+        for ahead, now, behind in zip((*run, None, None), (None, *run, None), (None, None, *run), strict=True):
+            yield Turn(ahead, now, behind)
+
+
+def transfers(part: Part) -> Callable[[Window, int], Transfer]:
+    """Makes the transfer of a window of an operand to an address of local memory."""
+    view, strides, inside = part.view, gmem_strides(part.view), part.view.interleave if part.words else 1
+    begin, extent = part.frame or ((0, 0, 0, 0), view.shape)
+    order = _order(extent, strides) if view.interleave == 1 else _words_first(view.batch_axis)
+    whole = _place([extent[axis] for axis in order], 1)
+    in_order, layout = part.frame is None and order == [0, 1, 2, 3], "compact" if part.compact else "aligned"
+
+    def transfer(window: Window, address: int) -> Transfer:
+        first, extents = window
+        outside, shape = view, tuple(extents)
+        if shape != view.shape:
+            words = (at // view.interleave if axis == view.batch_axis else at for axis, at in enumerate(first))
+            at = view.address + sum(map(mul, words, strides)) * element_bytes(view)
+            outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
+        start = _place([first[axis] + begin[axis] for axis in order], 0)
+        local = View("lmem", address, shape, view.dtype, layout, interleave=inside)
+        return Transfer(outside, local, start, whole, part.kind, in_order)
+
+    return transfer
+
+
+def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """The axes, that of the largest stride first; axes of length 1 stay where they are."""
+    long = [axis for axis in range(4) if shape[axis] > 1]
+    order = list(range(4))
+    for place, axis in zip(long, sorted(long, key=lambda axis: -strides[axis]), strict=True):
+        order[place] = axis
+    return order
+
+
+def _words_first(batch: int) -> list[int]:
+    """The axes, that whose items share words first."""
+    order = list(range(4))
+    order[0], order[batch] = batch, 0
+    return order
+
+
+def _place(numbers: list[int], depth: int) -> Place:
+    n, c, h, w = numbers
+    return n, c, depth, h, w
