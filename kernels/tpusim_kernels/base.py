@@ -46,6 +46,17 @@ def pin(x: Array) -> Array:
     return lax.bitcast_convert_type(jnp.minimum(lax.bitcast_convert_type(x, bits), limit), x.dtype)
 
 
+def held(x: Array) -> Array:
+    """`pin` for a value that several others read: XLA computes it once.
+
+    An operation of one operand XLA computes again for each reader, and with it what stands in front of it: in a chain
+    of residual sums the last reader would compute all of them. So the result is the larger of two values, x and -|x|,
+    which is always x. Other dtypes pass untouched.
+    """
+    x = pin(x)
+    return jnp.maximum(x, -jnp.abs(x)) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+
 def _enter(x: Any) -> Any:
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating):
         return lax.optimization_barrier(x)
@@ -57,7 +68,7 @@ def _strong(x: Any) -> Any:
 
 
 def _leave(x: Any) -> Any:
-    return pin(x) if isinstance(x, Tracer) else x
+    return held(x) if isinstance(x, Tracer) else x
 
 
 def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
