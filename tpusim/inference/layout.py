@@ -102,6 +102,8 @@ def _applied(equation: Any, operands: list[Laid]) -> Sequence[Laid]:
     if "jaxpr" in params and name in ("jit", "pjit"):
         inner = params["jaxpr"]
         return _evaluated(inner.jaxpr, inner.consts, operands)
+    if name == "custom_vmap_call":
+        return _evaluated(params["call"].jaxpr, params["call"].consts, operands)
     if name == "optimization_barrier":
         arrays = equation.primitive.bind(*(x.array for x in operands), **params)
         return [Laid(array, x.order) for array, x in zip(arrays, operands, strict=True)]

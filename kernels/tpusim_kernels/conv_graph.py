@@ -1,0 +1,162 @@
+"""Convolutions in f32 inside a graph, every element a chain over (channel, row, column) of its window (numerics 9.1).
+
+The filter is brought into the form of its products on the host, once: what a graph would do with it, it would do in
+every run. Images are NHWC where a filter has one tap or one channel, so that neighbours keep the order in which a
+product leaves its result (the transpositions of both meet and vanish, in what traces a whole network).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from math import prod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from tpusim_kernels.base import Array, pin
+from tpusim_kernels.conv import Pair, nchw, nhwc
+from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
+from tpusim_kernels.prim.library import filled
+
+WIDE = 512
+"""Positions from which on they are the columns of a product, not the rows: rows are quicker, but not from columns."""
+
+
+class OrderedFilter(NamedTuple):
+    """An f32 filter of (oc, ic/groups, kh, kw) in the form of its products (`ordered_filter`).
+
+    blocks: f32 (blocks, k, oc) each, oc filled up with zeros to what `prim.library` takes; or (kh*kw, oc) alone of one
+    filter per channel. like: without elements, (oc, ic/groups, kh, kw, 0).
+    """
+
+    blocks: tuple[Array | np.ndarray, ...]
+    like: Array | np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(oc, ic/groups, kh, kw)."""
+        return self.like.shape[:-1]
+
+    @property
+    def ndim(self) -> int:
+        """4."""
+        return len(self.shape)
+
+
+def ordered_filter(w: np.ndarray, groups: int) -> OrderedFilter | np.ndarray:
+    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of other groups, and on a GPU, as it is."""
+    like = np.zeros((*w.shape, 0), np.float32)
+    if jax.default_backend() != "cpu" or w.dtype != np.float32 or w.ndim != 4:
+        return w
+    if groups > 1:
+        alone = w.shape[:2] == (groups, 1)
+        return OrderedFilter((np.ascontiguousarray(w.reshape(groups, -1).T),), like) if alone else w
+    oc, k = len(w), prod(w.shape[1:])
+    columns = np.zeros((k, filled(oc)), np.float32)
+    columns[:, :oc] = w.reshape(oc, k).T
+    blocks: list[np.ndarray] = []
+    start = 0
+    for size, count in _runs(k, w.shape[2:] == (1, 1)):
+        blocks.append(columns[start : start + count * size].reshape(count, size, -1))
+        start += count * size
+    return OrderedFilter(tuple(blocks), like)
+
+
+def _runs(k: int, alone: bool) -> list[tuple[int, int]]:
+    """(size, how many) of blocks that are one product; alone: one each, of what is cut from an image anyway."""
+    runs = [(size, len(list(equal))) for size, equal in groupby(convolution_blocks(k))]
+    return [(size, 1) for size, count in runs for _ in range(count)] if alone else runs
+
+
+def convolution(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair) -> Array:
+    """f32 sums (n, oc, oh, ow) of a padded image (n, ic, h, w), term by term over (channel, row, column)."""
+    (_, _, h, width), (kh, kw) = x.shape, w.shape[2:]
+    spans = dilations[0] * (kh - 1) + 1, dilations[1] * (kw - 1) + 1
+    out = (h - spans[0]) // strides[0] + 1, (width - spans[1]) // strides[1] + 1
+    if w.blocks[0].ndim == 2:
+        return nchw(depthwise(nhwc(x), w.blocks[0], w.shape[2:], strides, dilations, out))
+
+    @custom_vmap
+    def run(x: Array, blocks: tuple[Array, ...]) -> Array:
+        of_one = _of_points if kh * kw == 1 else _of_windows
+        return of_one(x, w._replace(blocks=blocks), strides, dilations, out)
+
+    @run.def_vmap
+    def many(count: int, batched: tuple[bool, tuple[bool, ...]], x: Array, blocks: tuple[Array, ...]):
+        del batched  # a filter is the same for all samples
+        y = run(x.reshape(-1, *x.shape[2:]), blocks)
+        return y.reshape(count, -1, *y.shape[1:]), True
+
+    return run(x, w.blocks)
+
+
+def _of_points(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """Of a filter of one tap: channels times filter."""
+    del dilations
+    n, oc = len(x), w.shape[0]
+    rows = nhwc(x[:, :, :: strides[0], :: strides[1]]).reshape(1, n * out[0] * out[1], -1)
+    sums: list[Array] = []
+    start = 0
+    for block in w.blocks:
+        part = lax.slice_in_dim(rows, start, start + block.shape[1], axis=2)
+        sums.append(ordered_product(part, block))
+        start += block.shape[1]
+    return nchw(total(sums)[:, :oc].reshape(n, *out, oc))
+
+
+def _of_windows(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """Of a filter of several taps, one sample after the other."""
+    if len(x) > 1:
+        one = lax.map(lambda image: _of_windows(image[None], w, strides, dilations, out), x)
+        return one[:, 0]
+    oc, places = w.shape[0], prod(out)
+    columns = _windows(lax.squeeze(x, (0,)), w.shape[2:], strides, dilations, out)
+    sums: list[Array] = []
+    start = 0
+    for block in w.blocks:
+        count, size, _ = block.shape
+        part = lax.slice_in_dim(columns, start, start + count * size).reshape(count, size, places)
+        left, right = (part, block) if places < WIDE else (block, part)
+        sums.append(ordered_product(left, right, upright=False))
+        start += count * size
+    if places < WIDE:
+        return nchw(total(sums)[:, :oc].reshape(1, *out, oc))
+    return total(sums)[:oc].reshape(1, oc, *out)
+
+
+def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """(c*kh*kw, places) of a padded image (c, h, w)."""
+    for axis in (2, 1):
+        step, size = strides[axis - 1], kernel[axis - 1]
+        starts = range(0, dilations[axis - 1] * size, dilations[axis - 1])
+        place = x.ndim - 3 + axis
+        stop = (out[axis - 1] - 1) * step + 1
+        x = jnp.stack([lax.slice_in_dim(x, i, i + stop, step, place) for i in starts], axis=1)
+    return x.reshape(-1, prod(out))
+
+
+def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """One filter per channel: fma(x_tap, w_tap, acc) tap by tap, in one loop; x (n, h, w, c) padded, taps (kh*kw, c).
+
+    The first product is pinned, or it might be the one that is merged with the second; adding zero makes it what
+    fma(x, w, 0) is: never -0. Blocks of more than 384 taps are sums of their own.
+    """
+    (n, _, _, c), (kh, kw), (sh, sw), (dh, dw), (oh, ow) = x.shape, kernel, strides, dilations, out
+    places = iter([(i, j) for i in range(kh) for j in range(kw)])
+    whole = None
+    for size in convolution_blocks(kh * kw):
+        acc = None
+        for _ in range(size):
+            i, j = next(places)
+            start = (0, i * dh, j * dw, 0)
+            stop = (n, i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1, c)
+            term = lax.slice(x, start, stop, (1, sh, sw, 1)) * taps[i * kw + j].reshape(1, 1, 1, c)
+            acc = pin(term) + jnp.float32(0) if acc is None else acc + term
+        assert acc is not None
+        whole = acc if whole is None else whole + pin(acc)
+    assert whole is not None
+    return whole
