@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, along_axis, f32, kernel
 from tpusim_kernels.conv import GEOMETRY, Pads, Pair, by_library, check_operands, nchw, nhwc, relu_with_limit, sum_nhwc
-from tpusim_kernels.conv_graph import OrderedFilter, convolution, depthwise
+from tpusim_kernels.conv_graph import OrderedFilter, convolution, depthwise, padded
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order
 from tpusim_kernels.prim.library import WIDTH
@@ -172,12 +172,11 @@ def _whole(
     relu_limit: float,
 ) -> Array:
     """`conv2d_float` as one graph."""
-    x, w = f32(x), w if isinstance(w, OrderedFilter) else f32(w)
-    extents(x.shape, w.shape, strides, pads, dilations)
-    top, left, bottom, right = pads
-    x = lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
-    ordered = isinstance(w, OrderedFilter)
-    y = convolution(x, w, strides, dilations) if ordered else _sum_in_order(x, w, strides, dilations, groups)
+    out, x = extents(x.shape, w.shape, strides, pads, dilations), f32(x)
+    if isinstance(w, OrderedFilter):
+        y = convolution(x, w, strides, pads, dilations, out)
+    else:
+        y = _sum_in_order(padded(x, pads), f32(w), strides, dilations, groups)
     y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
     return relu_with_limit(y, do_relu, relu_limit)
 

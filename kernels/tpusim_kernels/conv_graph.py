@@ -18,7 +18,7 @@ from jax import lax
 from jax.custom_batching import custom_vmap
 
 from tpusim_kernels.base import Array, pin
-from tpusim_kernels.conv import Pair, nchw, nhwc
+from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
 from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
 from tpusim_kernels.prim.library import filled
 
@@ -72,18 +72,17 @@ def _runs(k: int, alone: bool) -> list[tuple[int, int]]:
     return [(size, 1) for size, count in runs for _ in range(count)] if alone else runs
 
 
-def convolution(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair) -> Array:
-    """f32 sums (n, oc, oh, ow) of a padded image (n, ic, h, w), term by term over (channel, row, column)."""
-    (_, _, h, width), (kh, kw) = x.shape, w.shape[2:]
-    spans = dilations[0] * (kh - 1) + 1, dilations[1] * (kw - 1) + 1
-    out = (h - spans[0]) // strides[0] + 1, (width - spans[1]) // strides[1] + 1
+def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
+    """f32 sums (n, oc, oh, ow) of an image (n, ic, h, w), term by term over (channel, row, column); out: (oh, ow)."""
+    kh, kw = w.shape[2:]
     if w.blocks[0].ndim == 2:
-        return nchw(depthwise(nhwc(x), w.blocks[0], w.shape[2:], strides, dilations, out))
+        return nchw(depthwise(nhwc(padded(x, pads)), w.blocks[0], (kh, kw), strides, dilations, out))
 
     @custom_vmap
     def run(x: Array, blocks: tuple[Array, ...]) -> Array:
-        of_one = _of_points if kh * kw == 1 else _of_windows
-        return of_one(x, w._replace(blocks=blocks), strides, dilations, out)
+        if kh * kw == 1:
+            return _of_points(padded(x, pads), w._replace(blocks=blocks), strides, out)
+        return _of_windows(x, w._replace(blocks=blocks), strides, pads, dilations, out)
 
     @run.def_vmap
     def many(count: int, batched: tuple[bool, tuple[bool, ...]], x: Array, blocks: tuple[Array, ...]):
@@ -94,9 +93,14 @@ def convolution(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair) -> A
     return run(x, w.blocks)
 
 
-def _of_points(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair, out: Pair) -> Array:
+def padded(x: Array, pads: Pads) -> Array:
+    """An image (n, c, h, w) with zeros around it."""
+    top, left, bottom, right = pads
+    return lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
+
+
+def _of_points(x: Array, w: OrderedFilter, strides: Pair, out: Pair) -> Array:
     """Of a filter of one tap: channels times filter."""
-    del dilations
     n, oc = len(x), w.shape[0]
     rows = nhwc(x[:, :, :: strides[0], :: strides[1]]).reshape(1, n * out[0] * out[1], -1)
     sums: list[Array] = []
@@ -108,13 +112,15 @@ def _of_points(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair, out: 
     return nchw(total(sums)[:, :oc].reshape(n, *out, oc))
 
 
-def _of_windows(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair, out: Pair) -> Array:
+def _of_windows(
+    x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair
+) -> Array:
     """Of a filter of several taps, one sample after the other."""
     if len(x) > 1:
-        one = lax.map(lambda image: _of_windows(image[None], w, strides, dilations, out), x)
+        one = lax.map(lambda image: _of_windows(image[None], w, strides, pads, dilations, out), x)
         return one[:, 0]
     oc, places = w.shape[0], prod(out)
-    columns = _windows(lax.squeeze(x, (0,)), w.shape[2:], strides, dilations, out)
+    columns = _windows(_framed(lax.squeeze(x, (0,)), pads), w.shape[2:], strides, dilations, out)
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
@@ -126,6 +132,15 @@ def _of_windows(x: Array, w: OrderedFilter, strides: Pair, dilations: Pair, out:
     if places < WIDE:
         return nchw(total(sums)[:, :oc].reshape(1, *out, oc))
     return total(sums)[:oc].reshape(1, oc, *out)
+
+
+def _framed(x: Array, pads: Pads) -> Array:
+    """An image (c, h, w) with zeros around it, by concatenations: XLA computes what goes into one but once."""
+    top, left, bottom, right = pads
+    for axis, before, after in ((2, left, right), (1, top, bottom)):
+        sizes = [x.shape[:axis] + (size,) + x.shape[axis + 1 :] for size in (before, after)]
+        x = jnp.concatenate([jnp.zeros(sizes[0], x.dtype), x, jnp.zeros(sizes[1], x.dtype)], axis)
+    return x
 
 
 def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
