@@ -7,6 +7,7 @@ product leaves its result (the transpositions of both meet and vanish, in what t
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import groupby
 from math import prod
 from typing import NamedTuple
@@ -29,8 +30,8 @@ WIDE = 512
 class OrderedFilter(NamedTuple):
     """An f32 filter of (oc, ic/groups, kh, kw) in the form of its products (`ordered_filter`).
 
-    blocks: f32 (blocks, k, oc) each, oc filled up with zeros to what `prim.library` takes; or (kh*kw, oc) alone of one
-    filter per channel. like: without elements, (oc, ic/groups, kh, kw, 0).
+    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together; oc is
+    filled up with zeros to what `prim.library` takes. Of one filter per channel (kh*kw, oc) alone. like: without elements, (oc, ic/groups, kh, kw, 0).
     """
 
     blocks: tuple[Array | np.ndarray, ...]
@@ -48,28 +49,25 @@ class OrderedFilter(NamedTuple):
 
 
 def ordered_filter(w: np.ndarray, groups: int) -> OrderedFilter | np.ndarray:
-    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of other groups, and on a GPU, as it is."""
-    like = np.zeros((*w.shape, 0), np.float32)
+    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of groups with windows, as it is."""
     if jax.default_backend() != "cpu" or w.dtype != np.float32 or w.ndim != 4:
         return w
-    if groups > 1:
-        alone = w.shape[:2] == (groups, 1)
-        return OrderedFilter((np.ascontiguousarray(w.reshape(groups, -1).T),), like) if alone else w
-    oc, k = len(w), prod(w.shape[1:])
-    columns = np.zeros((k, filled(oc)), np.float32)
-    columns[:, :oc] = w.reshape(oc, k).T
-    blocks: list[np.ndarray] = []
-    start = 0
-    for size, count in _runs(k, w.shape[2:] == (1, 1)):
-        blocks.append(columns[start : start + count * size].reshape(count, size, -1))
-        start += count * size
-    return OrderedFilter(tuple(blocks), like)
-
-
-def _runs(k: int, alone: bool) -> list[tuple[int, int]]:
-    """(size, how many) of blocks that are one product; alone: one each, of what is cut from an image anyway."""
+    like, alone = np.zeros((*w.shape, 0), np.float32), w.shape[2:] == (1, 1)
+    if groups > 1 and w.shape[:2] == (groups, 1):
+        return OrderedFilter((np.ascontiguousarray(w.reshape(groups, -1).T),), like)
+    if groups > 1 and not alone:
+        return w
+    oc, k = len(w) // groups, prod(w.shape[1:])
+    columns = np.zeros((groups, k, filled(oc)), np.float32)
+    columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
     runs = [(size, len(list(equal))) for size, equal in groupby(convolution_blocks(k))]
-    return [(size, 1) for size, count in runs for _ in range(count)] if alone else runs
+    if alone:
+        sizes = [size for size, count in runs for _ in range(count)]
+        parts = np.split(columns, np.cumsum(sizes)[:-1], axis=1)
+    else:
+        places = np.cumsum([size * count for size, count in runs])[:-1]
+        parts = [part.reshape(-1, size, part.shape[2]) for part, (size, _) in zip(np.split(columns, places, 1), runs)]
+    return OrderedFilter(tuple(np.ascontiguousarray(part) for part in parts), like)
 
 
 def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
@@ -101,15 +99,16 @@ def padded(x: Array, pads: Pads) -> Array:
 
 def _of_points(x: Array, w: OrderedFilter, strides: Pair, out: Pair) -> Array:
     """Of a filter of one tap: channels times filter."""
-    n, oc = len(x), w.shape[0]
-    rows = nhwc(x[:, :, :: strides[0], :: strides[1]]).reshape(1, n * out[0] * out[1], -1)
+    n, oc, groups = len(x), w.shape[0], len(w.blocks[0])
+    rows = nhwc(x[:, :, :: strides[0], :: strides[1]]).reshape(n * out[0] * out[1], groups, -1).transpose(1, 0, 2)
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
         part = lax.slice_in_dim(rows, start, start + block.shape[1], axis=2)
         sums.append(ordered_product(part, block))
         start += block.shape[1]
-    return nchw(total(sums)[:, :oc].reshape(n, *out, oc))
+    columns = reduce(jnp.add, sums)[:, :, : oc // groups]
+    return nchw(columns.transpose(1, 0, 2).reshape(n, *out, oc))
 
 
 def _of_windows(
