@@ -74,7 +74,8 @@ def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
     """f32 sums (n, oc, oh, ow) of an image (n, ic, h, w), term by term over (channel, row, column); out: (oh, ow)."""
     kh, kw = w.shape[2:]
     if w.blocks[0].ndim == 2:
-        return nchw(depthwise(nhwc(padded(x, pads)), w.blocks[0], (kh, kw), strides, dilations, out))
+        image = lax.optimization_barrier(nhwc(padded(x, pads)))  # or XLA takes what is not padded from in front of it
+        return nchw(depthwise(image, w.blocks[0], (kh, kw), strides, dilations, out))
 
     @custom_vmap
     def run(x: Array, blocks: tuple[Array, ...]) -> Array:
@@ -130,7 +131,8 @@ def _of_windows(
         start += count * size
     if places < WIDE:
         return nchw(total(sums)[:, :oc].reshape(1, *out, oc))
-    return total(sums)[:oc].reshape(1, oc, *out)
+    across = total(sums)[:oc].T.reshape(1, 1, *out, oc)
+    return nchw(lax.squeeze(across, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
 
 
 def _framed(x: Array, pads: Pads) -> Array:
