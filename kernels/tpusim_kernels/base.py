@@ -31,6 +31,10 @@ Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
 
 
+LAST_NAN = 0xFFFFFFFE
+"""The largest bits that `pin` leaves in f32."""
+
+
 def pin(x: Array) -> Array:
     """Return float `x` (f32 or f64) unchanged, as a value that no later operation can be merged with.
 
@@ -50,11 +54,14 @@ def held(x: Array) -> Array:
     """`pin` for a value that several others read: XLA computes it once.
 
     An operation of one operand XLA computes again for each reader, and with it what stands in front of it: in a chain
-    of residual sums the last reader would compute all of them. So the result is the larger of two values, x and -|x|,
-    which is always x. Other dtypes pass untouched.
+    of residual sums the last reader would compute all of them. So the last operation is a choice, between the value and
+    the one NaN that it is then. Other dtypes than f32 are pinned alone.
     """
     x = pin(x)
-    return jnp.maximum(x, -jnp.abs(x)) if jnp.issubdtype(x.dtype, jnp.floating) else x
+    if x.dtype != jnp.float32:
+        return x
+    largest = lax.bitcast_convert_type(x, jnp.uint32) == jnp.uint32(LAST_NAN)
+    return jnp.where(largest, lax.bitcast_convert_type(jnp.uint32(LAST_NAN), jnp.float32), x)
 
 
 def _enter(x: Any) -> Any:

@@ -23,8 +23,10 @@ from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
 from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
 from tpusim_kernels.prim.library import filled
 
-WIDE = 512
-"""Positions from which on they are the columns of a product, not the rows: rows are quicker, but not from columns."""
+WIDE, DEEP = 512, 256
+"""Positions from which on, and terms beyond which, they are the columns of a product: they come as columns anyway, but
+the result has then to be transposed.
+"""
 
 
 class OrderedFilter(NamedTuple):
@@ -121,18 +123,19 @@ def _of_windows(
         return one[:, 0]
     oc, places = w.shape[0], prod(out)
     columns = _windows(_framed(lax.squeeze(x, (0,)), pads), w.shape[2:], strides, dilations, out)
+    across = places >= WIDE and len(columns) > DEEP
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
         count, size, _ = block.shape
         part = lax.slice_in_dim(columns, start, start + count * size).reshape(count, size, places)
-        left, right = (part, block) if places < WIDE else (block, part)
+        left, right = (block, part) if across else (part, block)
         sums.append(ordered_product(left, right, upright=False))
         start += count * size
-    if places < WIDE:
+    if not across:
         return nchw(total(sums)[:, :oc].reshape(1, *out, oc))
-    across = total(sums)[:oc].T.reshape(1, 1, *out, oc)
-    return nchw(lax.squeeze(across, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
+    image = total(sums)[:oc].T.reshape(1, 1, *out, oc)
+    return nchw(lax.squeeze(image, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
 
 
 def _framed(x: Array, pads: Pads) -> Array:
@@ -162,6 +165,7 @@ def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pai
     fma(x, w, 0) is: never -0. Blocks of more than 384 taps are sums of their own.
     """
     (n, _, _, c), (kh, kw), (sh, sw), (dh, dw), (oh, ow) = x.shape, kernel, strides, dilations, out
+    zero = lax.optimization_barrier(jnp.float32(0))
     places = iter([(i, j) for i in range(kh) for j in range(kw)])
     whole = None
     for size in convolution_blocks(kh * kw):
@@ -171,7 +175,7 @@ def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pai
             start = (0, i * dh, j * dw, 0)
             stop = (n, i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1, c)
             term = lax.slice(x, start, stop, (1, sh, sw, 1)) * taps[i * kw + j].reshape(1, 1, 1, c)
-            acc = pin(term) + jnp.float32(0) if acc is None else acc + term
+            acc = pin(term) + zero if acc is None else acc + term
         assert acc is not None
         whole = acc if whole is None else whole + pin(acc)
     assert whole is not None
