@@ -7,8 +7,9 @@ product leaves its result (the transpositions of both meet and vanish, in what t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, islice
 from math import prod
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from jax.custom_batching import custom_vmap
 from tpusim_kernels.base import Array, pin
 from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
 from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
-from tpusim_kernels.prim.library import filled
+from tpusim_kernels.prim.library import filled, keeps_order
 
 WIDE, DEEP = 512, 256
 """Positions from which on, and terms beyond which, they are the columns of a product: they come as columns anyway, but
@@ -50,8 +51,11 @@ class OrderedFilter(NamedTuple):
         return len(self.shape)
 
 
-def ordered_filter(w: np.ndarray, groups: int) -> OrderedFilter | np.ndarray:
-    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of groups with windows, as it is."""
+def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | np.ndarray:
+    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of groups with windows, as it is.
+
+    places: windows of one call.
+    """
     if jax.default_backend() != "cpu" or w.dtype != np.float32 or w.ndim != 4:
         return w
     like, alone = np.zeros((*w.shape, 0), np.float32), w.shape[2:] == (1, 1)
@@ -60,16 +64,23 @@ def ordered_filter(w: np.ndarray, groups: int) -> OrderedFilter | np.ndarray:
     if groups > 1 and not alone:
         return w
     oc, k = len(w) // groups, prod(w.shape[1:])
-    columns = np.zeros((groups, k, filled(oc)), np.float32)
-    columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
     runs = [(size, len(list(equal))) for size, equal in groupby(convolution_blocks(k))]
-    if alone:
-        sizes = [size for size, count in runs for _ in range(count)]
-        parts = np.split(columns, np.cumsum(sizes)[:-1], axis=1)
-    else:
-        places = np.cumsum([size * count for size, count in runs])[:-1]
-        parts = [part.reshape(-1, size, part.shape[2]) for part, (size, _) in zip(np.split(columns, places, 1), runs)]
-    return OrderedFilter(tuple(np.ascontiguousarray(part) for part in parts), like)
+    runs = [(size, 1) for size, count in runs for _ in range(count)] if alone else runs
+    across = not alone and _across(places, k)
+    asked = ((groups if alone else count, places, size, oc, alone) for size, count in runs)
+    wide = oc if not across and all(keeps_order(*extents) for extents in asked) else filled(oc)
+    columns = np.zeros((groups, k, wide), np.float32)
+    columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
+    ends = np.cumsum([size * count for size, count in runs])[:-1]
+    parts = zip(np.split(columns, ends, axis=1), runs, strict=True)
+    return OrderedFilter(
+        tuple(np.ascontiguousarray(part.reshape(len(part) * count, size, wide)) for part, (size, count) in parts), like
+    )
+
+
+def _across(places: int, k: int) -> bool:
+    """Whether windows of k elements are the columns of their product."""
+    return places >= WIDE and k > DEEP
 
 
 def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
@@ -123,7 +134,7 @@ def _of_windows(
         return one[:, 0]
     oc, places = w.shape[0], prod(out)
     columns = _windows(_framed(lax.squeeze(x, (0,)), pads), w.shape[2:], strides, dilations, out)
-    across = places >= WIDE and len(columns) > DEEP
+    across = _across(places, len(columns))
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
@@ -159,24 +170,30 @@ def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) 
 
 
 def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
-    """One filter per channel: fma(x_tap, w_tap, acc) tap by tap, in one loop; x (n, h, w, c) padded, taps (kh*kw, c).
+    """One filter per channel, tap by tap, in one loop; x (n, h, w, c) padded, taps (kh*kw, c); gives (n, oh, ow, c)."""
+    places = ((i * dilations[0], j * dilations[1]) for i in range(kernel[0]) for j in range(kernel[1]))
+    terms = (_tap(x, place, strides, out) * taps[k].reshape(1, 1, 1, -1) for k, place in enumerate(places))
+    return _chained(terms, len(taps))
+
+
+def _tap(x: Array, place: Pair, strides: Pair, out: Pair) -> Array:
+    """The element at a place of every window of x (n, h, w, c)."""
+    stop = [at + (size - 1) * step + 1 for at, size, step in zip(place, out, strides, strict=True)]
+    return lax.slice(x, (0, *place, 0), (len(x), *stop, x.shape[3]), (1, *strides, 1))
+
+
+def _chained(terms: Iterable[Array], count: int) -> Array:
+    """The sum of products as one chain of fused multiply-adds for each element.
 
     The first product is pinned, or it might be the one that is merged with the second; adding zero makes it what
-    fma(x, w, 0) is: never -0. Blocks of more than 384 taps are sums of their own.
+    fma(x, w, 0) is: never -0. Blocks of more than 384 terms are sums of their own.
     """
-    (n, _, _, c), (kh, kw), (sh, sw), (dh, dw), (oh, ow) = x.shape, kernel, strides, dilations, out
-    zero = lax.optimization_barrier(jnp.float32(0))
-    places = iter([(i, j) for i in range(kh) for j in range(kw)])
+    zero, left = lax.optimization_barrier(jnp.float32(0)), iter(terms)
     whole = None
-    for size in convolution_blocks(kh * kw):
-        acc = None
-        for _ in range(size):
-            i, j = next(places)
-            start = (0, i * dh, j * dw, 0)
-            stop = (n, i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1, c)
-            term = lax.slice(x, start, stop, (1, sh, sw, 1)) * taps[i * kw + j].reshape(1, 1, 1, c)
-            acc = pin(term) + zero if acc is None else acc + term
-        assert acc is not None
+    for size in convolution_blocks(count):
+        acc = pin(next(left)) + zero
+        for term in islice(left, size - 1):
+            acc = acc + term
         whole = acc if whole is None else whole + pin(acc)
     assert whole is not None
     return whole

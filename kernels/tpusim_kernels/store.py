@@ -205,10 +205,15 @@ def _aval(leaf: Any) -> object:
     if isinstance(leaf, Tracer) or (isinstance(leaf, jax.Array) and leaf.sharding.device_set != {_device()}):
         raise _Unknown
     if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype.name, leaf.weak_type
+        return leaf.shape, _named(leaf.dtype), leaf.weak_type
     if isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf.shape, leaf.dtype.name
+        return leaf.shape, _named(leaf.dtype)
     return type(leaf).__name__
+
+
+@functools.cache
+def _named(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 # ------------------------------------------------------------------------------------------------- the store in use

@@ -42,7 +42,7 @@ def product(a: Array, b: Array, *, upright: bool = True) -> Array | None:
     if jax.default_backend() != "cpu" or k < 2 or not a.size * n:
         return None
     for rows, columns in _extents(m, k, n):
-        if _keeps_order(count, rows, k, columns, upright):
+        if keeps_order(count, rows, k, columns, upright):
             more = (0, rows - m)
             left = jnp.pad(a, ((0, 0), more, (0, 0)) if upright else ((0, 0), (0, 0), more))
             right = jnp.pad(b, ((0, 0), (0, 0), (0, columns - n)))
@@ -82,7 +82,7 @@ def _fenced(a: Array, b: Array, upright: bool) -> Array:
 
 
 @functools.cache
-def _keeps_order(count: int, m: int, k: int, n: int, upright: bool) -> bool:
+def keeps_order(count: int, m: int, k: int, n: int, upright: bool) -> bool:
     """Whether the library's product of these extents is a chain per element, bit for bit."""
     a, b = _trial((count, m, k), 1), _trial((count, k, n), 2)
     left = a if upright else np.ascontiguousarray(a.swapaxes(1, 2))

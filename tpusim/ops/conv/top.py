@@ -131,7 +131,11 @@ class TopConv(ConvTop):
 
     def for_kernel(self, index: int, constant: Array) -> Any:
         """The filter in the form of its products."""
-        return ordered_filter(np.asarray(constant), self.geometry["groups"]) if index == 1 else constant  # type: ignore[arg-type]
+        if index != 1 or self.volume:
+            return constant
+        n, _, oh, ow = shape_of(self.output)
+        alone = shape_of(self.filter)[2:] == (1, 1)
+        return ordered_filter(np.asarray(constant), self.geometry["groups"], oh * ow * (n if alone else 1))  # type: ignore[arg-type]
 
     @property
     def _relu(self) -> dict[str, bool | float]:
