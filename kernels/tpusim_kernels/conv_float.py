@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ def conv2d_float(
     f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. Source:
     numerics 9.1, ONNX Conv.
     """
-    check_operands(x, w, groups)
+    check_operands(x, cast("Array", w), groups)
     if isinstance(w, OrderedFilter) or not _by_parts(x, w, b, groups):
         return _whole(
             x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,

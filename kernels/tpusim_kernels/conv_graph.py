@@ -7,7 +7,7 @@ product leaves its result (the transpositions of both meet and vanish, in what t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import groupby, islice
 from math import prod
@@ -33,17 +33,19 @@ the result has then to be transposed.
 class OrderedFilter(NamedTuple):
     """An f32 filter of (oc, ic/groups, kh, kw) in the form of its products (`ordered_filter`).
 
-    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together; oc is
-    filled up with zeros to what `prim.library` takes. Of one filter per channel (kh*kw, oc) alone. like: without elements, (oc, ic/groups, kh, kw, 0).
+    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together. Of one
+    filter per channel (kh*kw, oc) alone. Where `prim.library` asks for it, oc is filled up with zeros. like: without
+    elements, (oc, ic/groups, kh, kw, 0).
     """
 
-    blocks: tuple[Array | np.ndarray, ...]
-    like: Array | np.ndarray
+    blocks: tuple[Array, ...]
+    like: Array
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[int, int, int, int]:
         """(oc, ic/groups, kh, kw)."""
-        return self.like.shape[:-1]
+        oc, ic, kh, kw, _ = self.like.shape
+        return oc, ic, kh, kw
 
     @property
     def ndim(self) -> int:
@@ -58,9 +60,9 @@ def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | n
     """
     if jax.default_backend() != "cpu" or w.dtype != np.float32 or w.ndim != 4:
         return w
-    like, alone = np.zeros((*w.shape, 0), np.float32), w.shape[2:] == (1, 1)
+    alone = w.shape[2:] == (1, 1)
     if groups > 1 and w.shape[:2] == (groups, 1):
-        return OrderedFilter((np.ascontiguousarray(w.reshape(groups, -1).T),), like)
+        return _made([w.reshape(groups, -1).T], w)
     if groups > 1 and not alone:
         return w
     oc, k = len(w) // groups, prod(w.shape[1:])
@@ -73,9 +75,12 @@ def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | n
     columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
     ends = np.cumsum([size * count for size, count in runs])[:-1]
     parts = zip(np.split(columns, ends, axis=1), runs, strict=True)
-    return OrderedFilter(
-        tuple(np.ascontiguousarray(part.reshape(len(part) * count, size, wide)) for part, (size, count) in parts), like
-    )
+    return _made([part.reshape(len(part) * count, size, wide) for part, (size, count) in parts], w)
+
+
+def _made(blocks: Sequence[np.ndarray], w: np.ndarray) -> OrderedFilter:
+    like = np.zeros((*w.shape, 0), np.float32)
+    return OrderedFilter(tuple(map(np.ascontiguousarray, blocks)), like)  # type: ignore[arg-type]
 
 
 def _across(places: int, k: int) -> bool:
@@ -125,9 +130,7 @@ def _of_points(x: Array, w: OrderedFilter, strides: Pair, out: Pair) -> Array:
     return nchw(columns.transpose(1, 0, 2).reshape(n, *out, oc))
 
 
-def _of_windows(
-    x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair
-) -> Array:
+def _of_windows(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
     """Of a filter of several taps, one sample after the other."""
     if len(x) > 1:
         one = lax.map(lambda image: _of_windows(image[None], w, strides, pads, dilations, out), x)
