@@ -49,7 +49,7 @@ class OrderedFilter(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """4."""
+        """The number of axes, 4 of every filter."""
         return len(self.shape)
 
 
