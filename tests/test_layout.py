@@ -62,3 +62,16 @@ def test_what_stays_in_place_is_not_transposed(name: str) -> None:
         if equation.primitive.name == "transpose"
     ]
     assert len(sizes) <= 2, f"the image and a constant, got {sizes}"
+
+
+def test_terms_of_a_float_sum_keep_their_order() -> None:
+    """Along the axis that is stored last XLA has several sums at once, along another one it has not."""
+    x = np.random.default_rng(1).standard_normal((3, 900, 40)).astype(np.float32)
+
+    def body(x: Any) -> Any:
+        return jnp.sum(lax.transpose(x, (0, 2, 1)), axis=2)
+
+    def traced(body: Callable[[Any], Any]) -> list[Any]:
+        return [e.params["axes"] for e in jax.make_jaxpr(body)(x).jaxpr.eqns if e.primitive.name == "reduce_sum"]
+
+    assert traced(with_few_transpositions(body)) == traced(body) == [(2,)]

@@ -31,6 +31,10 @@ Array = jax.Array
 ArrayLike = jax.typing.ArrayLike
 
 
+LAST_NAN = 0xFFFFFFFE
+"""The largest bits that `pin` leaves in f32."""
+
+
 def pin(x: Array) -> Array:
     """Return float `x` (f32 or f64) unchanged, as a value that no later operation can be merged with.
 
@@ -46,6 +50,20 @@ def pin(x: Array) -> Array:
     return lax.bitcast_convert_type(jnp.minimum(lax.bitcast_convert_type(x, bits), limit), x.dtype)
 
 
+def held(x: Array) -> Array:
+    """`pin` for a value that several others read: XLA computes it once.
+
+    An operation of one operand XLA computes again for each reader, and with it what stands in front of it: in a chain
+    of residual sums the last reader would compute all of them. So the last operation is a choice, between the value and
+    the one NaN that it is then. Other dtypes than f32 are pinned alone.
+    """
+    x = pin(x)
+    if x.dtype != jnp.float32:
+        return x
+    largest = lax.bitcast_convert_type(x, jnp.uint32) == jnp.uint32(LAST_NAN)
+    return jnp.where(largest, lax.bitcast_convert_type(jnp.uint32(LAST_NAN), jnp.float32), x)
+
+
 def _enter(x: Any) -> Any:
     if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating):
         return lax.optimization_barrier(x)
@@ -57,7 +75,7 @@ def _strong(x: Any) -> Any:
 
 
 def _leave(x: Any) -> Any:
-    return pin(x) if isinstance(x, Tracer) else x
+    return held(x) if isinstance(x, Tracer) else x
 
 
 def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,9 @@ from jax import lax
 from jax.core import Tracer
 from numpy.typing import NDArray
 
-from tpusim_kernels.base import Array, along_axis, f32, kernel, pin
+from tpusim_kernels.base import Array, along_axis, f32, kernel
 from tpusim_kernels.conv import GEOMETRY, Pads, Pair, by_library, check_operands, nchw, nhwc, relu_with_limit, sum_nhwc
+from tpusim_kernels.conv_graph import OrderedFilter, convolution, depthwise, padded
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order
 from tpusim_kernels.prim.library import WIDTH
@@ -33,7 +34,7 @@ ALIGNED = 64
 
 def conv2d_float(
     x: Array,
-    w: Array,
+    w: Array | OrderedFilter,
     b: Array | None,
     *,
     strides: Pair,
@@ -45,13 +46,13 @@ def conv2d_float(
 ) -> Array:
     """Compute y = relu(conv(x, w) + b) in f32, zero padding.
 
-    x (n, ic, h, w), w (oc, ic/groups, kh, kw), b (oc,) or None.
+    x (n, ic, h, w), w (oc, ic/groups, kh, kw) or in the form of `ordered_filter`, b (oc,) or None.
 
     f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. Source:
     numerics 9.1, ONNX Conv.
     """
-    check_operands(x, w, groups)
-    if not _by_parts(x, w, b, groups):
+    check_operands(x, cast("Array", w), groups)
+    if isinstance(w, OrderedFilter) or not _by_parts(x, w, b, groups):
         return _whole(
             x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,
             relu_limit=relu_limit,
@@ -160,7 +161,7 @@ def _blocks(lefts: Sequence[Array], rights: Sequence[Array]) -> Iterator[Array]:
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
 def _whole(
     x: Array,
-    w: Array,
+    w: Array | OrderedFilter,
     b: Array | None,
     *,
     strides: Pair,
@@ -171,11 +172,11 @@ def _whole(
     relu_limit: float,
 ) -> Array:
     """`conv2d_float` as one graph."""
-    x, w = f32(x), f32(w)
-    extents(x.shape, w.shape, strides, pads, dilations)
-    top, left, bottom, right = pads
-    x = lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
-    y = _sum_in_order(x, w, strides, dilations, groups)
+    out, x = extents(x.shape, w.shape, strides, pads, dilations), f32(x)
+    if isinstance(w, OrderedFilter):
+        y = convolution(x, w, strides, pads, dilations, out)
+    else:
+        y = _sum_in_order(padded(x, pads), f32(w), strides, dilations, groups)
     y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
     return relu_with_limit(y, do_relu, relu_limit)
 
@@ -188,7 +189,8 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
     (sh, sw), (dh, dw) = strides, dilations
     oh, ow = extents(x.shape, w.shape, strides, (0, 0, 0, 0), dilations)
     if groups == oc and icg == 1:
-        return _depthwise_in_order(x, w, strides, dilations, (oh, ow))
+        taps = w.reshape(oc, kh * kw).T
+        return nchw(depthwise(nhwc(x), taps, (kh, kw), strides, dilations, (oh, ow)))
 
     def gather(i: Array, windows: Array) -> Array:
         """One tap of all windows: a loop is one kernel to compile, slices side by side are one each."""
@@ -205,29 +207,6 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
     windows = windows.reshape(n, groups, c // groups * kh * kw, oh * ow)
     filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
     return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
-
-
-def _depthwise_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, out: Pair) -> Array:
-    """One filter per channel: fma(x_tap, w_tap, acc) tap by tap, in one loop over the image.
-
-    The first product is pinned, or it might be the one that is merged with the second; adding zero makes it what
-    fma(x, w, 0) is: never -0. Blocks of more than 384 taps are sums of their own.
-    """
-    (n, c, _, _), (_, _, kh, kw), (sh, sw), (dh, dw), (oh, ow) = x.shape, w.shape, strides, dilations, out
-    places = iter([(i, j) for i in range(kh) for j in range(kw)])
-    total = None
-    for size in convolution_blocks(kh * kw):
-        acc = None
-        for _ in range(size):
-            i, j = next(places)
-            start = (0, 0, i * dh, j * dw)
-            stop = (n, c, i * dh + (oh - 1) * sh + 1, j * dw + (ow - 1) * sw + 1)
-            term = lax.slice(x, start, stop, (1, 1, sh, sw)) * w[:, 0, i, j].reshape(1, c, 1, 1)
-            acc = pin(term) + jnp.float32(0) if acc is None else acc + term
-        assert acc is not None
-        total = acc if total is None else total + pin(acc)
-    assert total is not None
-    return total
 
 
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))

@@ -19,6 +19,8 @@ from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 
 Extents = tuple[int, ...]
 WINDOW = ("kernel", "strides", "pads")
+UNROLLED = 64
+"""Elements of a window up to which a sum is no loop."""
 
 
 def _slide(
@@ -95,17 +97,27 @@ def avgpool2d_float(
 
 
 def _sum_in_order(x: Array, kernel: Extents, strides: Extents) -> Array:
-    """f32 sums of every window of padded `x`, one element after the other, the last axis fastest."""
+    """f32 sums of every window of padded `x`, one element after the other, the last axis fastest.
+
+    Large windows are a loop, so that there is less to compile.
+    """
     lasts = [(n - k) // s * s for n, k, s in zip(x.shape[2:], kernel, strides, strict=True)]
-    sizes = (*x.shape[:2], *(last + 1 for last in lasts))
+    steps = (1, 1, *strides)
+    places = (last // stride + 1 for last, stride in zip(lasts, strides, strict=True))
+    total = jnp.zeros((*x.shape[:2], *places), x.dtype)
+    if prod(kernel) <= UNROLLED:
+        total = lax.optimization_barrier(total)
+        for start in np.ndindex(*kernel):
+            stops = (at + last + 1 for at, last in zip(start, lasts, strict=True))
+            total = total + lax.slice(x, (0, 0, *start), (*x.shape[:2], *stops), steps)
+        return total
 
     def add(i: Array, total: Array) -> Array:
         starts = [jnp.asarray(0, i.dtype), jnp.asarray(0, i.dtype), *jnp.unravel_index(i, kernel)]
-        view = lax.dynamic_slice(x, [s.astype(i.dtype) for s in starts], sizes)
-        return total + lax.slice(view, (0,) * x.ndim, view.shape, (1, 1, *strides))
+        view = lax.dynamic_slice(x, [s.astype(i.dtype) for s in starts], (*x.shape[:2], *(n + 1 for n in lasts)))
+        return total + lax.slice(view, (0,) * x.ndim, view.shape, steps)
 
-    places = (last // stride + 1 for last, stride in zip(lasts, strides, strict=True))
-    return lax.fori_loop(0, prod(kernel), add, jnp.zeros((*x.shape[:2], *places), x.dtype))
+    return lax.fori_loop(0, prod(kernel), add, total)
 
 
 @kernel(static=(*WINDOW, "count_include_pad", "do_relu", "out_dtype", "first_round"))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tpusim_kernels import activation, arith, cast, conv, matmul, pool, softmax
-from tpusim_kernels.base import kernel, pin
+from tpusim_kernels.base import held, kernel, pin
 
 RNG = np.random.default_rng(0)
 N = 4
@@ -111,6 +111,44 @@ def test_the_fence_is_needed_and_is_an_identity() -> None:
     np.testing.assert_array_equal(fenced, A * B + C)
     assert (unfenced != fenced).any()
     np.testing.assert_array_equal(pinned.view(np.uint32), values.view(np.uint32))
+
+
+def test_what_several_read_is_computed_once_and_is_an_identity() -> None:
+    """In a chain of residual sums every sum is added up once; with `pin` alone each reader adds all up again."""
+
+    def sums(fence: Callable[[jax.Array], jax.Array]) -> int:
+        def chain(x: jax.Array, w: jax.Array) -> jax.Array:
+            for _ in range(6):
+                x = fence(jnp.maximum(x + x @ w, jnp.float32(0)))
+            return x
+
+        return (
+            jax.jit(chain)
+            .lower(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32))
+            .compile()
+            .as_text()
+            .count(" add(")
+        )
+
+    assert sums(held) == 6 < sums(pin)
+    bits = np.array([0, 1 << 31, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0xFFFFFFFE, 1, 0x80000001], np.uint32)
+    found = jax.jit(held)(bits.view(np.float32))
+    np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits)
+
+
+def test_sums_of_windows_are_the_same_without_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = X.copy()
+    x[0] = -0.0
+
+    def averages() -> np.ndarray:
+        return np.asarray(
+            jax.jit(lambda x: pool.avgpool2d_float(x, **WINDOW, count_include_pad=True, do_relu=False))(x)
+        )
+
+    unrolled = averages()
+    monkeypatch.setattr(pool, "UNROLLED", 0)
+    jax.clear_caches()
+    same_bits([unrolled], [averages()])
 
 
 def test_results_are_strongly_typed_and_values_do_not_recompile() -> None:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
+from tpusim_kernels.conv_graph import OrderedFilter, ordered_filter
 from tpusim_kernels.conv_trial import conv2d_trial, parts_of
 from tpusim_kernels.prim import inorder, library
 from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks
@@ -25,7 +26,7 @@ def floats(*shape: int) -> np.ndarray:
 
 def by_loops(monkeypatch: pytest.MonkeyPatch, work: Callable[[], Any]) -> np.ndarray:
     with monkeypatch.context() as patch:
-        patch.setattr(inorder, "product", lambda a, b: None)
+        patch.setattr(inorder, "product", lambda a, b, upright=True: None)
         return np.asarray(work())
 
 
@@ -55,16 +56,16 @@ def test_the_library_gives_the_bits_of_the_loop(
 def test_another_order_is_not_taken(monkeypatch: pytest.MonkeyPatch):
     """A product of which one column is added up from the end is found out."""
 
-    def other(a: Any, b: Any) -> Any:
+    def other(a: Any, b: Any, upright: bool) -> Any:
         last = jnp.einsum("bmk,bk->bm", a[:, :, ::-1], b[:, ::-1, -1], precision="highest")
-        return FENCED(a, b).at[:, :, -1].set(last)
+        return FENCED(a, b, upright).at[:, :, -1].set(last)
 
     a, b = jnp.asarray(floats(1, 64, 40)), jnp.asarray(floats(1, 40, 64))
     assert library.product(a, b) is not None
     monkeypatch.setattr(library, "_fenced", other)
-    library._keeps_order.cache_clear()
+    library.keeps_order.cache_clear()
     assert library.product(a, b) is None
-    library._keeps_order.cache_clear()
+    library.keeps_order.cache_clear()
 
 
 FENCED = library._fenced
@@ -75,6 +76,14 @@ GEOMETRIES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 6, 7, 9), (6, 1, 3, 3), {"strides": (2, 1), "pads": (1, 0, 1, 2), "dilations": (1, 2), "groups": 6}),
     ((1, 100, 5, 5), (4, 100, 3, 3), {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 1}),
     ((1, 2, 24, 24), (2, 1, 21, 20), {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 2}),
+]
+
+UNIT: dict[str, Any] = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "groups": 1}
+IN_GRAPHS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 70, 24, 23), (20, 70, 3, 3), UNIT),
+    ((1, 3, 30, 30), (8, 3, 5, 5), UNIT | {"strides": (2, 2)}),
+    ((1, 900, 5, 9), (40, 900, 1, 1), UNIT | {"strides": (2, 1), "pads": (0, 1, 1, 0)}),
+    ((2, 24, 8, 9), (40, 6, 1, 1), UNIT | {"pads": (0, 0, 0, 0), "groups": 4}),
 ]
 
 
@@ -105,6 +114,24 @@ def test_windows_of_numpy_are_those_of_the_graph(
         total = total + np.asarray(library._chain(w[c].ravel()[part][None, None], window[part][None, :, None]))[0, 0, 0]
         start += size
     assert whole[n, c, i, j] == pytest.approx(np.clip(total + b[c], 0, 3), rel=1e-6)  # f64 rounds twice, rarely
+
+
+@pytest.mark.parametrize(("image", "filters", "geometry"), [*GEOMETRIES, *IN_GRAPHS])
+def test_filters_in_the_form_of_their_products_change_no_bit(
+    image: tuple[int, ...], filters: tuple[int, ...], geometry: dict[str, Any]
+):
+    """In a graph, and for several samples at once; windows as rows and as columns."""
+    x, w, b = floats(2, *image), floats(*filters), floats(filters[0])
+    x[0, :, 0], w[0] = -0.0, -abs(w[0])
+    formed = ordered_filter(w, geometry["groups"], 64)
+    assert isinstance(formed, OrderedFilter) or geometry["groups"] not in (1, filters[0]) and filters[2:] != (1, 1)
+
+    def convolved(x: Any, w: Any) -> Any:
+        return conv2d_float(x, w, b, do_relu=False, **geometry)
+
+    wanted = np.stack([np.asarray(convolved(image, w)) for image in x])
+    same_bits(np.stack([np.asarray(jax.jit(convolved)(image, formed)) for image in x]), wanted)
+    same_bits(jax.jit(jax.vmap(convolved, in_axes=(0, None)))(x, formed), wanted)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])

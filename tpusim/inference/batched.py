@@ -35,6 +35,7 @@ class Flat:
     def __init__(self, model: Model, *, quick: bool = False) -> None:
         self._graph = Graph(model, quick=quick)
         self._specs = input_specs(model)
+        self._inputs, self._types = inputs_of(model), model.output_types
         self._scales = quantisation(model)
         samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
         self._call = Stored(with_few_transpositions(samples), self._identity)
@@ -48,15 +49,14 @@ class Flat:
         named = self._named(inputs)
         groups = self._groups(named)
         arguments = [named[name].reshape(groups, *shape) for name, (shape, _) in self._specs.items()]
+        on_device = any(isinstance(x, jax.Array) for x in named.values())
         with jax.enable_x64(True):
             results = self._call(self._graph.weights, arguments)
-            merged = {
+            found = results if on_device else [np.asarray(y) for y in results]
+            return {
                 name: _given(y.reshape(-1, *y.shape[2:]), dtype, self._scales.get(name))
-                for name, dtype, y in zip(self._graph.keep, self._graph.model.output_types, results, strict=True)
+                for name, dtype, y in zip(self._graph.keep, self._types, found, strict=True)
             }
-        if any(isinstance(x, jax.Array) for x in named.values()):
-            return merged
-        return {name: np.asarray(y) for name, y in merged.items()}
 
     def _named(self, inputs: Inputs) -> dict[str, Array]:
         """Arrays of the network's types by input name."""
@@ -68,7 +68,7 @@ class Flat:
         missing = [name for name in self._specs if name not in given]
         if missing:
             raise ConfigError(f"input '{missing[0]}' is missing; given are {', '.join(sorted(given)) or '(none)'}")
-        return {op_name(op): _typed(op, given[op_name(op)]) for op in inputs_of(self._graph.model)}
+        return {op_name(op): _typed(op, given[op_name(op)]) for op in self._inputs}
 
     def _groups(self, named: Mapping[str, Array]) -> int:
         """How many times the module's own batch is there."""

@@ -203,9 +203,9 @@ class Graph:
 
     def _form(self, op: ShapedOp, index: int, raw: np.ndarray) -> Any:
         """A constant operand as its op's kernel reads it."""
-        if isinstance(op, TpuOp):
+        if not self._quick or not isinstance(op, TopOp):
             return op.for_kernel(index, raw)
-        order = op.estimate().operands.get(index) if self._quick and isinstance(op, TopOp) else None
+        order = op.estimate().operands.get(index)
         return raw if order is None else np.ascontiguousarray(raw.transpose(order))
 
     def identity(self) -> str | None:

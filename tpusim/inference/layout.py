@@ -102,9 +102,13 @@ def _applied(equation: Any, operands: list[Laid]) -> Sequence[Laid]:
     if "jaxpr" in params and name in ("jit", "pjit"):
         inner = params["jaxpr"]
         return _evaluated(inner.jaxpr, inner.consts, operands)
+    if name == "custom_vmap_call":
+        return _evaluated(params["call"].jaxpr, params["call"].consts, operands)
     if name == "optimization_barrier":
         arrays = equation.primitive.bind(*(x.array for x in operands), **params)
         return [Laid(array, x.order) for array, x in zip(arrays, operands, strict=True)]
+    if name == "reduce_sum" and operands[0].array.dtype.kind == "f":  # the order of axes is that of the terms
+        return _in_order(equation, operands)
     rule = _RULES.get(name)
     if rule is not None and any(x.order != tuple(sorted(x.order)) for x in operands) or name == "transpose":
         return [cast("Any", rule)(equation, operands)]

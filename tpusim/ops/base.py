@@ -122,6 +122,14 @@ class ShapedOp(IRDLOperation):
         """The op's function on arrays of the operands' shapes (InferenceInterface)."""
         raise NotImplementedError
 
+    def for_kernel(self, index: int, constant: Array) -> Any:
+        """A constant operand in the form that the op's kernel reads fastest: made on the host, once for many runs.
+
+        `inference` takes either form; a packed constant stays packed.
+        """
+        del index
+        return constant
+
     def infer(self) -> tuple[Shape, ...]:
         """Shapes of the results. Raises ValueError for operands that do not fit."""
         raise NotImplementedError
@@ -312,14 +320,6 @@ class TpuOp(ShapedOp):
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""
         return False
-
-    def for_kernel(self, index: int, constant: Array) -> Any:
-        """A constant operand in the form that the op's kernel reads fastest: made on the host, once for many runs.
-
-        `inference` takes either form; a packed constant stays packed.
-        """
-        del index
-        return constant
 
     def macs(self) -> int:
         """Multiply-accumulates of one run."""

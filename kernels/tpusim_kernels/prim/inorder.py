@@ -79,11 +79,26 @@ def chains(a: Array, b: Array) -> Array:
     return _chains(left, right).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
+def ordered_product(a: Array, b: Array, *, upright: bool = True) -> Array:
+    """All elements of a @ b as one chain each; a (B, M, K), or (B, K, M) if not upright, b (B, K, N) f32."""
+    found = product(a, b, upright=upright)
+    return _chain(a if upright else jnp.swapaxes(a, 1, 2), b) if found is None else found
+
+
+def total(sums: Sequence[Array]) -> Array:
+    """The sum of blocks (blocks, M, N) in their order, without their first axis."""
+    found = None
+    for blocks in sums:
+        for i in range(blocks.shape[0]):
+            found = blocks[i] if found is None else found + blocks[i]
+    assert found is not None
+    return found
+
+
 @custom_vmap
 def _chains(a: Array, b: Array) -> Array:
     """`chains` of rank 3: by the library where it keeps the order for these extents."""
-    found = product(a, b)
-    return _chain(a, b) if found is None else found
+    return ordered_product(a, b)
 
 
 @_chains.def_vmap

@@ -23,6 +23,8 @@ Shape = tuple[int, ...]
 
 WIDTH = 64
 """The library's widest tile, and rows from which on it takes tiles as wide: products filled up to it are in order."""
+LAST = 16
+"""Columns that may be missing in the last tile: it is then still the widest."""
 SMALL = 1 << 15
 """Elements of a matrix below which more rows cost less than compiling a product of one row."""
 POOL = 8191
@@ -31,20 +33,27 @@ BATCHES, ROWS, COLUMNS = (1, 1), (10, 8), (20, 24)
 """What is looked at: so many at either end, where the library's tiles differ, and so many in between."""
 
 
-def product(a: Array, b: Array) -> Array | None:
+def product(a: Array, b: Array, *, upright: bool = True) -> Array | None:
     """Compute a @ b in f32, each element one chain over k from 0; None where the library has another order.
 
-    a (B, M, K), b (B, K, N), f32.
+    a (B, M, K), or (B, K, M) if not upright, b (B, K, N), f32.
     """
-    (count, m, k), n = a.shape, b.shape[2]
+    (count, k, n), m = b.shape, a.shape[1 if upright else 2]
     if jax.default_backend() != "cpu" or k < 2 or not a.size * n:
         return None
     for rows, columns in _extents(m, k, n):
-        if _keeps_order(count, rows, k, columns):
-            left = jnp.pad(a, ((0, 0), (0, rows - m), (0, 0)))
+        if keeps_order(count, rows, k, columns, upright):
+            more = (0, rows - m)
+            left = jnp.pad(a, ((0, 0), more, (0, 0)) if upright else ((0, 0), (0, 0), more))
             right = jnp.pad(b, ((0, 0), (0, 0), (0, columns - n)))
-            return _fenced(left, right)[:, :m, :n]
+            return _fenced(left, right, upright)[:, :m, :n]
     return None
+
+
+def filled(n: int) -> int:
+    """Columns that the library's tiles hold: with fewer in the last one, it has another order."""
+    wide = -(-n // WIDTH) * WIDTH
+    return n if wide - n < LAST else wide
 
 
 def _extents(m: int, k: int, n: int) -> Iterator[tuple[int, int]]:
@@ -59,22 +68,26 @@ def _extents(m: int, k: int, n: int) -> Iterator[tuple[int, int]]:
         yield WIDTH, wide
 
 
-def _fenced(a: Array, b: Array) -> Array:
+def _fenced(a: Array, b: Array, upright: bool) -> Array:
     """The product with nothing that XLA could merge with it, so that it is the same in every program."""
+    lone = a.shape[0] == 1
+    if lone:
+        a, b = a.reshape(a.shape[1:]), b.reshape(b.shape[1:])
     a, b = lax.optimization_barrier((a, b))
-    if a.shape[0] == 1:
-        product = jnp.matmul(a[0], b[0], precision=lax.Precision.HIGHEST)[None]
-    else:
-        product = jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-    return lax.optimization_barrier(product)
+    batch = () if lone else (0,)
+    contracted = (a.ndim - (1 if upright else 2),), (b.ndim - 2,)
+    product = lax.dot_general(a, b, (contracted, (batch, batch)), precision=lax.Precision.HIGHEST)
+    product = lax.optimization_barrier(product)
+    return product[None] if lone else product
 
 
 @functools.cache
-def _keeps_order(count: int, m: int, k: int, n: int) -> bool:
+def keeps_order(count: int, m: int, k: int, n: int, upright: bool) -> bool:
     """Whether the library's product of these extents is a chain per element, bit for bit."""
     a, b = _trial((count, m, k), 1), _trial((count, k, n), 2)
-    run = jax.jit(_fenced).lower(a, b).compile()
-    found, zeros = np.asarray(run(a, b)), np.asarray(run(-abs(a), np.zeros_like(b)))
+    left = a if upright else np.ascontiguousarray(a.swapaxes(1, 2))
+    run = jax.jit(_fenced, static_argnums=2).lower(left, b, upright).compile()
+    found, zeros = np.asarray(run(left, b)), np.asarray(run(-abs(left), np.zeros_like(b)))
     batch, rows, columns = _looked_at(count, *BATCHES), _looked_at(m, *ROWS), _looked_at(n, *COLUMNS)
     wanted = _chain(a[np.ix_(batch, rows)], b[batch][:, :, columns])
     same = wanted.tobytes() == found[np.ix_(batch, rows, columns)].tobytes()

@@ -9,6 +9,7 @@ import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
+from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import Parts, conv2d_trial, factor_of, linear_trial, parts_of
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
@@ -129,6 +130,14 @@ class TopConv(ConvTop):
             x = kernels.spread(x, 0, inserts=ints(self.inserts))
         convolution = conv3d_float if self.volume else conv2d_float
         return (convolution(x, w, b, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+
+    def for_kernel(self, index: int, constant: Array) -> Any:
+        """The filter in the form of its products."""
+        if index != 1 or self.volume:
+            return constant
+        n, _, oh, ow = shape_of(self.output)
+        alone = shape_of(self.filter)[2:] == (1, 1)
+        return ordered_filter(np.asarray(constant), self.geometry["groups"], oh * ow * (n if alone else 1))  # type: ignore[arg-type]
 
     @property
     def _relu(self) -> dict[str, bool | float]:

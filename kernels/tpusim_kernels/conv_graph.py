@@ -1,0 +1,202 @@
+"""Convolutions in f32 inside a graph, every element a chain over (channel, row, column) of its window (numerics 9.1).
+
+The filter is brought into the form of its products on the host, once: what a graph would do with it, it would do in
+every run. Images are NHWC where a filter has one tap or one channel, so that neighbours keep the order in which a
+product leaves its result (the transpositions of both meet and vanish, in what traces a whole network).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import groupby, islice
+from math import prod
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+from tpusim_kernels.base import Array, pin
+from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
+from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
+from tpusim_kernels.prim.library import filled, keeps_order
+
+WIDE, DEEP = 512, 256
+"""Positions from which on, and terms beyond which, they are the columns of a product: they come as columns anyway, but
+the result has then to be transposed.
+"""
+
+
+class OrderedFilter(NamedTuple):
+    """An f32 filter of (oc, ic/groups, kh, kw) in the form of its products (`ordered_filter`).
+
+    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together. Of one
+    filter per channel (kh*kw, oc) alone. Where `prim.library` asks for it, oc is filled up with zeros. like: without
+    elements, (oc, ic/groups, kh, kw, 0).
+    """
+
+    blocks: tuple[Array, ...]
+    like: Array
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(oc, ic/groups, kh, kw)."""
+        oc, ic, kh, kw, _ = self.like.shape
+        return oc, ic, kh, kw
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes, 4 of every filter."""
+        return len(self.shape)
+
+
+def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | np.ndarray:
+    """A filter (oc, ic/groups, kh, kw) in the form that `convolution` reads; of groups with windows, as it is.
+
+    places: windows of one call.
+    """
+    if jax.default_backend() != "cpu" or w.dtype != np.float32 or w.ndim != 4:
+        return w
+    alone = w.shape[2:] == (1, 1)
+    if groups > 1 and w.shape[:2] == (groups, 1):
+        return _made([w.reshape(groups, -1).T], w)
+    if groups > 1 and not alone:
+        return w
+    oc, k = len(w) // groups, prod(w.shape[1:])
+    runs = [(size, len(list(equal))) for size, equal in groupby(convolution_blocks(k))]
+    runs = [(size, 1) for size, count in runs for _ in range(count)] if alone else runs
+    across = not alone and _across(places, k)
+    asked = ((groups if alone else count, places, size, oc, alone) for size, count in runs)
+    wide = oc if not across and all(keeps_order(*extents) for extents in asked) else filled(oc)
+    columns = np.zeros((groups, k, wide), np.float32)
+    columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
+    ends = np.cumsum([size * count for size, count in runs])[:-1]
+    parts = zip(np.split(columns, ends, axis=1), runs, strict=True)
+    return _made([part.reshape(len(part) * count, size, wide) for part, (size, count) in parts], w)
+
+
+def _made(blocks: Sequence[np.ndarray], w: np.ndarray) -> OrderedFilter:
+    like = np.zeros((*w.shape, 0), np.float32)
+    return OrderedFilter(tuple(map(np.ascontiguousarray, blocks)), like)  # type: ignore[arg-type]
+
+
+def _across(places: int, k: int) -> bool:
+    """Whether windows of k elements are the columns of their product."""
+    return places >= WIDE and k > DEEP
+
+
+def convolution(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
+    """f32 sums (n, oc, oh, ow) of an image (n, ic, h, w), term by term over (channel, row, column); out: (oh, ow)."""
+    kh, kw = w.shape[2:]
+    if w.blocks[0].ndim == 2:
+        image = lax.optimization_barrier(nhwc(padded(x, pads)))  # or XLA takes what is not padded from in front of it
+        return nchw(depthwise(image, w.blocks[0], (kh, kw), strides, dilations, out))
+
+    @custom_vmap
+    def run(x: Array, blocks: tuple[Array, ...]) -> Array:
+        if kh * kw == 1:
+            return _of_points(padded(x, pads), w._replace(blocks=blocks), strides, out)
+        return _of_windows(x, w._replace(blocks=blocks), strides, pads, dilations, out)
+
+    @run.def_vmap
+    def many(count: int, batched: tuple[bool, tuple[bool, ...]], x: Array, blocks: tuple[Array, ...]):
+        del batched  # a filter is the same for all samples
+        y = run(x.reshape(-1, *x.shape[2:]), blocks)
+        return y.reshape(count, -1, *y.shape[1:]), True
+
+    return run(x, w.blocks)
+
+
+def padded(x: Array, pads: Pads) -> Array:
+    """An image (n, c, h, w) with zeros around it."""
+    top, left, bottom, right = pads
+    return lax.pad(x, jnp.float32(0), ((0, 0, 0), (0, 0, 0), (top, bottom, 0), (left, right, 0)))
+
+
+def _of_points(x: Array, w: OrderedFilter, strides: Pair, out: Pair) -> Array:
+    """Of a filter of one tap: channels times filter."""
+    n, oc, groups = len(x), w.shape[0], len(w.blocks[0])
+    rows = nhwc(x[:, :, :: strides[0], :: strides[1]]).reshape(n * out[0] * out[1], groups, -1).transpose(1, 0, 2)
+    sums: list[Array] = []
+    start = 0
+    for block in w.blocks:
+        part = lax.slice_in_dim(rows, start, start + block.shape[1], axis=2)
+        sums.append(ordered_product(part, block))
+        start += block.shape[1]
+    columns = reduce(jnp.add, sums)[:, :, : oc // groups]
+    return nchw(columns.transpose(1, 0, 2).reshape(n, *out, oc))
+
+
+def _of_windows(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations: Pair, out: Pair) -> Array:
+    """Of a filter of several taps, one sample after the other."""
+    if len(x) > 1:
+        one = lax.map(lambda image: _of_windows(image[None], w, strides, pads, dilations, out), x)
+        return one[:, 0]
+    oc, places = w.shape[0], prod(out)
+    columns = _windows(_framed(lax.squeeze(x, (0,)), pads), w.shape[2:], strides, dilations, out)
+    across = _across(places, len(columns))
+    sums: list[Array] = []
+    start = 0
+    for block in w.blocks:
+        count, size, _ = block.shape
+        part = lax.slice_in_dim(columns, start, start + count * size).reshape(count, size, places)
+        left, right = (block, part) if across else (part, block)
+        sums.append(ordered_product(left, right, upright=False))
+        start += count * size
+    if not across:
+        return nchw(total(sums)[:, :oc].reshape(1, *out, oc))
+    image = total(sums)[:oc].T.reshape(1, 1, *out, oc)
+    return nchw(lax.squeeze(image, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
+
+
+def _framed(x: Array, pads: Pads) -> Array:
+    """An image (c, h, w) with zeros around it, by concatenations: XLA computes what goes into one but once."""
+    top, left, bottom, right = pads
+    for axis, before, after in ((2, left, right), (1, top, bottom)):
+        sizes = [x.shape[:axis] + (size,) + x.shape[axis + 1 :] for size in (before, after)]
+        x = jnp.concatenate([jnp.zeros(sizes[0], x.dtype), x, jnp.zeros(sizes[1], x.dtype)], axis)
+    return x
+
+
+def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """(c*kh*kw, places) of a padded image (c, h, w)."""
+    for axis in (2, 1):
+        step, size = strides[axis - 1], kernel[axis - 1]
+        starts = range(0, dilations[axis - 1] * size, dilations[axis - 1])
+        place = x.ndim - 3 + axis
+        stop = (out[axis - 1] - 1) * step + 1
+        x = jnp.stack([lax.slice_in_dim(x, i, i + stop, step, place) for i in starts], axis=1)
+    return x.reshape(-1, prod(out))
+
+
+def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """One filter per channel, tap by tap, in one loop; x (n, h, w, c) padded, taps (kh*kw, c); gives (n, oh, ow, c)."""
+    places = ((i * dilations[0], j * dilations[1]) for i in range(kernel[0]) for j in range(kernel[1]))
+    terms = (_tap(x, place, strides, out) * taps[k].reshape(1, 1, 1, -1) for k, place in enumerate(places))
+    return _chained(terms, len(taps))
+
+
+def _tap(x: Array, place: Pair, strides: Pair, out: Pair) -> Array:
+    """The element at a place of every window of x (n, h, w, c)."""
+    stop = [at + (size - 1) * step + 1 for at, size, step in zip(place, out, strides, strict=True)]
+    return lax.slice(x, (0, *place, 0), (len(x), *stop, x.shape[3]), (1, *strides, 1))
+
+
+def _chained(terms: Iterable[Array], count: int) -> Array:
+    """The sum of products as one chain of fused multiply-adds for each element.
+
+    The first product is pinned, or it might be the one that is merged with the second; adding zero makes it what
+    fma(x, w, 0) is: never -0. Blocks of more than 384 terms are sums of their own.
+    """
+    zero, left = lax.optimization_barrier(jnp.float32(0)), iter(terms)
+    whole = None
+    for size in convolution_blocks(count):
+        acc = pin(next(left)) + zero
+        for term in islice(left, size - 1):
+            acc = acc + term
+        whole = acc if whole is None else whole + pin(acc)
+    assert whole is not None
+    return whole
