@@ -205,11 +205,18 @@ def _pool(command: Pool, chip: ChipSpec) -> int:
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
     """Steps of the widest operand; a division of floats takes many, a selection (FUSED_CMP) two."""
     vector = _vector_length(command, chip)
-    divides = isinstance(command, Arith) and command.kind == "div"
-    passes = _DIVISION_STEPS if divides else 2 if isinstance(command, Where) else 1
+    passes = 2 if isinstance(command, Where) else _passes(command) if isinstance(command, Arith) else 1
     if fills_lanes(command, chip):
         return passes * ceil_div(command.output.elements, vector * chip.lanes)
     return passes * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+
+
+def _passes(command: Arith) -> int:
+    """How often AR goes over the tensor; a sum of 16 bits with relu stays in its operands' bank, then it is limited."""
+    if command.kind == "div":
+        return _DIVISION_STEPS
+    limited = command.kind == "add" and command.relu and itemsize(command.output.dtype) == 1
+    return 3 if limited and itemsize(command.a.dtype) == 2 else 1  # noqa: PLR2004  16 bits
 
 
 def _select(command: Select, chip: ChipSpec) -> int:

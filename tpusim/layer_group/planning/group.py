@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.candidates import group_types
-from tpusim.layer_group.local_memory import buffers, overfull, place
+from tpusim.layer_group.local_memory import able, buffers, overfull, place
 from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
 from tpusim.layer_group.planning.held import held_bytes
 from tpusim.layer_group.planning.rows import schedule
@@ -28,7 +28,7 @@ from tpusim.schedule import Allocation, GroupSchedule, Memo, Row, Sections, Subg
 MAX_TRIES = 20
 """Section counts tried per group (sc_method_quick_search.MAX_TRY_NUM)."""
 IMAGE_AXES: tuple[Axis, ...] = ("d", "h", "w")
-MAX_HALO = 1.5
+MAX_HALO = inf
 """A sliced group may recompute or reload at most half of a tensor's rows (check_hsecs, layer_group.md 7.4)."""
 UNPLACED = Allocation({}, {}, 0)
 """Of a group whose addresses nobody asked for yet."""
@@ -89,7 +89,7 @@ def resectioned(
     found: GroupSchedule, sections: Sections, chip: ChipSpec, *, unplaced: bool = False
 ) -> GroupSchedule | str:
     """The same group with exactly these sections, or why they do not work: halos count, as in a search."""
-    return _told(_attempt(found.graph, found.rows, sections, chip, unplaced=unplaced))
+    return _told(_attempt(found.graph, schedule(found.graph), sections, chip, unplaced=unplaced))
 
 
 def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
@@ -180,8 +180,11 @@ def _attempt(
                     f"halos at {sections} would repeat more than half of a tensor's rows: "
                     f"{read} along {axis} for {whole}, at most {MAX_HALO:g} times"
                 )
-    if unplaced and not graph.memo.in_place:
-        fits = not overfull(buffers(graph, rows, slices, chip, steps=sections.steps), len(rows), chip)
+    if len(graph.ops) > 1 and graph.memo.arrange:
+        rows = graph.memo.arrange(GroupSchedule(graph, sections, slices, rows, UNPLACED))
+    if unplaced:
+        found = buffers(graph, rows, slices, chip, steps=sections.steps)
+        fits = not overfull(found, len(rows), chip, able(graph, rows, slices, found, chip))
         allocation = UNPLACED if fits else None
     else:
         allocation = place(graph, rows, slices, chip, sections.steps)

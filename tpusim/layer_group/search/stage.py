@@ -17,7 +17,7 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import ForcedGroup, merge_moves, write_group
 from tpusim.layer_group.planning import Decided, explained
-from tpusim.layer_group.refinement import Refinements, Refiner
+from tpusim.layer_group.refinement import Refinements, Refiner, arranged
 from tpusim.layer_group.search.dynamic import dynamic
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.pins import pinned
@@ -126,7 +126,10 @@ def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Cos
     """
     refiner = Refiner(chip, config, config.cores)
     found: list[list[Decided]] = []
-    known, apart = Memo(in_place=config.in_place and chip.results_in_place, costs=costs), Memo()
+    moves = config.timestep_moves and chip.engines_overlap
+    arrange = partial(arranged, model=refiner.model) if moves else None
+    known = Memo(in_place=config.in_place and chip.results_in_place, costs=costs, arrange=arrange)
+    apart = Memo(arrange=arrange)
     for strategy in _strategies(config, chip):
         memo = known.shared()
         found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
