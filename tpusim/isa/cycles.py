@@ -135,7 +135,7 @@ def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
 def _merging(command: Conv, chip: ChipSpec) -> int:
     """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
 
-    Decision: the input is in local memory; a load of the network's input would spread it on its way.
+    A load spreads its tensor on its way; what an op made is spread by lane copies.
     """
     if not (axes := command.merged):
         return 0
@@ -144,7 +144,7 @@ def _merging(command: Conv, chip: ChipSpec) -> int:
     shifted = [command.output.shape[2 + axis] if axis in axes else (ih, iw)[axis] for axis in (0, 1)]
     vector, rows = chip.eu_elements(itemsize(command.input.dtype)), ceil_div(ic * inside, chip.lanes)
     steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if _strides(command) else 1)
-    spread = n * ic * ceil_div(ih * iw, vector)
+    spread = 0 if command.spread else n * ic * ceil_div(ih * iw, vector)
     return spread + _ONES + inside * (ic - 1) + inside * steps
 
 

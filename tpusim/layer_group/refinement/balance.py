@@ -26,7 +26,7 @@ def arranged(plan: GroupSchedule, model: CostModel) -> tuple[Row, ...]:
 
     def cycles(item: Scheduled) -> int:
         if item not in costs:
-            ns = 0.0 if isinstance(item, TpuLut) else model.item_ns(item, plan, 0)
+            ns = 0.0 if isinstance(item, TpuLut) else model.item_ns(item, plan, 0, one_bank=True)
             costs[item] = round(ns * model.chip.tiu_mhz / 1000)
         return costs[item]
 

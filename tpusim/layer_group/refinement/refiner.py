@@ -32,7 +32,7 @@ class Refinements:
     """
 
     timestep_moves: bool = True
-    in_place: bool = False
+    in_place: bool = True
     group_overlap: bool = True
     timestep_combine: bool = True
     wide_rows: bool = False

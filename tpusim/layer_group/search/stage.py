@@ -103,7 +103,7 @@ def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...
     opt = config.opt if config.everywhere else searched(config.opt, chip)
     if opt != "2":
         return (STRATEGIES[opt],)
-    return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"), _greedy
+    return (partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"),)
 
 
 def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
@@ -129,12 +129,9 @@ def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Cos
     moves = config.timestep_moves and chip.engines_overlap
     arrange = partial(arranged, model=refiner.model) if moves else None
     known = Memo(in_place=config.in_place and chip.results_in_place, costs=costs, arrange=arrange)
-    apart = Memo(arrange=arrange)
     for strategy in _strategies(config, chip):
         memo = known.shared()
         found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
-        if memo.reused:
-            found.append(refiner.refined(_decided(model, chip, config, strategy, apart)))
     return min(found, key=refiner.model.total_ns)
 
 

@@ -50,6 +50,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.structure import TpuLoad
 
 
 @irdl_op_definition
@@ -305,7 +306,9 @@ class TpuConv2D(PackedConvTpu):
         if self.depthwise:
             ctx.emit(isa.Depthwise, **fields)
         else:
-            ctx.emit(isa.Conv, groups=self.groups, merged=self.merged_axes, **fields)
+            merged = self.merged_axes
+            spread = bool(merged) and isinstance(self.input.owner, TpuLoad)
+            ctx.emit(isa.Conv, groups=self.groups, merged=merged, spread=spread, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
         """The input's window and the pads around it; of a spread image, which is never cut, all."""
