@@ -96,7 +96,7 @@ class _Bench(SliceContext):
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Add a TIU command's nanoseconds to the sum."""
-        if cls is Conv and fields.get("merged"):
+        if cls is Conv and fields.get("merged") and self.op.operands[0].has_one_use():
             fields["spread"] = True  # as upstream's search counts it, wherever the image comes from
         ns = command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
         self.ns += 2 * ns if cls in self._twice else ns

@@ -307,7 +307,7 @@ class TpuConv2D(PackedConvTpu):
             ctx.emit(isa.Depthwise, **fields)
         else:
             merged = self.merged_axes
-            spread = bool(merged) and isinstance(self.input.owner, TpuLoad)
+            spread = bool(merged) and isinstance(self.input.owner, TpuLoad) and self.input.has_one_use()
             ctx.emit(isa.Conv, groups=self.groups, merged=merged, spread=spread, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
