@@ -29,10 +29,10 @@ Costs = dict[object, float]
 class Memo:
     """What the candidates of one search have in common: answers that do not depend on the rest of a group, by question.
 
-    in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6); reused: whether that made
-    a difference so far. A module must not change while its memo is in use; a memo is of one chip, with any size of
-    local memory. costs: of groups by what their ops are, from searches in other modules of the chip, None: nobody's.
-    arrange: gives a candidate's rows their transfers; None: they stay beside the op before their user.
+    in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6). A module must not change
+    while its memo is in use; a memo is of one chip, with any size of local memory. costs: of groups by what their ops
+    are, from searches in other modules of the chip, None: nobody's. arrange: gives a candidate's rows their transfers;
+    None: they stay beside the op before their user.
     """
 
     def __init__(
@@ -40,17 +40,9 @@ class Memo:
     ) -> None:
         self.in_place = in_place
         self.arrange = arrange
-        self.reused = False
-        self.shares_costs = costs is not None and not in_place
+        self.shares_costs = costs is not None
         self.costs: Costs = {} if costs is None else costs
         self._answers: dict[object, Any] = {}
-
-    def shared(self) -> "Memo":
-        """The memo of another search with the same answers, which has made no difference yet."""
-        costs = self.costs if self.shares_costs else None
-        found = Memo(in_place=self.in_place, costs=costs, arrange=self.arrange)
-        found._answers = self._answers
-        return found
 
     def get(self, question: object, answer: Callable[[], T]) -> T:
         """The answer, computed the first time."""

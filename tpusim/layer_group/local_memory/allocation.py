@@ -28,8 +28,9 @@ class _Item:
     owner: SSAValue | TpuOp
     size: int
     rows: int
-    """Those whose buffers it keeps clear of while it waits."""
+    """Rows whose tensors it keeps clear of while it waits: all for a work area of an op whose last operand is held."""
     alive: int
+    """Rows in which it is alive."""
     gaps: list[Gap]
     computed: int
     """Rows whose op reads or writes the tensor."""
@@ -135,13 +136,13 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
         alive = sum((1 << end) - (1 << first) for first, end in spans)
         computed, moved = uses.computed.get(owner, 0), uses.moved.get(owner, 0)
         used = computed if isinstance(owner, SSAValue) else alive
-        waits = not isinstance(owner, SSAValue) and owner.operands[len([v for v in owner.operands if is_tensor(v)]) - 1] in held
+        beside_held = not isinstance(owner, SSAValue) and [v for v in owner.operands if is_tensor(v)][-1] in held
         ops = uses.ops.get(owner, 0)
         found.append(
             _Item(
                 owner=owner,
                 size=buffer.size,
-                rows=(1 << len(rows)) - 1 if waits else alive,
+                rows=(1 << len(rows)) - 1 if beside_held else alive,
                 alive=alive,
                 gaps=[(0, chip.lmem_bytes)],
                 computed=computed,

@@ -28,7 +28,7 @@ from tpusim.schedule import Allocation, GroupSchedule, Memo, Row, Sections, Subg
 MAX_TRIES = 20
 """Section counts tried per group (sc_method_quick_search.MAX_TRY_NUM)."""
 IMAGE_AXES: tuple[Axis, ...] = ("d", "h", "w")
-MAX_HALO = inf
+MAX_HALO = 1.5
 """A sliced group may recompute or reload at most half of a tensor's rows (check_hsecs, layer_group.md 7.4)."""
 UNPLACED = Allocation({}, {}, 0)
 """Of a group whose addresses nobody asked for yet."""
@@ -57,9 +57,7 @@ def plan(
         return "views are free in global memory"
     memo = memo or Memo()
     asked = "plan", tuple(ops), sections, kind, chip.lmem_bytes, unplaced
-    found, reused = memo.get(asked, lambda: _tried(ops, chip, sections, kind, memo, unplaced=unplaced))
-    memo.reused |= reused
-    return found
+    return memo.get(asked, lambda: _tried(ops, chip, sections, kind, memo, unplaced=unplaced))
 
 
 def _tried(
@@ -70,19 +68,14 @@ def _tried(
     memo: Memo,
     *,
     unplaced: bool,
-) -> tuple[GroupSchedule | str, bool]:
-    """The plan, and whether operands' bytes were taken on the way."""
-    before, memo.reused = memo.reused, False
+) -> GroupSchedule | str:
     why = ""
-    try:
-        for one in group_types(ops, chip, memo) if kind is None else (kind,):
-            found = _planned(subgraph(ops, chip, one, memo), chip, sections, unplaced=unplaced)
-            if isinstance(found, GroupSchedule):
-                return found, memo.reused
-            why = why or found
-        return why or _why_no_type(ops, chip), memo.reused
-    finally:
-        memo.reused |= before
+    for one in group_types(ops, chip, memo) if kind is None else (kind,):
+        found = _planned(subgraph(ops, chip, one, memo), chip, sections, unplaced=unplaced)
+        if isinstance(found, GroupSchedule):
+            return found
+        why = why or found
+    return why or _why_no_type(ops, chip)
 
 
 def resectioned(

@@ -89,8 +89,8 @@ def searched(opt: str, chip: ChipSpec) -> str:
     return "1" if opt == "2" and chip.group_search != "2" else opt
 
 
-def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...]:
-    """What the options ask for; refined, the best of them counts. Raises UnsupportedError for an unknown value."""
+def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
+    """What the options ask for. Raises UnsupportedError for an unknown value."""
     known = dict.fromkeys((*STRATEGIES, *strategies.plugins()))
     for flag, value, able in (
         ("layer-group", config.opt, known),
@@ -99,11 +99,11 @@ def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...
         if value not in able:
             raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(able)}")
     if config.opt not in STRATEGIES:
-        return (partial(plugged, config.opt, strategies.loaded(config.opt)),)
+        return partial(plugged, config.opt, strategies.loaded(config.opt))
     opt = config.opt if config.everywhere else searched(config.opt, chip)
     if opt != "2":
-        return (STRATEGIES[opt],)
-    return (partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"),)
+        return STRATEGIES[opt]
+    return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1")
 
 
 def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
@@ -119,20 +119,13 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
     return decided
 
 
-def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
-    """The groups that cost least once they are refined.
-
-    What is cheapest before need not be so after it; nor are groups that only fit in place always worth it.
-    """
+def _refined(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
+    """The groups that the options ask for, refined."""
     refiner = Refiner(chip, config, config.cores)
-    found: list[list[Decided]] = []
     moves = config.timestep_moves and chip.engines_overlap
     arrange = partial(arranged, model=refiner.model) if moves else None
-    known = Memo(in_place=config.in_place and chip.results_in_place, costs=costs, arrange=arrange)
-    for strategy in _strategies(config, chip):
-        memo = known.shared()
-        found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
-    return min(found, key=refiner.model.total_ns)
+    memo = Memo(in_place=config.in_place and chip.results_in_place, costs=costs, arrange=arrange)
+    return refiner.refined(_decided(model, chip, config, _strategy(config, chip), memo))
 
 
 def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool:
@@ -156,7 +149,7 @@ def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = N
     require_cores(chip, config.cores)
     if config.everywhere:
         chip = replace(chip, search_gbs=0.0)
-    decided = _cheapest(work, chip, config, costs)
+    decided = _refined(work, chip, config, costs)
     shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
         if isinstance(item, GroupSchedule):
