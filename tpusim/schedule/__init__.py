@@ -18,7 +18,8 @@ from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_o
 from tpusim.schedule.steps import Sections, Step, ValueSlices, Windows
 
 __all__ = [
-    "Allocation", "Arrange", "Buffer", "Costs", "GroupSchedule", "Guest", "Memo", "Overlap", "Row", "ScheduleAttrs", "Scheduled",
-    "Sections", "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step", "from_attrs",
-    "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs", "turns",
+    "Allocation", "Arrange", "Buffer", "Costs", "GroupSchedule", "Guest", "Memo", "Overlap", "Row", "ScheduleAttrs",
+    "Scheduled", "Sections", "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step",
+    "from_attrs", "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs",
+    "turns",
 ]  # fmt: skip
