@@ -34,6 +34,12 @@ def slice_ns(
     return bench.ns
 
 
+def loaded_spread(op: TpuOp, graph: Subgraph) -> bool:
+    """Whether the first operand of an op lies spread over lanes, as a load for it alone brings it."""
+    value = op.operands[0]
+    return op.spread_by_load() and value in graph.inputs and len(graph.users(value)) == 1
+
+
 def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip: ChipSpec) -> float:
     """Time of the DMA commands of one slice."""
     value = transfer.value
@@ -96,8 +102,8 @@ class _Bench(SliceContext):
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Add a TIU command's nanoseconds to the sum."""
-        if cls is Conv and fields.get("merged") and self.op.operands[0].has_one_use():
-            fields["spread"] = True  # as upstream's search counts it, wherever the image comes from
+        if cls is Conv and loaded_spread(self.op, self._graph):
+            fields["spread"] = True
         ns = command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
         self.ns += 2 * ns if cls in self._twice else ns
 

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import is_tensor
-from tpusim.layer_group.cost.benches import global_ns, slice_ns, transfer_ns
+from tpusim.layer_group.cost.benches import global_ns, loaded_spread, slice_ns, transfer_ns
 from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
@@ -104,7 +104,8 @@ class CostModel:
         """The same for a row of any group: groups of one search have rows and slices in common (`slice_group`)."""
         values = [value for item in row.items for value in self._values(item)]
         slices, compact = tuple([group.slices[v] for v in values]), tuple([v in group.graph.compact for v in values])
-        key = row, group.graph.kind, compact, group.sections, steps, tuple(map(id, slices))
+        spread = tuple([loaded_spread(op, group.graph) for op in row.layers])
+        key = row, group.graph.kind, compact, spread, group.sections, steps, tuple(map(id, slices))
         found = self._alike.get(key)
         if found is None:
             times = self._row_ns(self._engines(replace(group, rows=(row,)), steps)).sum(axis=1)
@@ -170,7 +171,7 @@ class CostModel:
         sizes = tuple([of[v].sizes_at(at) for v in values])
         compact = graph.compact and tuple([v in graph.compact for v in values])
         what = (item.value, item.kind) if isinstance(item, Transferred) else item
-        key = what, graph.kind, compact, sizes, one_bank
+        key = what, graph.kind, compact, sizes, one_bank, isinstance(item, TpuOp) and loaded_spread(item, graph)
         found = self._slices.get(key)
         if found is None:
             found = self._slices[key] = self._asked(item, group, at, one_bank=one_bank)

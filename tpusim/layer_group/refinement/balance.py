@@ -11,7 +11,6 @@ from xdsl.ir import SSAValue
 
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.local_memory import tensor_bytes
-from tpusim.ops.activation.tpu import TpuLut
 from tpusim.schedule import GroupSchedule, Row, Scheduled, Transferred
 
 Cycles = Callable[[Scheduled], int]
@@ -26,7 +25,8 @@ def arranged(plan: GroupSchedule, model: CostModel) -> tuple[Row, ...]:
 
     def cycles(item: Scheduled) -> int:
         if item not in costs:
-            ns = 0.0 if isinstance(item, TpuLut) else model.item_ns(item, plan, 0, one_bank=True)
+            counts = isinstance(item, Transferred) or item.counts_for_moves()
+            ns = model.item_ns(item, plan, 0, one_bank=True) if counts else 0.0
             costs[item] = round(ns * model.chip.tiu_mhz / 1000)
         return costs[item]
 

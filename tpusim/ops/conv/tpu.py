@@ -133,6 +133,10 @@ class TpuConv2D(PackedConvTpu):
         """Axes of the kernel that lie in the packed filter's input channels."""
         return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
 
+    def spread_by_load(self) -> bool:
+        """As the kernel's axes in the channels need it."""
+        return bool(self.merged_axes)
+
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
         """(oc, K): the filter's rows on the chip."""
         merged = self.merged_axes
@@ -307,7 +311,7 @@ class TpuConv2D(PackedConvTpu):
             ctx.emit(isa.Depthwise, **fields)
         else:
             merged = self.merged_axes
-            spread = bool(merged) and isinstance(self.input.owner, TpuLoad) and self.input.has_one_use()
+            spread = self.spread_by_load() and isinstance(self.input.owner, TpuLoad) and self.input.has_one_use()
             ctx.emit(isa.Conv, groups=self.groups, merged=merged, spread=spread, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
