@@ -108,7 +108,7 @@ def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
 
 def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
     """Groups and global layers in program order; a pinned group may need to be in place to fit."""
-    pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place))
+    pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place, arrange=memo.arrange))
     decided: list[Decided] = []
     for ops, why in list(base_groups(model, chip)):
         if why is not None:
