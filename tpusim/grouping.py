@@ -77,7 +77,7 @@ def _reordered(model: Model, grouped: Model, chosen: LayerGroupConfig) -> tuple[
 
 
 def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
-    """What "best" chooses from: strategy 2; with wide rows also with searched sections, in place, and greedily.
+    """What "best" chooses from: strategy 2; with wide rows also with searched sections, not in place, and greedily.
 
     Rows stay as they are where the options say so.
     """
@@ -85,7 +85,7 @@ def candidates(config: LayerGroupConfig) -> Iterator[LayerGroupConfig]:
     wide = replace(config, opt="2", everywhere=True, wide_rows=config.wide_rows or config.timestep_combine)
     yield wide
     yield replace(wide, shape_secs_search_strategy="1")
-    yield replace(wide, in_place=True)
+    yield replace(wide, in_place=False)
     yield replace(wide, opt="1")
 
 

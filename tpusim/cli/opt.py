@@ -115,7 +115,7 @@ class LayerGroup(ModulePass):
     shape_secs_search_strategy: str | int = "0"
     cores: int = 1
     timestep_moves: bool = True
-    in_place: bool = False
+    in_place: bool = True
     group_overlap: bool = True
     timestep_combine: bool = True
     wide_rows: bool = False

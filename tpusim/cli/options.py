@@ -179,8 +179,8 @@ class GroupSteps:
 
     timestep_moves: bool = True
     """Move loads to earlier rows and stores to later ones where the DMA is slower than the ops beside it."""
-    in_place: bool = False
-    """Let results take the bytes of operands that die there, where a group would not fit otherwise."""
+    in_place: bool = True
+    """Let results take the bytes of operands that die there."""
     group_overlap: bool = True
     """Load a group's first step beside the last ops of the group before, store its last beside the first ops after."""
     timestep_combine: bool = True

@@ -111,12 +111,12 @@ class _Bench:
         for kind in GroupType:
             if kind is not own.kind:
                 yield "type", str(kind), self._pinned(_pin(own, {}, kind))
-        if not self.config.in_place:
-            yield "in place", "results take bytes of operands", None
+        if self.config.in_place:
+            yield "in place", "results have bytes of their own", None
 
     def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
         """One alternative for the group: its cost, or why it was refused."""
-        config = replace(self.config, in_place=True) if pins is None else replace(self.config, opt="2", force=pins)
+        config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pins)
         try:
             return Alternative(knob, value, False, *_costed(divide(self.model, config), self.found[self.at].ops[0][0]))
         except (CapacityError, ConfigError, UnsupportedError) as error:

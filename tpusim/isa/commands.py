@@ -176,7 +176,8 @@ class Conv(Command, frozen=True, tag="conv"):
     filter: (1, oc, 1, K) with K = AL(ic/groups, P)*kh*kw; element (ic, k) at (ic div P)*(kh*kw*P) + k*P + ic mod P,
         k = kh_i*kw + kw_i, P the chip's filter packing for the element size (hardware.md 2.3).
     merged: axes of the kernel (0: h, 1: w) that lie in the filter's input channels, the innermost: channel ic*m + i has
-        position i of the m along these axes, and k counts the others (hardware.md 2.4).
+        position i of the m along these axes, and k counts the others (hardware.md 2.4). spread: the load of the input
+        gave it to as many lanes as that needs on its way, so that no lane copies do.
     rotate: the kernel is turned by 180 degrees, position k of the window meets entry (last k) - k.
     3-D: (n, ic, d, h, w), three entries in kernel, strides, dilations and inserts, six pads (befores, then afters),
         k = (kd_i*kh + kh_i)*kw + kw_i. The library runs one 2-D CONV per output depth and kd_i and accumulates them in
@@ -215,6 +216,7 @@ class Conv(Command, frozen=True, tag="conv"):
     packing: int = 0
     """P of this filter where it is not the chip's (a computed filter); 0: the chip's."""
     merged: tuple[int, ...] = ()
+    spread: bool = False
     accumulate: bool = False
 
     def reads(self) -> tuple[View, ...]:

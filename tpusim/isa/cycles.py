@@ -137,7 +137,7 @@ def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
 def _merging(command: Conv, chip: ChipSpec) -> int:
     """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
 
-    Decision: the input is in local memory; a load of the network's input would spread it on its way.
+    A load spreads its tensor on its way; what an op made is spread by lane copies.
     """
     if not (axes := command.merged):
         return 0
@@ -146,7 +146,7 @@ def _merging(command: Conv, chip: ChipSpec) -> int:
     shifted = [command.output.shape[2 + axis] if axis in axes else (ih, iw)[axis] for axis in (0, 1)]
     vector, rows = chip.eu_elements(itemsize(command.input.dtype)), ceil_div(ic * inside, chip.lanes)
     steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if _strides(command) else 1)
-    spread = n * ic * ceil_div(ih * iw, vector)
+    spread = 0 if command.spread else n * ic * ceil_div(ih * iw, vector)
     return spread + _ONES + inside * (ic - 1) + inside * steps
 
 
@@ -207,11 +207,18 @@ def _pool(command: Pool, chip: ChipSpec) -> int:
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
     """Steps of the widest operand; a division of floats takes many, a selection (FUSED_CMP) two."""
     vector = _vector_length(command, chip)
-    divides = isinstance(command, Arith) and command.kind == "div"
-    passes = _DIVISION_STEPS if divides else 2 if isinstance(command, Where) else 1
+    passes = 2 if isinstance(command, Where) else _passes(command) if isinstance(command, Arith) else 1
     if fills_lanes(command, chip):
         return passes * ceil_div(command.output.elements, vector * chip.lanes)
     return passes * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+
+
+def _passes(command: Arith) -> int:
+    """How often AR goes over the tensor; a sum of 16 bits with relu stays in its operands' bank, then it is limited."""
+    if command.kind == "div":
+        return _DIVISION_STEPS
+    limited = command.kind == "add" and command.relu and itemsize(command.output.dtype) == 1
+    return 3 if limited and itemsize(command.a.dtype) == 2 else 1  # noqa: PLR2004  16 bits
 
 
 def _select(command: Select, chip: ChipSpec) -> int:

@@ -216,7 +216,9 @@ class TpuAdd(NaryTpu):
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two scaled operands (layer_group.md 9.3: i8: 2*out*2)."""
         del inputs
-        return 0 if self.multipliers is None else 2 * lmem_bytes(output.shape, self._partial, chip)
+        if self.multipliers is None:
+            return 0
+        return 2 * max(lmem_bytes(output.shape, self._partial, chip), 2 * lmem_bytes(output.shape, "i8", chip))
 
     def emit(self, ctx: EmitContext) -> None:
         """f32: additions or a subtraction; int8: AR mul+shift per operand, a saturating addition (codegen.md DC-04)."""

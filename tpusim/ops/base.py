@@ -460,6 +460,14 @@ class TpuOp(ShapedOp):
         del chip, output, inputs
         return 0
 
+    def counts_for_moves(self) -> bool:
+        """Whether the time of the op counts where transfers are moved beside it (layer_group.md 8.4)."""
+        return True
+
+    def spread_by_load(self) -> bool:
+        """Whether a load that is for this op alone gives its first operand to several lanes at no cost."""
+        return False
+
     def may_overwrite(self, operand: int) -> bool:
         """Whether a result laid out like this operand may take its bytes in local memory (layer_group.md 10.1, rule 6).
 

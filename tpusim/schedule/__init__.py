@@ -10,7 +10,7 @@ addresses in global memory nor cycles.
 """
 
 from tpusim.schedule.attrs import ScheduleAttrs, from_attrs, slice_info, to_attrs
-from tpusim.schedule.graph import Costs, Memo, Subgraph, subgraph, tensor_name
+from tpusim.schedule.graph import Arrange, Costs, Memo, Subgraph, subgraph, tensor_name
 from tpusim.schedule.group import Allocation, GroupSchedule, Guest, Overlap
 from tpusim.schedule.lifetime import Buffer, areas, lifetimes, marks
 from tpusim.schedule.loop import Turn, edge_step, turns
@@ -18,7 +18,8 @@ from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_o
 from tpusim.schedule.steps import Sections, Step, ValueSlices, Windows
 
 __all__ = [
-    "Allocation", "Buffer", "Costs", "GroupSchedule", "Guest", "Memo", "Overlap", "Row", "ScheduleAttrs", "Scheduled",
-    "Sections", "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step", "from_attrs",
-    "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs", "turns",
+    "Allocation", "Arrange", "Buffer", "Costs", "GroupSchedule", "Guest", "Memo", "Overlap", "Row", "ScheduleAttrs",
+    "Scheduled", "Sections", "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step",
+    "from_attrs", "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs",
+    "turns",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from xdsl.ir import Operation, SSAValue
 
@@ -13,7 +13,13 @@ from tpusim.ir.types import is_tensor
 from tpusim.ops.base import Axis, GroupType, SliceTable, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
 
+if TYPE_CHECKING:
+    from tpusim.schedule.group import GroupSchedule
+    from tpusim.schedule.rows import Row
+
 T = TypeVar("T")
+Arrange = Callable[["GroupSchedule"], "tuple[Row, ...]"]
+"""Where the transfers of a group without addresses go."""
 
 
 Costs = dict[object, float]
@@ -23,23 +29,20 @@ Costs = dict[object, float]
 class Memo:
     """What the candidates of one search have in common: answers that do not depend on the rest of a group, by question.
 
-    in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6); reused: whether that made
-    a difference so far. A module must not change while its memo is in use; a memo is of one chip, with any size of
-    local memory. costs: of groups by what their ops are, from searches in other modules of the chip, None: nobody's.
+    in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6). A module must not change
+    while its memo is in use; a memo is of one chip, with any size of local memory. costs: of groups by what their ops
+    are, from searches in other modules of the chip, None: nobody's. arrange: gives a candidate's rows their transfers;
+    None: they stay beside the op before their user.
     """
 
-    def __init__(self, *, in_place: bool = False, costs: "Costs | None" = None) -> None:
+    def __init__(
+        self, *, in_place: bool = False, costs: "Costs | None" = None, arrange: "Arrange | None" = None
+    ) -> None:
         self.in_place = in_place
-        self.reused = False
-        self.shares_costs = costs is not None and not in_place
+        self.arrange = arrange
+        self.shares_costs = costs is not None
         self.costs: Costs = {} if costs is None else costs
         self._answers: dict[object, Any] = {}
-
-    def shared(self) -> "Memo":
-        """The memo of another search with the same answers, which has made no difference yet."""
-        found = Memo(in_place=self.in_place, costs=self.costs if self.shares_costs else None)
-        found._answers = self._answers
-        return found
 
     def get(self, question: object, answer: Callable[[], T]) -> T:
         """The answer, computed the first time."""

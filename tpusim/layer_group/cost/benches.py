@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
-from tpusim.isa.commands import Command, Fill, GlobalKernel, Move, tile_step
+from tpusim.isa.commands import ChannelRescale, Command, Conv, Fill, GlobalKernel, Move, Rescale, tile_step
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, Transfer, turns_of
@@ -20,12 +20,24 @@ from tpusim.schedule import Subgraph, Transferred
 
 
 def slice_ns(
-    op: TpuOp, graph: Subgraph, out: TensorSlice, have: Mapping[SSAValue, TensorSlice], chip: ChipSpec
+    op: TpuOp,
+    graph: Subgraph,
+    out: TensorSlice,
+    have: Mapping[SSAValue, TensorSlice],
+    chip: ChipSpec,
+    *,
+    one_bank: bool = False,
 ) -> float:
-    """Time of an op of a group for one slice of its result and its operands'."""
-    bench = _Bench(op, graph, out, have, chip)
+    """Time of an op of a group for one slice of its result and its operands'; one_bank: all of them in one bank."""
+    bench = _Bench(op, graph, out, have, chip, one_bank=one_bank)
     op.emit(bench)
     return bench.ns
+
+
+def loaded_spread(op: TpuOp, graph: Subgraph) -> bool:
+    """Whether the first operand of an op lies spread over lanes, as a load for it alone brings it."""
+    value = op.operands[0]
+    return op.spread_by_load() and value in graph.inputs and len(graph.users(value)) == 1
 
 
 def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip: ChipSpec) -> float:
@@ -55,11 +67,19 @@ class _Bench(SliceContext):
     """Adds up the time of the commands of one op's slice; every address is 0."""
 
     def __init__(
-        self, op: TpuOp, graph: Subgraph, out: TensorSlice, have: Mapping[SSAValue, TensorSlice], chip: ChipSpec
+        self,
+        op: TpuOp,
+        graph: Subgraph,
+        out: TensorSlice,
+        have: Mapping[SSAValue, TensorSlice],
+        chip: ChipSpec,
+        *,
+        one_bank: bool,
     ) -> None:
         super().__init__(op, chip, graph.kind, out)
         self._graph = graph
         self._have = have
+        self._twice = (Rescale, ChannelRescale) if one_bank else ()
         self.ns = 0.0
 
     def placed(self, index: int) -> Placed:
@@ -82,7 +102,10 @@ class _Bench(SliceContext):
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Add a TIU command's nanoseconds to the sum."""
-        self.ns += command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
+        if cls is Conv and loaded_spread(self.op, self._graph):
+            fields["spread"] = True
+        ns = command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
+        self.ns += 2 * ns if cls in self._twice else ns
 
 
 class _GlobalBench(WholeContext):

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import is_tensor
-from tpusim.layer_group.cost.benches import global_ns, slice_ns, transfer_ns
+from tpusim.layer_group.cost.benches import global_ns, loaded_spread, slice_ns, transfer_ns
 from tpusim.layer_group.local_memory import largest_slice
 from tpusim.layer_group.planning import Decided
 from tpusim.layer_group.slicing import whole_slice, whole_slices
@@ -104,7 +104,8 @@ class CostModel:
         """The same for a row of any group: groups of one search have rows and slices in common (`slice_group`)."""
         values = [value for item in row.items for value in self._values(item)]
         slices, compact = tuple([group.slices[v] for v in values]), tuple([v in group.graph.compact for v in values])
-        key = row, group.graph.kind, compact, group.sections, steps, tuple(map(id, slices))
+        spread = tuple([loaded_spread(op, group.graph) for op in row.layers])
+        key = row, group.graph.kind, compact, spread, group.sections, steps, tuple(map(id, slices))
         found = self._alike.get(key)
         if found is None:
             times = self._row_ns(self._engines(replace(group, rows=(row,)), steps)).sum(axis=1)
@@ -160,17 +161,20 @@ class CostModel:
         exact = self.chip.group_cost == "replay"  # stages take the first slice for all
         return self.item_ns(transfer, home, edge_step(transfer, home) if exact else 0)
 
-    def item_ns(self, item: Scheduled, group: GroupSchedule, step: int) -> float:
-        """Time of one op or transfer of a group at one step of its loop; slices of equal sizes take the same."""
+    def item_ns(self, item: Scheduled, group: GroupSchedule, step: int, *, one_bank: bool = False) -> float:
+        """Time of one op or transfer of a group at one step of its loop; slices of equal sizes take the same.
+
+        one_bank: what an op reads and writes lies in one bank.
+        """
         graph, at, values = group.graph, group.sections.loop[step], self._values(item)
         of = group.slices
         sizes = tuple([of[v].sizes_at(at) for v in values])
         compact = graph.compact and tuple([v in graph.compact for v in values])
         what = (item.value, item.kind) if isinstance(item, Transferred) else item
-        key = what, graph.kind, compact, sizes
+        key = what, graph.kind, compact, sizes, one_bank, isinstance(item, TpuOp) and loaded_spread(item, graph)
         found = self._slices.get(key)
         if found is None:
-            found = self._slices[key] = self._asked(item, group, at)
+            found = self._slices[key] = self._asked(item, group, at, one_bank=one_bank)
         return found
 
     def global_ns(self, op: TpuOp) -> float:
@@ -210,9 +214,9 @@ class CostModel:
             found = self._tensors[item] = (item.results[0], *(v for v in item.operands if is_tensor(v)))
         return found
 
-    def _asked(self, item: Scheduled, group: GroupSchedule, step: Step) -> float:
+    def _asked(self, item: Scheduled, group: GroupSchedule, step: Step, *, one_bank: bool) -> float:
         """Time of the commands of one slice."""
         have = {v: group.slices[v].at(step) for v in self._values(item)}
         if isinstance(item, Transferred):
             return transfer_ns(item, have[item.value], group.graph, self._moving)
-        return slice_ns(item, group.graph, have[item.results[0]], have, self.chip)
+        return slice_ns(item, group.graph, have[item.results[0]], have, self.chip, one_bank=one_bank)

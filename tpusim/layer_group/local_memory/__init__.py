@@ -1,7 +1,17 @@
 """Local memory: sizes and lifetimes of the areas of a group, and where they lie (layer_group.md 9, 10.1)."""
 
 from tpusim.layer_group.local_memory.allocation import allocate, overfull
-from tpusim.layer_group.local_memory.reuse import partners, place
+from tpusim.layer_group.local_memory.reuse import able, partners, place
 from tpusim.layer_group.local_memory.sizes import buffers, largest_slice, tensor_bytes, work_bytes
 
-__all__ = ["allocate", "buffers", "largest_slice", "overfull", "partners", "place", "tensor_bytes", "work_bytes"]
+__all__ = [
+    "able",
+    "allocate",
+    "buffers",
+    "largest_slice",
+    "overfull",
+    "partners",
+    "place",
+    "tensor_bytes",
+    "work_bytes",
+]

@@ -1,6 +1,6 @@
 """Local-memory allocation: greedy, bank aware, with lifetimes that may wrap around the loop (layer_group.md 10.1)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -9,7 +9,8 @@ from itertools import accumulate
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.isa.layout import align
+from tpusim.ir.types import is_tensor
+from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.base import TpuOp
 from tpusim.schedule import Allocation, Buffer, Row
 
@@ -22,20 +23,31 @@ _Key = tuple[int, bool, _Rank]
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """A buffer while it is being placed; rows are bits."""
+    """A buffer while it is being placed; rows, ops and banks are bits."""
 
     owner: SSAValue | TpuOp
     size: int
     rows: int
+    """Rows whose tensors it keeps clear of while it waits: all for a work area of an op whose last operand is held."""
+    alive: int
+    """Rows in which it is alive."""
     gaps: list[Gap]
     computed: int
     """Rows whose op reads or writes the tensor."""
     moved: int
     """Rows whose DMA loads or stores the tensor."""
+    used: int
+    """Rows whose op reads or writes the area, be it a tensor's or the op's own."""
+    ops: int
+    """The ops that read the tensor, make it, or work in the area."""
+    meets: int
+    """These, and the ops of the rows in which only the DMA uses the tensor."""
     rank: _Rank
     """Bytes times rows, the largest first; then the earliest; then in order of creation."""
     partners: frozenset[SSAValue | TpuOp] = frozenset()
     """Tensors with which it may share all its bytes, although both live in one row."""
+    banks: int = 0
+    """Banks of the buffers placed so far that an op or the DMA uses at the same time."""
     key: _Key = (0, False, (0, 0, 0))
     """(first address, whether no row of the buffer is crowded, rank)."""
 
@@ -114,30 +126,57 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
     for result, operands in able.items():
         for operand in operands:
             sharing.setdefault(result, set()).add(operand)
-            sharing.setdefault(operand, set()).add(result)
-    computed: dict[SSAValue | TpuOp, int] = {}
-    moved: dict[SSAValue | TpuOp, int] = {}
-    for index, row in enumerate(rows):
-        for value in row.used:
-            computed[value] = computed.get(value, 0) | 1 << index
-        for transfer in row.transfers:
-            moved[transfer.value] = moved.get(transfer.value, 0) | 1 << index
+            if operand is result.owner.operands[0]:  # type: ignore[union-attr]
+                sharing.setdefault(operand, set()).add(result)
+    uses = _Uses(rows)
+    held = {buffer.owner for buffer in buffers if buffer.held}
     found: list[_Item] = []
     for order, buffer in enumerate(buffers):
         spans, owner = buffer.spans(len(rows)), buffer.owner
+        alive = sum((1 << end) - (1 << first) for first, end in spans)
+        computed, moved = uses.computed.get(owner, 0), uses.moved.get(owner, 0)
+        used = computed if isinstance(owner, SSAValue) else alive
+        beside_held = not isinstance(owner, SSAValue) and [v for v in owner.operands if is_tensor(v)][-1] in held
+        ops = uses.ops.get(owner, 0)
         found.append(
             _Item(
                 owner=owner,
                 size=buffer.size,
-                rows=sum((1 << end) - (1 << first) for first, end in spans),
+                rows=(1 << len(rows)) - 1 if beside_held else alive,
+                alive=alive,
                 gaps=[(0, chip.lmem_bytes)],
-                computed=computed.get(owner, 0),
-                moved=moved.get(owner, 0),
+                computed=computed,
+                moved=moved,
+                used=used,
+                ops=ops,
+                meets=ops | sum(uses.of_row[row] for row in _bits(moved & ~used)),
                 rank=(-buffer.size * sum(end - first for first, end in spans), buffer.start, order),
                 partners=frozenset(sharing[owner]) if owner in sharing else frozenset(),
             )
         )
     return found
+
+
+class _Uses:
+    """Who uses what in which row: rows and ops as bits."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.computed: dict[SSAValue | TpuOp, int] = {}
+        self.moved: dict[SSAValue | TpuOp, int] = {}
+        self.ops: dict[SSAValue | TpuOp, int] = {}
+        self.of_row: list[int] = []
+        """The ops of each row."""
+        count = 0
+        for index, row in enumerate(rows):
+            for value in row.used:
+                self.computed[value] = self.computed.get(value, 0) | 1 << index
+            for transfer in row.transfers:
+                self.moved[transfer.value] = self.moved.get(transfer.value, 0) | 1 << index
+            self.of_row.append((1 << count + len(row.layers)) - (1 << count))
+            for op in row.layers:
+                for owner in (op, *op.operands, *op.results):
+                    self.ops[owner] = self.ops.get(owner, 0) | 1 << count
+                count += 1
 
 
 def _traffic(items: Sequence[_Item], rows: Sequence[Row]) -> _Traffic:
@@ -161,7 +200,7 @@ class _Pending:
         self._items = {item.rank: item for item in items}
         self._traffic = _traffic(items, rows)
         self._chip = chip
-        self._last: tuple[_Item, int] | None = None
+        self._full = False
         for item in items:
             item.key = self._key(item)
         self._heap = sorted(item.key for item in items)
@@ -177,44 +216,38 @@ class _Pending:
 
         On ties the one of a crowded row, then the one that takes most bytes times rows (`_Item.rank`).
         """
-        moved = self._beside_last()
-        if moved is None:
+        if self._full:
             return None
-        waiting = {rank for _, _, rank in moved}
-        passed = [*self._passed(waiting)]
-        address, _, rank = min(moved + self._heap[:1])
-        for key in passed:
-            heappush(self._heap, key)
+        address, _, rank = key = heappop(self._heap)
+        while rank not in self._items or self._items[rank].key != key:
+            address, _, rank = key = heappop(self._heap)
         item = self._items.pop(rank)
         self._traffic.place(item)
-        self._last = item, address
-        return self._last
+        self._full = not self._keeps_clear(item, address)
+        return item, address
 
-    def _beside_last(self) -> list[_Key] | None:
-        """Keys of the buffers that avoid the banks of the one placed last, and so their first gap, this time.
+    def _keeps_clear(self, last: _Item, low: int) -> bool:
+        """Take the bytes of the buffer placed last from those that live beside it, which avoid its banks if they meet.
 
-        None if a buffer has no gap left.
+        False if one has no gap left.
         """
-        moved: list[_Key] = []
-        if self._last is None:
-            return moved
-        last, low = self._last
-        bank, rows = self._chip.lmem_bank_bytes, last.rows
+        bank = self._chip.lmem_bank_bytes
         high = align(low + last.size, self._chip.eu_bytes)
-        banks = low // bank * bank, align(low + last.size, bank)
-        for item in self._beside(rows):
+        banks = (1 << ceil_div(low + last.size, bank)) - (1 << low // bank)
+        tensor = isinstance(last.owner, SSAValue)
+        for item in self._beside(last.alive):
+            if not (tensor or item.alive & last.alive):
+                continue
             item.gaps = _shared(item, last, low, high) if item.partners else _without(item.gaps, low, high, item.size)
             if not item.gaps:
-                return None
+                return False
+            if item.meets & last.ops or item.used & last.moved:
+                item.banks |= banks
             key = self._key(item)
             if key != item.key:
                 item.key = key
                 heappush(self._heap, key)
-            if item.computed & (last.computed | last.moved) or item.moved & last.computed:
-                address = _outside(item, *banks)
-                if address != key[0]:
-                    moved.append((address, *key[1:]))
-        return moved
+        return True
 
     def _beside(self, rows: int) -> Iterable[_Item]:
         """The buffers that wait and live in some of these rows."""
@@ -226,20 +259,9 @@ class _Pending:
             found.update((item.rank, item) for item in self._short[row] if item.rank in waiting)
         return found.values()
 
-    def _passed(self, waiting: set[_Rank]) -> Iterator[_Key]:
-        """Take what is out of date, and the keys of `waiting`, which are given back, from the top of the heap."""
-        while self._heap:
-            key = self._heap[0]
-            item = self._items.get(key[2])
-            current = item is not None and item.key == key
-            if current and key[2] not in waiting:
-                return
-            heappop(self._heap)
-            if current:
-                yield key
-
     def _key(self, item: _Item) -> _Key:
-        return item.gaps[0][0], not (item.computed | item.moved) & self._traffic.crowded, item.rank
+        crowded = (item.computed | item.moved) & self._traffic.crowded
+        return _first_fit(item, self._chip.lmem_bank_bytes), not crowded, item.rank
 
 
 def _without(gaps: list[Gap], low: int, high: int, size: int) -> list[Gap]:
@@ -272,17 +294,16 @@ def _shared(item: _Item, last: _Item, low: int, high: int) -> list[Gap]:
     return sorted(found)
 
 
-def _outside(item: _Item, low: int, high: int) -> int:
-    """The first gap outside the banks from `low` to `high` that has room, else the first gap.
-
-    These are the banks of the buffer placed last: the two meet in a row as TIU against DMA, or as operands or results
-    of one op.
-    """
-    size = item.size
-    for start, end in item.gaps:
-        if min(end, low) - start >= size:
-            return start
-        first = max(start, high)
-        if end - first >= size:
-            return first
+def _first_fit(item: _Item, bank: int) -> int:
+    """The lowest address outside the banks that the buffer avoids, else the lowest of all."""
+    size, banks = item.size, item.banks
+    if banks:
+        for start, end in item.gaps:
+            at = start
+            while at + size <= end:
+                first = at // bank
+                met = banks >> first & (1 << (at + size - 1) // bank - first + 1) - 1
+                if not met:
+                    return at
+                at = (first + met.bit_length()) * bank
     return item.gaps[0][0]

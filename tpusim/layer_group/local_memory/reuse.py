@@ -15,19 +15,14 @@ Slices = Mapping[SSAValue, ValueSlices]
 
 
 def place(graph: Subgraph, rows: Sequence[Row], slices: Slices, chip: ChipSpec, steps: int) -> Allocation | None:
-    """Addresses of every buffer of a group, or None if they do not fit.
-
-    Decision: results take bytes of operands only where the buffers do not fit apart, so that what one op reads and
-    writes lies in different banks as long as there is room.
-    """
+    """Addresses of every buffer of a group, or None if they do not fit."""
     found = buffers(graph, rows, slices, chip, steps=steps)
-    apart = allocate(found, rows, chip)
-    if apart is not None or not graph.memo.in_place:
-        return apart
-    able = partners(graph, rows, slices, found, chip)
-    together = allocate(found, rows, chip, able) if able else None
-    graph.memo.reused |= together is not None
-    return together
+    return allocate(found, rows, chip, able(graph, rows, slices, found, chip))
+
+
+def able(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequence[Buffer], chip: ChipSpec) -> Partners:
+    """The operands whose bytes results may take in this search."""
+    return partners(graph, rows, slices, found, chip) if graph.memo.in_place else {}
 
 
 def partners(graph: Subgraph, rows: Sequence[Row], slices: Slices, found: Sequence[Buffer], chip: ChipSpec) -> Partners:

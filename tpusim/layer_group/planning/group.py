@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.candidates import group_types
-from tpusim.layer_group.local_memory import buffers, overfull, place
+from tpusim.layer_group.local_memory import able, buffers, overfull, place
 from tpusim.layer_group.planning.guess import first_guess, more_sections, op_bytes
 from tpusim.layer_group.planning.held import held_bytes
 from tpusim.layer_group.planning.rows import schedule
@@ -57,9 +57,7 @@ def plan(
         return "views are free in global memory"
     memo = memo or Memo()
     asked = "plan", tuple(ops), sections, kind, chip.lmem_bytes, unplaced
-    found, reused = memo.get(asked, lambda: _tried(ops, chip, sections, kind, memo, unplaced=unplaced))
-    memo.reused |= reused
-    return found
+    return memo.get(asked, lambda: _tried(ops, chip, sections, kind, memo, unplaced=unplaced))
 
 
 def _tried(
@@ -70,26 +68,21 @@ def _tried(
     memo: Memo,
     *,
     unplaced: bool,
-) -> tuple[GroupSchedule | str, bool]:
-    """The plan, and whether operands' bytes were taken on the way."""
-    before, memo.reused = memo.reused, False
+) -> GroupSchedule | str:
     why = ""
-    try:
-        for one in group_types(ops, chip, memo) if kind is None else (kind,):
-            found = _planned(subgraph(ops, chip, one, memo), chip, sections, unplaced=unplaced)
-            if isinstance(found, GroupSchedule):
-                return found, memo.reused
-            why = why or found
-        return why or _why_no_type(ops, chip), memo.reused
-    finally:
-        memo.reused |= before
+    for one in group_types(ops, chip, memo) if kind is None else (kind,):
+        found = _planned(subgraph(ops, chip, one, memo), chip, sections, unplaced=unplaced)
+        if isinstance(found, GroupSchedule):
+            return found
+        why = why or found
+    return why or _why_no_type(ops, chip)
 
 
 def resectioned(
     found: GroupSchedule, sections: Sections, chip: ChipSpec, *, unplaced: bool = False
 ) -> GroupSchedule | str:
     """The same group with exactly these sections, or why they do not work: halos count, as in a search."""
-    return _told(_attempt(found.graph, found.rows, sections, chip, unplaced=unplaced))
+    return _told(_attempt(found.graph, schedule(found.graph), sections, chip, unplaced=unplaced))
 
 
 def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
@@ -180,8 +173,11 @@ def _attempt(
                     f"halos at {sections} would repeat more than half of a tensor's rows: "
                     f"{read} along {axis} for {whole}, at most {MAX_HALO:g} times"
                 )
-    if unplaced and not graph.memo.in_place:
-        fits = not overfull(buffers(graph, rows, slices, chip, steps=sections.steps), len(rows), chip)
+    if len(graph.ops) > 1 and graph.memo.arrange:
+        rows = graph.memo.arrange(GroupSchedule(graph, sections, slices, rows, UNPLACED))
+    if unplaced:
+        found = buffers(graph, rows, slices, chip, steps=sections.steps)
+        fits = not overfull(found, len(rows), chip, able(graph, rows, slices, found, chip))
         allocation = UNPLACED if fits else None
     else:
         allocation = place(graph, rows, slices, chip, sections.steps)

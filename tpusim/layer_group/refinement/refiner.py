@@ -24,7 +24,7 @@ class Refinements:
     """Which steps are taken.
 
     timestep_moves: loads to earlier rows, stores to later ones, where the DMA is slower than the ops beside it.
-    in_place: results may take the bytes of an operand that dies there, where the group would not fit otherwise.
+    in_place: results may take the bytes of an operand that dies there.
     group_overlap: first loads run beside the last ops of the group before, last stores beside the first ops of the
     group after.
     timestep_combine: rows become one, and a load and a store change places, in groups of up to 100 ops.
@@ -32,7 +32,7 @@ class Refinements:
     """
 
     timestep_moves: bool = True
-    in_place: bool = False
+    in_place: bool = True
     group_overlap: bool = True
     timestep_combine: bool = True
     wide_rows: bool = False

@@ -22,15 +22,13 @@ class Bounds:
         self.model = model
 
     def least_ns(self, start: int, end: int) -> float:
-        """Time of two ops or more as one group that no sections can undercut: every tensor moved, or row by row.
+        """Time of two ops or more as one group that no sections can undercut: every tensor moved, or every op computed.
 
-        A row lasts as long as its op uncut, and as the load of the coefficients that the next op alone holds: these
-        move once, in that row of one iteration, however often the group is cut. Nothing is computed beside the load
-        of the first op's. Several cores share all at best but these coefficients, which each of them loads.
+        Nothing is computed beside the load of the coefficients that the first op alone holds. Several cores share all
+        at best but these coefficients, which each of them loads.
         """
         moved = self.crossing_ns(start, end) / self.model.cores + self._loaded[end] - self._loaded[start]
-        rows = self._held[start] + self._rows[end - 1] - self._rows[start] + self._computed[end - 1]
-        return max(rows, moved)
+        return max(moved, self._held[start] + self._computed[end] - self._computed[start])
 
     def crossing_ns(self, start: int, end: int) -> float:
         """Time of a group's loads and stores of whole activations."""
@@ -46,8 +44,8 @@ class Bounds:
 
     @cached_property
     def _computed(self) -> list[float]:
-        """What each op takes to compute uncut, of a core's share."""
-        return [self.model.compute_ns(op) / self.model.cores for op in self.ops]
+        """Running sum of what each op takes to compute uncut, of a core's share."""
+        return [0.0, *accumulate(self.model.compute_ns(op) / self.model.cores for op in self.ops)]
 
     @cached_property
     def _held(self) -> list[float]:
@@ -64,11 +62,6 @@ class Bounds:
     def _loaded(self) -> list[float]:
         """Running sum of what it takes to load the coefficients."""
         return [0.0, *accumulate(self._held)]
-
-    @cached_property
-    def _rows(self) -> list[float]:
-        """Running sum of the least time of each op's row with another op after it."""
-        return [0.0, *accumulate(max(pair) for pair in zip(self._computed, self._held[1:], strict=False))]
 
     @cached_property
     def _values(self) -> "_Values":

@@ -17,7 +17,7 @@ from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
 from tpusim.layer_group.files import ForcedGroup, merge_moves, write_group
 from tpusim.layer_group.planning import Decided, explained
-from tpusim.layer_group.refinement import Refinements, Refiner
+from tpusim.layer_group.refinement import Refinements, Refiner, arranged
 from tpusim.layer_group.search.dynamic import dynamic
 from tpusim.layer_group.search.greedy import alone, greedy
 from tpusim.layer_group.search.pins import pinned
@@ -89,8 +89,8 @@ def searched(opt: str, chip: ChipSpec) -> str:
     return "1" if opt == "2" and chip.group_search != "2" else opt
 
 
-def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...]:
-    """What the options ask for; refined, the best of them counts. Raises UnsupportedError for an unknown value."""
+def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
+    """What the options ask for. Raises UnsupportedError for an unknown value."""
     known = dict.fromkeys((*STRATEGIES, *strategies.plugins()))
     for flag, value, able in (
         ("layer-group", config.opt, known),
@@ -99,16 +99,16 @@ def _strategies(config: LayerGroupConfig, chip: ChipSpec) -> tuple[Strategy, ...
         if value not in able:
             raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(able)}")
     if config.opt not in STRATEGIES:
-        return (partial(plugged, config.opt, strategies.loaded(config.opt)),)
+        return partial(plugged, config.opt, strategies.loaded(config.opt))
     opt = config.opt if config.everywhere else searched(config.opt, chip)
     if opt != "2":
-        return (STRATEGIES[opt],)
-    return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1"), _greedy
+        return STRATEGIES[opt]
+    return partial(dynamic, better_shapes=config.shape_secs_search_strategy == "1")
 
 
 def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: Strategy, memo: Memo) -> list[Decided]:
     """Groups and global layers in program order; a pinned group may need to be in place to fit."""
-    pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place))
+    pins = pinned(model, chip, config.force, config.cores, Memo(in_place=config.in_place, arrange=memo.arrange))
     decided: list[Decided] = []
     for ops, why in list(base_groups(model, chip)):
         if why is not None:
@@ -119,20 +119,13 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
     return decided
 
 
-def _cheapest(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
-    """The groups that cost least once they are refined.
-
-    What is cheapest before need not be so after it; nor are groups that only fit in place always worth it.
-    """
+def _refined(model: Model, chip: ChipSpec, config: LayerGroupConfig, costs: Costs | None) -> list[Decided]:
+    """The groups that the options ask for, refined."""
     refiner = Refiner(chip, config, config.cores)
-    found: list[list[Decided]] = []
-    known, apart = Memo(in_place=config.in_place and chip.results_in_place, costs=costs), Memo()
-    for strategy in _strategies(config, chip):
-        memo = known.shared()
-        found.append(refiner.refined(_decided(model, chip, config, strategy, memo)))
-        if memo.reused:
-            found.append(refiner.refined(_decided(model, chip, config, strategy, apart)))
-    return min(found, key=refiner.model.total_ns)
+    moves = config.timestep_moves and chip.engines_overlap
+    arrange = partial(arranged, model=refiner.model) if moves else None
+    memo = Memo(in_place=config.in_place and chip.results_in_place, costs=costs, arrange=arrange)
+    return refiner.refined(_decided(model, chip, config, _strategy(config, chip), memo))
 
 
 def _shares_well(decided: Sequence[Decided], chip: ChipSpec, cores: int) -> bool:
@@ -156,7 +149,7 @@ def group_layers(model: Model, config: LayerGroupConfig, costs: Costs | None = N
     require_cores(chip, config.cores)
     if config.everywhere:
         chip = replace(chip, search_gbs=0.0)
-    decided = _cheapest(work, chip, config, costs)
+    decided = _refined(work, chip, config, costs)
     shared = config.cores > 1 and _shares_well(decided, chip, config.cores)
     for item in reversed(decided):  # from the end, so that a group's inputs are still the values it was planned with
         if isinstance(item, GroupSchedule):

@@ -137,6 +137,10 @@ class TpuLut(TpuOp):
     output = result_def(TensorType)
     group_info = opt_attr_def(LayerGroupAttr)
 
+    def counts_for_moves(self) -> bool:
+        """No, as upstream's search has it."""
+        return False
+
     def infer(self) -> tuple[Shape, ...]:
         """The result has the operand's shape."""
         if shape_of(self.table) != TABLE_SHAPE:

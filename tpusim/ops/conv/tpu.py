@@ -50,6 +50,7 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
+from tpusim.ops.structure import TpuLoad
 
 
 @irdl_op_definition
@@ -131,6 +132,10 @@ class TpuConv2D(PackedConvTpu):
     def merged_axes(self) -> tuple[int, ...]:
         """Axes of the kernel that lie in the packed filter's input channels."""
         return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
+
+    def spread_by_load(self) -> bool:
+        """As the kernel's axes in the channels need it."""
+        return bool(self.merged_axes)
 
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
         """(oc, K): the filter's rows on the chip."""
@@ -305,7 +310,9 @@ class TpuConv2D(PackedConvTpu):
         if self.depthwise:
             ctx.emit(isa.Depthwise, **fields)
         else:
-            ctx.emit(isa.Conv, groups=self.groups, merged=self.merged_axes, **fields)
+            merged = self.merged_axes
+            spread = self.spread_by_load() and isinstance(self.input.owner, TpuLoad) and self.input.has_one_use()
+            ctx.emit(isa.Conv, groups=self.groups, merged=merged, spread=spread, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
         """The input's window and the pads around it; of a spread image, which is never cut, all."""
