@@ -13,7 +13,9 @@ from itertools import islice
 from tpusim.search.trials import Floats, Score, Trials
 
 PRICED = 12
-"""How many ops are put on the clock alone, those that lose most."""
+"""How many ops are priced alone, those that lose most."""
+MORE = 1.01
+"""Sets of more cycles than these times the best set's, both estimated, are not put on the clock."""
 EXCHANGES = 3
 """How many ops are tried in the place of one."""
 CLOCKED = 60
@@ -68,12 +70,9 @@ class _Search:
         chosen = self._start
         if not trials.reached(self._start):
             chosen = self._all
-            if trials.reached(self._all):
+            if trials.likely(self._all) or trials.reached(self._all):
                 self._losses = dict(self._measured())
-                if by_loss:
-                    chosen = self._first(list(self._losses)) or self._all
-                else:
-                    chosen = self._improved(min(self._beginnings(), key=trials.cycles))
+                chosen = (self._first(list(self._losses)) if by_loss else self._improved(self._beginning())) or self._all
         none = frozenset[str]()
         return Found(
             chosen, trials.score(chosen), trials.cycles(chosen), trials.reached(chosen), trials.score(none),
@@ -82,44 +81,47 @@ class _Search:
 
     def _measured(self) -> Iterator[tuple[str, float]]:
         """(name, loss) of every op that may be float, the largest loss first."""
-        best, found = self._trials.score(self._all).cosine, dict[str, float]()
+        best, found = self._trials.cosine(self._all), dict[str, float]()
         names = [name for name in self._trials.candidates if name not in self._start]
         for number, name in enumerate(names, 1):
             self._told(f"losses: op {number} of {len(names)}")
-            found[name] = max(best - self._trials.score(self._all - {name}).cosine, 0.0)
+            found[name] = max(best - self._trials.cosine(self._all - {name}), 0.0)
         yield from sorted(found.items(), key=lambda item: -item[1])
 
     # ------------------------------------------------------------------------------------------------- first sets
 
-    def _beginnings(self) -> Iterator[Floats]:
-        """Sets that reach the goal: by loss for cycles, and by loss alone."""
+    def _beginning(self) -> Floats:
+        """The cheapest of the sets by loss for cycles and by loss alone that reach the goal, and of all ops."""
         prices = self._prices()
-        for order in (
-            sorted(self._losses, key=lambda name: -self._losses[name] / prices[name]),
-            list(self._losses),
-        ):
-            if (first := self._first(order)) is not None:
-                yield first
-        yield self._all
+        by_price = sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
+        best, *others = (*filter(None, map(self._first, (by_price, list(self._losses)))), self._all)
+        for one in others:
+            best = one if self._is_cheaper(one, best) else best
+        return best
 
     def _prices(self) -> dict[str, float]:
-        """Cycles of an op in float alone, at least one; those that are not asked for cost what the others do."""
-        base, asked = self._trials.cycles(self._start), dict[str, float]()
-        for name in islice(self._losses, min(PRICED, self._clocked)):
+        """Cycles of an op in float alone, estimated, at least one; those not asked for cost what the others do."""
+        base, asked = self._trials.estimate(self._start), dict[str, float]()
+        for name in islice(self._losses, PRICED):
             self._told(f"cycles of {name} in float")
-            asked[name] = max(float(self._trials.cycles(self._start | {name}) - base), 1.0)
+            asked[name] = max(self._trials.estimate(self._start | {name}) - base, 1.0)
         usual = sum(asked.values()) / max(len(asked), 1)
         return {name: asked.get(name, usual) for name in self._losses}
 
     def _first(self, order: list[str]) -> Floats | None:
         """The shortest beginning of an order that reaches the goal, by bisection as if longer ones were better."""
+        while not self._trials.reached(chosen := self._likely(order)):
+            if len(chosen) == len(order) + len(self._start):
+                return None
+        return chosen
+
+    def _likely(self, order: list[str]) -> Floats:
+        """The same by what is likely to reach it."""
         low, high = 0, len(order)
-        if not self._trials.reached(self._start | set(order)):
-            return None
         while low < high:
             middle = (low + high) // 2
             self._told(f"similarity of {middle} ops in float")
-            if self._trials.reached(self._start | set(order[:middle])):
+            if self._trials.likely(self._start | set(order[:middle])):
                 high = middle
             else:
                 low = middle + 1
@@ -137,11 +139,11 @@ class _Search:
 
     def _is_cheaper(self, one: Floats, than: Floats) -> bool:
         """Whether it reaches the goal in fewer cycles; in as many with fewer ops in float."""
-        if self._trials.tried[1] >= self._clocked or not self._trials.reached(one):
+        trials = self._trials
+        if trials.tried[1] >= self._clocked or trials.estimate(one) > trials.estimate(than) * MORE or not trials.likely(one):
             return False
         self._told(f"cycles of {len(one)} ops in float")
-        before, after = self._trials.cycles(than), self._trials.cycles(one)
-        return after < before or (after == before and len(one) < len(than))
+        return (trials.cycles(one), len(one)) < (trials.cycles(than), len(than)) and trials.reached(one)
 
     def _moves(self, chosen: Floats) -> Iterator[Floats]:
         """Sets near to this one: without an op, with one beside it, with one in the place of another."""

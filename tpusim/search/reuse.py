@@ -28,11 +28,14 @@ class Reuse:
         self._kept: OrderedDict[tuple[int, bytes], list[np.ndarray]] = OrderedDict()
         self._bytes = 0
 
-    def results(self, model: Model) -> list[dict[str, np.ndarray]]:
-        """The network's results of every sample as real values, by the names of the values that are returned."""
+    def results(self, model: Model, count: int | None = None) -> list[dict[str, np.ndarray]]:
+        """The network's results of every sample as real values, by the names of the values that are returned.
+
+        count: of the first samples only.
+        """
         known, names = _signatures(model), [value_name(value) for value in model.results]
         found: list[dict[str, np.ndarray]] = []
-        for number, sample in enumerate(self._samples):
+        for number, sample in enumerate(self._samples[:count]):
             values = self._run(model, known, number, sample)
             stored = {n: np.asarray(values[v]) for n, v in zip(names, model.results, strict=True)}
             found.append(dequantised(model, stored))

@@ -16,21 +16,25 @@ from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.described import described
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.types import is_tensor, uniform_of
-from tpusim.layer_group import LayerGroupConfig
+from tpusim.layer_group import CostModel, LayerGroupConfig
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Costs
-from tpusim.search.goal import Goal, cosine
+from tpusim.search.goal import Cosine, Goal, cosine
 from tpusim.search.reuse import Reuse
 
 Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
 FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
+FEW = 2
+"""Samples, the first, that tell which sets are worth running on all of them."""
 
 
 @dataclass(frozen=True)
@@ -74,34 +78,78 @@ class Trials:
         self.base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         self._reuse = Reuse(self.samples)
         self._scores: dict[Floats, Score] = {}
+        self._on_few: dict[Floats, float] = {}
+        self._beyond = 1.0
         self._cycles: dict[Floats, int] = {}
         self._costs: Costs = {}
+        self._estimates: dict[Floats, float] = {}
+        self._leasts: dict[object, float] = {}
+        self._model_costs = CostModel(chips.load(config.chip))
         self._last: tuple[Floats, Model] | None = None
+        self._ready: tuple[Floats, Model] | None = None
         self.wanted = [self._float_results(sample) for sample in self.samples]
         self.candidates = self._candidates()
 
     @property
     def tried(self) -> tuple[int, int]:
         """How many sets were run, and how many put on the clock."""
-        return len(self._scores), len(self._cycles)
+        return len(self._on_few), len(self._cycles)
 
     def score(self, floats: Floats) -> Score:
         """How good the results are with these ops in float."""
         if floats not in self._scores:
-            found = self._reuse.results(self._lowered(floats))
-            named = [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=True)]
+            named = self._results(floats, len(self.samples))
             self._scores[floats] = Score(cosine(named, self.wanted), self.goal.value(named, self.wanted))
+            self._on_few[floats] = cosine(named[:FEW], self.wanted[:FEW])
+            if self._on_few[floats] < 1:
+                self._beyond = (1 - self._scores[floats].cosine) / (1 - self._on_few[floats])
         return self._scores[floats]
+
+    def cosine(self, floats: Floats) -> float:
+        """The cosine with these ops in float, of FEW samples."""
+        if floats not in self._on_few:
+            self._on_few[floats] = cosine(self._results(floats, FEW), self.wanted[:FEW])
+        return self._on_few[floats]
 
     def reached(self, floats: Floats) -> bool:
         """Whether the network with these ops in float reaches the goal."""
         return self.score(floats).value >= self.goal.target
 
+    def likely(self, floats: Floats) -> bool:
+        """The same by FEW samples, if the goal is a cosine: as if all lost by as much more as those of the last score."""
+        if floats in self._scores or not isinstance(self.goal, Cosine) or len(self.samples) <= FEW:
+            return self.reached(floats)
+        return (1 - self.cosine(floats)) * self._beyond <= 1 - self.goal.target
+
+    def _results(self, floats: Floats, count: int) -> list[dict[str, np.ndarray]]:
+        """Of the first samples, by the names of the float results."""
+        found = self._reuse.results(self._lowered(floats), count)
+        return [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=False)]
+
     def cycles(self, floats: Floats) -> int:
         """What the whole program takes on the clock, in the layer groups that it then has."""
         if floats not in self._cycles:
-            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups, self._costs))
+            self._cycles[floats] = clock(divide(self._reordered(floats), self._groups, self._costs))
         return self._cycles[floats]
+
+    def estimates(self, floats: Floats) -> dict[str, float]:
+        """By op, casts included, its cycles in a group at least: to compute, or to load its constants; no grouping."""
+        return {op_name(op): self._least(op) for op in self._reordered(floats).ops if isinstance(op, TpuOp)}
+
+    def estimate(self, floats: Floats) -> float:
+        """The cycles of all ops as if no tensor ever left local memory."""
+        if floats not in self._estimates:
+            self._estimates[floats] = sum(self.estimates(floats).values())
+        return self._estimates[floats]
+
+    def _least(self, op: TpuOp) -> float:
+        key = described(op), *(isinstance(value.owner, TopWeight) for value in op.operands)
+        if key not in self._leasts:
+            held = (v for v in op.operands if isinstance(v.owner, TopWeight))
+            loads = sum(self._model_costs.moved_ns(value, "load", op) for value in held)
+            ns = max(self._model_costs.compute_ns(op), loads)
+            self._leasts[key] = ns * self._model_costs.chip.tiu_mhz / 1000
+        return self._leasts[key]
 
     def milliseconds(self, floats: Floats) -> float:
         """The cycles as time, times the chip's factor, as in `report.json`."""
@@ -109,9 +157,12 @@ class Trials:
         return self.cycles(floats) / chip.tiu_mhz / 1000 * chip.calibration.factor
 
     def front(self) -> list[Floats]:
-        """Of all sets on the clock those that no other one beats in what the goal measures and in cycles, by cycles."""
+        """Of all sets run on all samples and on the clock those that no other one beats in what the goal measures and in
+        cycles, by cycles.
+        """
         best: list[Floats] = []
-        for one in sorted(self._cycles, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):
+        both = self._cycles.keys() & self._scores.keys()
+        for one in sorted(both, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):
             if not best or self.score(one).value > self.score(best[-1]).value:
                 best.append(one)
         return best
@@ -150,6 +201,12 @@ class Trials:
         if self._last is None or self._last[0] != floats:
             self._last = floats, self._lower(floats)
         return self._last[1]
+
+    def _reordered(self, floats: Floats) -> Model:
+        """The same with its weights in chip layout."""
+        if self._ready is None or self._ready[0] != floats:
+            self._ready = floats, reorder_weights(self._lowered(floats))
+        return self._ready[1]
 
     def _lower(self, floats: Floats) -> Model:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
