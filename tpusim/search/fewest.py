@@ -8,6 +8,7 @@ assumed; the same inputs give the same set.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 from tpusim.search.trials import Floats, Score, Trials
@@ -72,7 +73,9 @@ class _Search:
             chosen = self._all
             if trials.likely(self._all) or trials.reached(self._all):
                 self._losses = dict(self._measured())
-                chosen = (self._first(list(self._losses)) if by_loss else self._improved(self._beginning())) or self._all
+                while not trials.reached(chosen := self._beginning(by_loss=by_loss)) and chosen != self._all:
+                    self._told("fewer samples promised too much: once more")
+                chosen = chosen if by_loss else self._improved(chosen)
         none = frozenset[str]()
         return Found(
             chosen, trials.score(chosen), trials.cycles(chosen), trials.reached(chosen), trials.score(none),
@@ -90,11 +93,16 @@ class _Search:
 
     # ------------------------------------------------------------------------------------------------- first sets
 
-    def _beginning(self) -> Floats:
-        """The cheapest of the sets by loss for cycles and by loss alone that reach the goal, and of all ops."""
+    def _beginning(self, *, by_loss: bool) -> Floats:
+        """By loss alone, or the cheapest of that, of the set by loss for cycles and of all ops; likely to reach the goal.
+
+        The score of what does not reach it makes the next one likelier.
+        """
+        if by_loss:
+            return self._first(list(self._losses))
         prices = self._prices()
         by_price = sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
-        best, *others = (*filter(None, map(self._first, (by_price, list(self._losses)))), self._all)
+        best, *others = self._first(by_price), self._first(list(self._losses)), self._all
         for one in others:
             best = one if self._is_cheaper(one, best) else best
         return best
@@ -108,15 +116,8 @@ class _Search:
         usual = sum(asked.values()) / max(len(asked), 1)
         return {name: asked.get(name, usual) for name in self._losses}
 
-    def _first(self, order: list[str]) -> Floats | None:
-        """The shortest beginning of an order that reaches the goal, by bisection as if longer ones were better."""
-        while not self._trials.reached(chosen := self._likely(order)):
-            if len(chosen) == len(order) + len(self._start):
-                return None
-        return chosen
-
-    def _likely(self, order: list[str]) -> Floats:
-        """The same by what is likely to reach it."""
+    def _first(self, order: list[str]) -> Floats:
+        """The shortest beginning of an order that is likely to reach the goal, by bisection as if longer were better."""
         low, high = 0, len(order)
         while low < high:
             middle = (low + high) // 2
@@ -132,18 +133,31 @@ class _Search:
     def _improved(self, chosen: Floats) -> Floats:
         """No move makes the set cheaper any more, or enough programs were on the clock."""
         while True:
-            better = next((one for one in self._moves(chosen) if self._is_cheaper(one, chosen)), None)
+            cheaper = (one for one in self._moves(chosen) if self._is_cheaper(one, chosen))
+            better = next(filter(self._trials.reached, cheaper), None)
             if better is None or self._trials.tried[1] >= self._clocked:
                 return chosen
             chosen = better
 
     def _is_cheaper(self, one: Floats, than: Floats) -> bool:
-        """Whether it reaches the goal in fewer cycles; in as many with fewer ops in float."""
+        """Whether it is likely to reach the goal and takes fewer cycles, or as many with fewer ops in float."""
         trials = self._trials
-        if trials.tried[1] >= self._clocked or trials.estimate(one) > trials.estimate(than) * MORE or not trials.likely(one):
+        if one == than or trials.tried[1] >= self._clocked or not self._promises(one, than):
             return False
         self._told(f"cycles of {len(one)} ops in float")
-        return (trials.cycles(one), len(one)) < (trials.cycles(than), len(than)) and trials.reached(one)
+        return (trials.cycles(one), len(one)) < (trials.cycles(than), len(than))
+
+    def _promises(self, one: Floats, than: Floats) -> bool:
+        """Whether nothing speaks against it that is told before it is on the clock; what is told sooner is asked first."""
+        trials, most = self._trials, self._trials.estimate(than) * MORE
+        roughly = sum(self._rough[name] for name in one - than) - sum(self._rough[name] for name in than - one)
+        return trials.estimate(than) + roughly <= most and trials.estimate(one) <= most and trials.likely(one)
+
+    @cached_property
+    def _rough(self) -> dict[str, float]:
+        """What every op takes longer in float than in integers, estimated in cycles without casts."""
+        floats, integers = (self._trials.estimates(one) for one in (self._all, self._start))
+        return {name: floats.get(name, 0.0) - integers.get(name, 0.0) for name in self._all}
 
     def _moves(self, chosen: Floats) -> Iterator[Floats]:
         """Sets near to this one: without an op, with one beside it, with one in the place of another."""

@@ -33,7 +33,7 @@ Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
 FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
-FEW = 2
+FEW = 4
 """Samples, the first, that tell which sets are worth running on all of them."""
 
 
