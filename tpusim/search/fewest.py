@@ -13,6 +13,8 @@ from itertools import islice
 
 from tpusim.search.trials import Floats, Score, Trials
 
+MEASURED = 2
+"""Samples, the first, that losses are measured on."""
 PRICED = 12
 """How many ops are priced alone, those that lose most."""
 MORE = 1.01
@@ -84,11 +86,11 @@ class _Search:
 
     def _measured(self) -> Iterator[tuple[str, float]]:
         """(name, loss) of every op that may be float, the largest loss first."""
-        best, found = self._trials.cosine(self._all), dict[str, float]()
+        best, found = self._trials.cosine(self._all, MEASURED), dict[str, float]()
         names = [name for name in self._trials.candidates if name not in self._start]
         for number, name in enumerate(names, 1):
             self._told(f"losses: op {number} of {len(names)}")
-            found[name] = max(best - self._trials.cosine(self._all - {name}), 0.0)
+            found[name] = max(best - self._trials.cosine(self._all - {name}, MEASURED), 0.0)
         yield from sorted(found.items(), key=lambda item: -item[1])
 
     # ------------------------------------------------------------------------------------------------- first sets

@@ -19,7 +19,8 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.described import described
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
-from tpusim.ir.types import is_tensor, uniform_of
+from tpusim.ir.once import Memory, remembering
+from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.layer_group import CostModel, LayerGroupConfig
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
@@ -77,13 +78,14 @@ class Trials:
         self._model, self._config, self._groups = calibrated, config, groups or LayerGroupConfig()
         self.base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         self._reuse = Reuse(self.samples)
+        self._memory: Memory = {}
         self._scores: dict[Floats, Score] = {}
-        self._on_few: dict[Floats, float] = {}
+        self._on_few: dict[tuple[Floats, int], float] = {}
         self._beyond = 1.0
         self._cycles: dict[Floats, int] = {}
         self._costs: Costs = {}
         self._estimates: dict[Floats, float] = {}
-        self._leasts: dict[object, float] = {}
+        self._leasts: dict[tuple[str, str], float] = {}
         self._model_costs = CostModel(chips.load(config.chip))
         self._last: tuple[Floats, Model] | None = None
         self._ready: tuple[Floats, Model] | None = None
@@ -93,23 +95,22 @@ class Trials:
     @property
     def tried(self) -> tuple[int, int]:
         """How many sets were run, and how many put on the clock."""
-        return len(self._on_few), len(self._cycles)
+        return len({floats for floats, _ in self._on_few}), len(self._cycles)
 
     def score(self, floats: Floats) -> Score:
         """How good the results are with these ops in float."""
         if floats not in self._scores:
             named = self._results(floats, len(self.samples))
             self._scores[floats] = Score(cosine(named, self.wanted), self.goal.value(named, self.wanted))
-            self._on_few[floats] = cosine(named[:FEW], self.wanted[:FEW])
-            if self._on_few[floats] < 1:
-                self._beyond = (1 - self._scores[floats].cosine) / (1 - self._on_few[floats])
+            on_few = self._on_few[floats, FEW] = cosine(named[:FEW], self.wanted[:FEW])
+            self._beyond = (1 - self._scores[floats].cosine) / (1 - on_few) if on_few < 1 else self._beyond
         return self._scores[floats]
 
-    def cosine(self, floats: Floats) -> float:
-        """The cosine with these ops in float, of FEW samples."""
-        if floats not in self._on_few:
-            self._on_few[floats] = cosine(self._results(floats, FEW), self.wanted[:FEW])
-        return self._on_few[floats]
+    def cosine(self, floats: Floats, count: int = FEW) -> float:
+        """The cosine with these ops in float, of the first samples."""
+        if (floats, count) not in self._on_few:
+            self._on_few[floats, count] = cosine(self._results(floats, count), self.wanted[:count])
+        return self._on_few[floats, count]
 
     def reached(self, floats: Floats) -> bool:
         """Whether the network with these ops in float reaches the goal."""
@@ -123,7 +124,8 @@ class Trials:
 
     def _results(self, floats: Floats, count: int) -> list[dict[str, np.ndarray]]:
         """Of the first samples, by the names of the float results."""
-        found = self._reuse.results(self._lowered(floats), count)
+        with remembering(self._memory):
+            found = self._reuse.results(self._lowered(floats), count)
         return [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=False)]
 
     def cycles(self, floats: Floats) -> int:
@@ -134,7 +136,12 @@ class Trials:
 
     def estimates(self, floats: Floats) -> dict[str, float]:
         """By op, casts included, its cycles in a group at least: to compute, or to load its constants; no grouping."""
-        return {op_name(op): self._least(op) for op in self._reordered(floats).ops if isinstance(op, TpuOp)}
+        kinds = dict(_kind(op) for op in self._lowered(floats).ops if isinstance(op, TpuOp))
+        if not self._leasts.keys() >= kinds.items():
+            for op in self._reordered(floats).ops:
+                if isinstance(op, TpuOp) and (kind := _kind(op)) not in self._leasts:
+                    self._leasts[kind] = self._least(op)
+        return {kind[0]: self._leasts.get(kind, 0.0) for kind in kinds.items()}
 
     def estimate(self, floats: Floats) -> float:
         """The cycles of all ops as if no tensor ever left local memory."""
@@ -143,13 +150,9 @@ class Trials:
         return self._estimates[floats]
 
     def _least(self, op: TpuOp) -> float:
-        key = described(op), *(isinstance(value.owner, TopWeight) for value in op.operands)
-        if key not in self._leasts:
-            held = (v for v in op.operands if isinstance(v.owner, TopWeight))
-            loads = sum(self._model_costs.moved_ns(value, "load", op) for value in held)
-            ns = max(self._model_costs.compute_ns(op), loads)
-            self._leasts[key] = ns * self._model_costs.chip.tiu_mhz / 1000
-        return self._leasts[key]
+        held = (v for v in op.operands if isinstance(v.owner, TopWeight))
+        loads = sum(self._model_costs.moved_ns(value, "load", op) for value in held)
+        return max(self._model_costs.compute_ns(op), loads) * self._model_costs.chip.tiu_mhz / 1000
 
     def milliseconds(self, floats: Floats) -> float:
         """The cycles as time, times the chip's factor, as in `report.json`."""
@@ -216,7 +219,14 @@ class Trials:
                 config = replace(config, qtable=str(Path(folder) / "qtable"))
                 modes = {**self.base, **dict.fromkeys(floats, self.mode)}
                 write_qtable(Path(folder) / "qtable", modes)
-            return optimize_for_chip(lower(self._model, config)[0])
+            with remembering(self._memory):
+                return optimize_for_chip(lower(self._model, config)[0])
+
+
+def _kind(op: TpuOp) -> tuple[str, str]:
+    """An op by its name, and what it computes with: in one network nothing else of it changes its time."""
+    values = (v for v in (*op.operands, *op.results) if is_tensor(v))
+    return op_name(op), f"{op.name} {' '.join(str(storage_dtype(element_of(v))) for v in values)}"
 
 
 def write_qtable(path: Path, modes: Mapping[str, str], notes: Sequence[str] = ()) -> None:

@@ -1,0 +1,62 @@
+"""What is computed of a network's constants once, where the network is lowered many times with other ops in float.
+
+Searches lower one network a hundred times; its filters are quantised, or rounded, in the same two ways every time.
+Inside `remembering`, functions marked with `once` give what they gave for the same arguments before.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+Memory = dict[object, tuple[object, Any]]
+"""Results by function and arguments; beside each its arguments, so that no other array comes to lie where one was."""
+SMALL = 1 << 14
+"""Bytes up to which arrays are the same if their contents are; larger ones, if they lie in the same place."""
+P = ParamSpec("P")
+T = TypeVar("T")
+_memory: ContextVar[Memory | None] = ContextVar("memory", default=None)
+
+
+@contextmanager
+def remembering(memory: Memory) -> Iterator[None]:
+    """Functions marked with `once` look into this memory first, and add to it what they compute."""
+    token = _memory.set(memory)
+    try:
+        yield
+    finally:
+        _memory.reset(token)
+
+
+def once(function: Callable[P, T]) -> Callable[P, T]:
+    """A function of hashable values and of arrays that nobody writes to, whose results nobody writes to either."""
+
+    @wraps(function)
+    def remembered(*args: P.args, **kwargs: P.kwargs) -> T:
+        memory = _memory.get()
+        if memory is None:
+            return function(*args, **kwargs)
+        key = (function, *map(_known, args), *((name, _known(kwargs[name])) for name in sorted(kwargs)))
+        if key not in memory:
+            memory[key] = (args, kwargs), _frozen(function(*args, **kwargs))
+        return memory[key][1]
+
+    return remembered
+
+
+def _known(value: object) -> object:
+    if not isinstance(value, np.ndarray):
+        return value
+    kind = value.shape, value.dtype.str
+    if value.nbytes <= SMALL:
+        return *kind, value.tobytes()
+    return *kind, value.strides, value.ctypes.data
+
+
+def _frozen(value: T) -> T:
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    return value
