@@ -21,7 +21,7 @@ from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.once import Memory, remembering
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
-from tpusim.layer_group import CostModel, LayerGroupConfig
+from tpusim.layer_group import CostModel, LayerGroupConfig, base_groups
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
@@ -86,7 +86,6 @@ class Trials:
         self._costs: Costs = {}
         self._estimates: dict[Floats, float] = {}
         self._leasts: dict[tuple[str, str], float] = {}
-        self._model_costs = CostModel(chips.load(config.chip))
         self._last: tuple[Floats, Model] | None = None
         self._ready: tuple[Floats, Model] | None = None
         self.wanted = [self._float_results(sample) for sample in self.samples]
@@ -138,9 +137,11 @@ class Trials:
         """By op, casts included, its cycles in a group at least: to compute, or to load its constants; no grouping."""
         kinds = dict(_kind(op) for op in self._lowered(floats).ops if isinstance(op, TpuOp))
         if not self._leasts.keys() >= kinds.items():
-            for op in self._reordered(floats).ops:
-                if isinstance(op, TpuOp) and (kind := _kind(op)) not in self._leasts:
-                    self._leasts[kind] = self._least(op)
+            costs = CostModel(chips.load(self._config.chip))
+            for ops, why in base_groups(self._reordered(floats), costs.chip):
+                for op in ops:
+                    if _kind(op) not in self._leasts:
+                        self._leasts[_kind(op)] = _least_ns(op, why, costs) * costs.chip.tiu_mhz / 1000
         return {kind[0]: self._leasts.get(kind, 0.0) for kind in kinds.items()}
 
     def estimate(self, floats: Floats) -> float:
@@ -148,11 +149,6 @@ class Trials:
         if floats not in self._estimates:
             self._estimates[floats] = sum(self.estimates(floats).values())
         return self._estimates[floats]
-
-    def _least(self, op: TpuOp) -> float:
-        held = (v for v in op.operands if isinstance(v.owner, TopWeight))
-        loads = sum(self._model_costs.moved_ns(value, "load", op) for value in held)
-        return max(self._model_costs.compute_ns(op), loads) * self._model_costs.chip.tiu_mhz / 1000
 
     def milliseconds(self, floats: Floats) -> float:
         """The cycles as time, times the chip's factor, as in `report.json`."""
@@ -227,6 +223,14 @@ def _kind(op: TpuOp) -> tuple[str, str]:
     """An op by its name, and what it computes with: in one network nothing else of it changes its time."""
     values = (v for v in (*op.operands, *op.results) if is_tensor(v))
     return op_name(op), f"{op.name} {' '.join(str(storage_dtype(element_of(v))) for v in values)}"
+
+
+def _least_ns(op: TpuOp, why_global: str | None, costs: CostModel) -> float:
+    """The time of a global layer; in a group, of what the op computes or of its constants' way there."""
+    if why_global is not None:
+        return costs.global_ns(op)
+    held = (value for value in op.operands if isinstance(value.owner, TopWeight))
+    return max(costs.compute_ns(op), sum(costs.moved_ns(value, "load", op) for value in held))
 
 
 def write_qtable(path: Path, modes: Mapping[str, str], notes: Sequence[str] = ()) -> None:
