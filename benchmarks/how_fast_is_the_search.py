@@ -1,4 +1,4 @@
-"""`tpusim search-qtable` beside TPU-MLIR's own search: whole command lines, in turns, with the same thresholds and samples.
+"""`tpusim search-qtable` beside TPU-MLIR's own search: whole commands, in turns, the same thresholds and samples.
 
 TPUSIM_UPSTREAM names the environment with TPU-MLIR, as for `benchmarks.conformance`; its search draws the network at
 its end and needs graphviz's `dot`. Both searches get a calibration table of TPU-MLIR, so that neither calibrates, and
@@ -70,9 +70,7 @@ def main(networks: tuple[str, ...] = NETWORKS, cosine: float = 0.9999, folder: P
     upstream = Upstream.find()
     if shutil.which("dot") is None:
         raise ConfigError("graphviz is required: TPU-MLIR's search calls `dot` before it writes its table, got none")
-    print(
-        "| network (samples) | INT8 | theirs: cosine, cycles, ops | ours | s, theirs | s, ours | s, ours, no kernels |"
-    )
+    print("| network (samples) | INT8 | theirs: cosine, cycles, ops | ours | s, theirs | ours | without kernels |")
     print("|---|---|---|---|---:|---:|---:|")
     for entry in networks:
         name, _, count = entry.partition(":")
@@ -128,17 +126,8 @@ def _theirs(upstream: Upstream, place: Path, count: int, cosine: float) -> None:
 
 def _ours(place: Path, count: int, cosine: float) -> None:
     asked = ["m.onnx", "--table", "table", "--data", "data", "--samples", str(count), "--chip", CHIP]
-    command = [
-        sys.executable,
-        "-m",
-        "tpusim",
-        "search-qtable",
-        *asked,
-        "--expected-cos",
-        repr(cosine),
-        "--out",
-        "qtable",
-    ]
+    asked += ["--expected-cos", repr(cosine), "--out", "qtable"]
+    command = [sys.executable, "-m", "tpusim", "search-qtable", *asked]
     environment = {**os.environ, "TPUSIM_KERNELS": str(place / "kernels")}
     subprocess.run(command, cwd=place, env=environment, check=True, capture_output=True)  # noqa: S603  ours
 

@@ -4,11 +4,11 @@ Searches lower one network a hundred times; its filters are quantised, or rounde
 Inside `remembering`, functions marked with `once` give what they gave for the same arguments before.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ _memory: ContextVar[Memory | None] = ContextVar("memory", default=None)
 
 
 @contextmanager
-def remembering(memory: Memory) -> Iterator[None]:
+def remembering(memory: Memory) -> Generator[None]:
     """Functions marked with `once` look into this memory first, and add to it what they compute."""
     token = _memory.set(memory)
     try:
@@ -48,15 +48,15 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _known(value: object) -> object:
-    if not isinstance(value, np.ndarray):
-        return value
-    kind = value.shape, value.dtype.str
-    if value.nbytes <= SMALL:
-        return *kind, value.tobytes()
-    return *kind, value.strides, value.ctypes.data
+    return _array_key(cast("np.ndarray", value)) if isinstance(value, np.ndarray) else value
+
+
+def _array_key(array: np.ndarray) -> object:
+    same = array.tobytes() if array.nbytes <= SMALL else (array.strides, array.ctypes.data)
+    return array.shape, array.dtype.str, same
 
 
 def _frozen(value: T) -> T:
     if isinstance(value, np.ndarray):
-        value.flags.writeable = False
+        cast("np.ndarray", value).flags.writeable = False
     return value

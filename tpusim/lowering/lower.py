@@ -20,9 +20,9 @@ from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import FORMATS, NumberFormat, number_format
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
+from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.text import verify
-from tpusim.ir.once import once
 from tpusim.ir.types import (
     UniformType,
     calibrated_range,

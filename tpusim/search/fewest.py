@@ -1,9 +1,10 @@
 """The set of float ops that reaches the goal at the fewest cycles that are found.
 
-What an op takes away is measured with every other op in float. What it costs alone is measured on the clock, for those
-that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved on the clock:
-ops left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. Each step is measured, never
-assumed; the same inputs give the same set.
+What an op takes away is measured with every other op in float, on two samples. What it costs alone is estimated, for
+those that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved: ops
+left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. What decides is the clock, and the
+goal on all samples; a few samples and estimates of cycles only tell which sets are worth that. The same inputs give the
+same set.
 """
 
 from collections.abc import Callable, Iterator
@@ -76,8 +77,9 @@ class _Search:
             if trials.likely(self._all) or trials.reached(self._all):
                 self._losses = dict(self._measured())
                 while not trials.reached(chosen := self._beginning(by_loss=by_loss)) and chosen != self._all:
-                    self._told("fewer samples promised too much: once more")
-                chosen = chosen if by_loss else self._improved(chosen)
+                    self._told("a few samples promised too much: once more")
+            if trials.reached(chosen) and not by_loss:
+                chosen = self._improved(chosen)
         none = frozenset[str]()
         return Found(
             chosen, trials.score(chosen), trials.cycles(chosen), trials.reached(chosen), trials.score(none),
@@ -96,9 +98,9 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- first sets
 
     def _beginning(self, *, by_loss: bool) -> Floats:
-        """By loss alone, or the cheapest of that, of the set by loss for cycles and of all ops; likely to reach the goal.
+        """A set that is likely to reach the goal: by loss alone, or the cheapest of that, by loss for cycles and all.
 
-        The score of what does not reach it makes the next one likelier.
+        The score of one that does not reach it makes the next one likelier.
         """
         if by_loss:
             return self._first(list(self._losses))
@@ -119,7 +121,7 @@ class _Search:
         return {name: asked.get(name, usual) for name in self._losses}
 
     def _first(self, order: list[str]) -> Floats:
-        """The shortest beginning of an order that is likely to reach the goal, by bisection as if longer were better."""
+        """The shortest beginning of an order that is likely to reach the goal, bisected as if longer were better."""
         low, high = 0, len(order)
         while low < high:
             middle = (low + high) // 2
@@ -150,7 +152,7 @@ class _Search:
         return (trials.cycles(one), len(one)) < (trials.cycles(than), len(than))
 
     def _promises(self, one: Floats, than: Floats) -> bool:
-        """Whether nothing speaks against it that is told before it is on the clock; what is told sooner is asked first."""
+        """Whether nothing speaks against it before it is on the clock: estimates of its cycles, then a few samples."""
         trials, most = self._trials, self._trials.estimate(than) * MORE
         roughly = sum(self._rough[name] for name in one - than) - sum(self._rough[name] for name in than - one)
         return trials.estimate(than) + roughly <= most and trials.estimate(one) <= most and trials.likely(one)

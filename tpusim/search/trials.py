@@ -16,7 +16,6 @@ from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.described import described
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
 from tpusim.ir.once import Memory, remembering
@@ -116,7 +115,10 @@ class Trials:
         return self.score(floats).value >= self.goal.target
 
     def likely(self, floats: Floats) -> bool:
-        """The same by FEW samples, if the goal is a cosine: as if all lost by as much more as those of the last score."""
+        """The same by FEW samples if the goal is a cosine; of other goals they say little.
+
+        All samples are taken to lose as many times as much as those as they did in the last set that was run on all.
+        """
         if floats in self._scores or not isinstance(self.goal, Cosine) or len(self.samples) <= FEW:
             return self.reached(floats)
         return (1 - self.cosine(floats)) * self._beyond <= 1 - self.goal.target
@@ -156,9 +158,7 @@ class Trials:
         return self.cycles(floats) / chip.tiu_mhz / 1000 * chip.calibration.factor
 
     def front(self) -> list[Floats]:
-        """Of all sets run on all samples and on the clock those that no other one beats in what the goal measures and in
-        cycles, by cycles.
-        """
+        """Of the sets run on all samples and put on the clock those that no other one beats in both, by cycles."""
         best: list[Floats] = []
         both = self._cycles.keys() & self._scores.keys()
         for one in sorted(both, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):

@@ -23,8 +23,8 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
-from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.once import once
+from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.add import TopAdd
