@@ -104,21 +104,22 @@ class _Search:
         """
         if by_loss:
             return self._first(list(self._losses))
-        prices = self._prices()
+        usual = sum(self._prices.values()) / max(len(self._prices), 1)
+        prices = {name: max(self._prices.get(name, usual), 1.0) for name in self._losses}
         by_price = sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
         best, *others = self._first(by_price), self._first(list(self._losses)), self._all
         for one in others:
             best = one if self._is_cheaper(one, best) else best
         return best
 
+    @cached_property
     def _prices(self) -> dict[str, float]:
-        """Cycles of an op in float alone, estimated, at least one; those not asked for cost what the others do."""
+        """Cycles of an op in float alone, estimated, casts included; of those that lose most. Others cost the mean."""
         base, asked = self._trials.estimate(self._start), dict[str, float]()
         for name in islice(self._losses, PRICED):
             self._told(f"cycles of {name} in float")
-            asked[name] = max(self._trials.estimate(self._start | {name}) - base, 1.0)
-        usual = sum(asked.values()) / max(len(asked), 1)
-        return {name: asked.get(name, usual) for name in self._losses}
+            asked[name] = self._trials.estimate(self._start | {name}) - base
+        return asked
 
     def _first(self, order: list[str]) -> Floats:
         """The shortest beginning of an order that is likely to reach the goal, bisected as if longer were better."""
@@ -164,11 +165,12 @@ class _Search:
         return {name: floats.get(name, 0.0) - integers.get(name, 0.0) for name in self._all}
 
     def _moves(self, chosen: Floats) -> Iterator[Floats]:
-        """Sets near to this one: without an op, with one beside it, with one in the place of another."""
+        """Sets near to this one: without an op, with one beside it or that saves casts, with one instead of another."""
         mine = sorted(chosen - self._start, key=lambda name: self._losses[name])
         for name in mine:
             yield chosen - {name}
-        for name in self._trials.neighbours(chosen):
+        saving = [name for name, price in self._prices.items() if price < 0 and name not in chosen]
+        for name in dict.fromkeys((*saving, *self._trials.neighbours(chosen))):
             yield chosen | {name}
         others = [name for name in self._losses if name not in chosen]
         for name in mine:
