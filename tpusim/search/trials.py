@@ -144,7 +144,7 @@ class Trials:
                 for op in ops:
                     if _kind(op) not in self._leasts:
                         self._leasts[_kind(op)] = _least_ns(op, why, costs) * costs.chip.tiu_mhz / 1000
-        return {kind[0]: self._leasts.get(kind, 0.0) for kind in kinds.items()}
+        return {name: self._leasts.get((name, types), 0.0) for name, types in kinds.items()}
 
     def estimate(self, floats: Floats) -> float:
         """The cycles of all ops as if no tensor ever left local memory."""
@@ -220,9 +220,9 @@ class Trials:
 
 
 def _kind(op: TpuOp) -> tuple[str, str]:
-    """An op by its name, and what it computes with: in one network nothing else of it changes its time."""
-    values = (v for v in (*op.operands, *op.results) if is_tensor(v))
-    return op_name(op), f"{op.name} {' '.join(str(storage_dtype(element_of(v))) for v in values)}"
+    """An op by its name, and the types of its activations: in one network nothing else of it changes its time."""
+    values = (v for v in (*op.operands, *op.results) if is_tensor(v) and not isinstance(v.owner, TopWeight))
+    return op_name(op), " ".join(str(storage_dtype(element_of(v))) for v in values)
 
 
 def _least_ns(op: TpuOp, why_global: str | None, costs: CostModel) -> float:
