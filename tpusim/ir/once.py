@@ -41,7 +41,9 @@ def once(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         key = (function, *map(_known, args), *((name, _known(kwargs[name])) for name in sorted(kwargs)))
         if key not in memory:
-            memory[key] = (args, kwargs), _frozen(function(*args, **kwargs))
+            found = function(*args, **kwargs)
+            _freeze(found)
+            memory[key] = (args, kwargs), found
         return memory[key][1]
 
     return remembered
@@ -56,7 +58,6 @@ def _array_key(array: np.ndarray) -> object:
     return array.shape, array.dtype.str, same
 
 
-def _frozen(value: T) -> T:
+def _freeze(value: object) -> None:
     if isinstance(value, np.ndarray):
         cast("np.ndarray", value).flags.writeable = False
-    return value
