@@ -85,6 +85,43 @@ def test_a_set_has_the_similarity_of_the_module_that_it_gives(tmp_path: Path) ->
         assert trials().score(floats).cosine == cosine(found, [{name: r["logits_Gemm"]} for r in trials().wanted])
 
 
+def test_a_few_samples_tell_what_all_say() -> None:
+    """A set run on all samples counts by these; before, it counts as if it lost as much more as the one before it."""
+    asked = Trials(calibrated(), INT8, samples(12), Cosine(1))
+    none, stem, mix = frozenset[str](), frozenset({"stem_Relu"}), frozenset({"mix_Relu"})
+    beyond = (1 - asked.score(none).cosine) / (1 - asked.cosine(none))
+    assert asked.cosine(none) == Trials(calibrated(), INT8, samples(4), Cosine(1)).score(none).cosine
+    better, worse = sorted((stem, mix), key=asked.cosine, reverse=True)
+    for by, expected in ((0.99, {better: True, worse: False}), (1.01, {better: False, worse: False})):
+        asked.goal = Cosine(1 - (1 - asked.cosine(better)) * beyond / by)
+        assert {one: asked.likely(one) for one in (better, worse)} == expected
+    assert asked.tried == (3, 0)
+    assert asked.score(stem).cosine != asked.cosine(stem) and asked.likely(stem) == asked.reached(stem)
+    every = Trials(calibrated(), INT8, samples(12), TopOne(np.zeros(12, int), 0.5))
+    assert every.likely(stem) == every.reached(stem) == (every.score(stem).value >= 0.5)
+
+
+def test_estimates_go_with_the_clock() -> None:
+    """What an op costs more in float, casts included: near to the clock's difference, on which groups have a say."""
+    base, measured = trials().estimate(frozenset()), list[tuple[float, int]]()
+    for name in trials().candidates:
+        one = frozenset({name})
+        measured.append((trials().estimate(one) - base, trials().cycles(one) - trials().cycles(frozenset())))
+    assert max(real for _, real in measured) > 1000
+    assert all(abs(guess - real) < 20 for guess, real in measured), measured
+    assert trials().estimates(frozenset({"mix_Relu"}))["mix_Relu"] > 2 * trials().estimates(frozenset())["mix_Relu"]
+
+
+def test_ops_outside_groups_have_estimates() -> None:
+    """The ViT block has permutations that no group takes."""
+    canonical = canonicalize(import_onnx(networks.build("vit")))[0]
+    data = networks.samples(networks.build("vit"), 1)
+    model = apply_table(canonical, calibrate(canonical, iter(data), CalibrationConfig("max", tune_samples=0))[0])
+    asked = Trials(model, INT8, data, Cosine(0.9))
+    assert asked.estimates(frozenset()).keys() <= {op_name(op) for op in lower(model, INT8)[0].ops}
+    assert 0 < asked.estimate(frozenset()) < asked.cycles(frozenset())
+
+
 @pytest.mark.slow
 def test_the_search_needs_fewer_cycles_than_upstreams() -> None:
     """Asked for the same as theirs, which took the float that splits the groups; so does who goes by loss alone."""

@@ -87,8 +87,8 @@ class Upstream:
         def work(folder: Path) -> None:
             (folder / "m.onnx").write_bytes(data)
             np.savez(folder / "in.npz", **sample)
-            self._run(folder, "model_transform.py", "--model_name", "m", "--model_def", "m.onnx", "--mlir", "m.mlir")
-            self._run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
+            self.run(folder, "model_transform.py", "--model_name", "m", "--model_def", "m.onnx", "--mlir", "m.mlir")
+            self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m.mlir", "--dump_all_tensors",
                       "--output", "float.npz")  # fmt: skip
 
         kept = {n: n for n in ("m.mlir", "m_origin.mlir", "m_top_f32_all_weight.npz", "float.npz")}
@@ -124,12 +124,12 @@ class Upstream:
                 folder, ["--quantize", QUANTIZE[number], *options, "--processor", chip], f"m.{suffix}"
             )
             _settle(folder)
-            self._run(folder, "model_runner.py", "--input", "in.npz", "--model", "m_tpu.mlir", "--dump_all_tensors",
+            self.run(folder, "model_runner.py", "--input", "in.npz", "--model", "m_tpu.mlir", "--dump_all_tensors",
                       "--output", "tensors.npz")  # fmt: skip
             if failed is not None:
                 raise failed
             if simulated:
-                self._run(folder, "model_runner.py", "--input", "in.npz", "--model", f"m.{suffix}", "--output",
+                self.run(folder, "model_runner.py", "--input", "in.npz", "--model", f"m.{suffix}", "--output",
                           "chip.npz")  # fmt: skip
 
         kept = {n: n for n in ("tensors.npz", "chip.npz", "groups.json", "deploy.log")}
@@ -142,7 +142,7 @@ class Upstream:
     def _compile(self, folder: Path, options: Sequence[str], file: str) -> UpstreamError | None:
         """Lower and compile; the error of a compilation whose lowered module is there all the same."""
         try:
-            self._run(folder, "model_deploy.py", "--mlir", "m.mlir", *options, "--model", file, "--debug")
+            self.run(folder, "model_deploy.py", "--mlir", "m.mlir", *options, "--model", file, "--debug")
         except UpstreamError as error:
             if not list(folder.glob("m_*_tpu.mlir")):
                 raise
@@ -171,7 +171,7 @@ class Upstream:
                     done.rename(target)
         return Files(target)
 
-    def _run(self, folder: Path, tool: str, *arguments: str) -> None:
+    def run(self, folder: Path, tool: str, *arguments: str) -> None:
         """One tool. Raises UpstreamError with the last lines it printed."""
         binaries = self._environment / "bin"
         environment = {**os.environ, "VIRTUAL_ENV": str(self._environment), "PATH": f"{binaries}:{os.environ['PATH']}"}

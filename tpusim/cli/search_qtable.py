@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class SearchQtable:
     """Find the ops to run in float so that the results are good enough, at the fewest cycles of the whole program.
 
-    Every set that is tried is lowered and run on all samples; sets that are good enough go on the clock in their layer
-    groups, so that casts and groups that are split are paid for. The table works in `tpusim run --qtable` and in
-    TPU-MLIR's model_deploy.py --quantize_table.
+    Sets that are good enough on the first samples, and not too long by an estimate, go on the clock in their layer
+    groups, so that casts and groups that are split are paid for; what is chosen is run on all samples. The table works
+    in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir|MODEL")]
@@ -58,7 +58,8 @@ class SearchQtable:
     clocked: int = 60
     """About how many programs to put on the clock at most; the network as it is and the result come on top."""
     front: OptionalPath = None
-    """Write the Pareto front of all sets on the clock here, as CSV: the goal's measure, cycles, milliseconds, ops."""
+    """Write the Pareto front of the sets that were run on all samples and put on the clock here, as CSV: the goal's
+    measure, cycles, milliseconds, ops."""
     out: OptionalPath = None
     """Table to write; default qtable beside the module."""
 

@@ -20,6 +20,7 @@ from tpusim.ir.attrs import flag, op_name, set_op_name, value_name
 from tpusim.ir.formats import FORMATS, NumberFormat, number_format
 from tpusim.ir.module import Model
 from tpusim.ir.names import names_in
+from tpusim.ir.once import once
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.text import verify
 from tpusim.ir.types import (
@@ -113,12 +114,14 @@ def config_for_chip(config: LoweringConfig) -> LoweringConfig:
 
 def _in_type(array: np.ndarray, mode: FloatMode, chip: ChipSpec) -> np.ndarray:
     """A float constant rounded to a float type as the chip rounds (numerics.md 8.2)."""
+    return np.asarray(array, np.float32) if mode == "f32" else _narrowed(array, mode, bf16_unit=chip.bf16_unit)
+
+
+@once
+def _narrowed(array: np.ndarray, mode: FloatMode, *, bf16_unit: bool) -> np.ndarray:
     wide = np.asarray(array, np.float32)
-    if mode == "f32":
-        return wide
-    if chip.bf16_unit:
-        wide = within_bf16(wide)
-    return np.asarray(narrowed(cast("Any", wide), storage_dtype(FLOAT_TYPES[mode]), finite=chip.bf16_unit))
+    wide = within_bf16(wide) if bf16_unit else wide
+    return np.asarray(narrowed(cast("Any", wide), storage_dtype(FLOAT_TYPES[mode]), finite=bf16_unit))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from xdsl.irdl import operand_def, opt_attr_def, result_def, var_operand_def
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, op_name, value_name
+from tpusim.ir.once import once
 from tpusim.ir.types import element_of, is_packed, shape_of, storage_dtype, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
@@ -289,6 +290,7 @@ def mixed_depth(shapes: Iterable[Shape]) -> str | None:
     return f"broadcasts {found} along one of n and d, which are one axis in a 3D group"
 
 
+@once
 def constant_operand(constant: np.ndarray, *, signed: bool = False) -> tuple[np.ndarray, float]:
     """(round-half-away(c/s), s) of a constant operand, s the f32 quotient of max|c| and 127 or 255 (numerics.md 9.3).
 

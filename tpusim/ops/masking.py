@@ -9,6 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import float_attr, op_name, set_op_name
+from tpusim.ir.once import once
 from tpusim.ir.types import calibrated_range
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import TopOp
@@ -29,11 +30,16 @@ def has_mask(op: TopOp, weights: WeightStore) -> bool:
         found = calibrated_range(op.output)
         return found is not None and found[0] <= -MASK and found[1] < MASK
     arrays = (weights[op_name(v.owner)] for v in op.operands if isinstance(v.owner, TopWeight))
-    if any(w.size and w.dtype.kind == "f" and float(np.abs(w).max()) >= MASK for w in arrays):
+    if any(w.size and w.dtype.kind == "f" and _largest(w) >= MASK for w in arrays):
         return True
     scalar = op.attributes.get("const_val")
     numbers = (*op.constant_branches(), *((scalar.value.data,) if isinstance(scalar, FloatAttr) else ()))
     return any(abs(number) >= MASK for number in numbers)
+
+
+@once
+def _largest(weights: np.ndarray) -> float:
+    return float(np.abs(weights).max())
 
 
 def is_masked(value: SSAValue, weights: WeightStore, depth: int = 0) -> bool:

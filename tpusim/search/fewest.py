@@ -1,19 +1,25 @@
 """The set of float ops that reaches the goal at the fewest cycles that are found.
 
-What an op takes away is measured with every other op in float. What it costs alone is measured on the clock, for those
-that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved on the clock:
-ops left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. Each step is measured, never
-assumed; the same inputs give the same set.
+What an op takes away is measured with every other op in float, on two samples. What it costs alone is estimated, for
+those that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved: ops
+left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. What decides is the clock, and the
+goal on all samples; a few samples and estimates of cycles only tell which sets are worth that. The same inputs give the
+same set.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 from tpusim.search.trials import Floats, Score, Trials
 
+MEASURED = 2
+"""Samples, the first, that losses are measured on."""
 PRICED = 12
-"""How many ops are put on the clock alone, those that lose most."""
+"""How many ops are priced alone, those that lose most."""
+MORE = 1.01
+"""Sets of more cycles than these times the best set's, both estimated, are not put on the clock."""
 EXCHANGES = 3
 """How many ops are tried in the place of one."""
 CLOCKED = 60
@@ -68,12 +74,12 @@ class _Search:
         chosen = self._start
         if not trials.reached(self._start):
             chosen = self._all
-            if trials.reached(self._all):
+            if trials.likely(self._all) or trials.reached(self._all):
                 self._losses = dict(self._measured())
-                if by_loss:
-                    chosen = self._first(list(self._losses)) or self._all
-                else:
-                    chosen = self._improved(min(self._beginnings(), key=trials.cycles))
+                while not trials.reached(chosen := self._beginning(by_loss=by_loss)) and chosen != self._all:
+                    self._told("a few samples promised too much: once more")
+            if trials.reached(chosen) and not by_loss:
+                chosen = self._improved(chosen)
         none = frozenset[str]()
         return Found(
             chosen, trials.score(chosen), trials.cycles(chosen), trials.reached(chosen), trials.score(none),
@@ -82,44 +88,46 @@ class _Search:
 
     def _measured(self) -> Iterator[tuple[str, float]]:
         """(name, loss) of every op that may be float, the largest loss first."""
-        best, found = self._trials.score(self._all).cosine, dict[str, float]()
+        best, found = self._trials.cosine(self._all, MEASURED), dict[str, float]()
         names = [name for name in self._trials.candidates if name not in self._start]
         for number, name in enumerate(names, 1):
             self._told(f"losses: op {number} of {len(names)}")
-            found[name] = max(best - self._trials.score(self._all - {name}).cosine, 0.0)
+            found[name] = max(best - self._trials.cosine(self._all - {name}, MEASURED), 0.0)
         yield from sorted(found.items(), key=lambda item: -item[1])
 
     # ------------------------------------------------------------------------------------------------- first sets
 
-    def _beginnings(self) -> Iterator[Floats]:
-        """Sets that reach the goal: by loss for cycles, and by loss alone."""
-        prices = self._prices()
-        for order in (
-            sorted(self._losses, key=lambda name: -self._losses[name] / prices[name]),
-            list(self._losses),
-        ):
-            if (first := self._first(order)) is not None:
-                yield first
-        yield self._all
+    def _beginning(self, *, by_loss: bool) -> Floats:
+        """A set that is likely to reach the goal: by loss alone, or the cheapest of that, by loss for cycles and all.
 
+        The score of one that does not reach it makes the next one likelier.
+        """
+        if by_loss:
+            return self._first(list(self._losses))
+        usual = sum(self._prices.values()) / max(len(self._prices), 1)
+        prices = {name: max(self._prices.get(name, usual), 1.0) for name in self._losses}
+        by_price = sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
+        best, *others = self._first(by_price), self._first(list(self._losses)), self._all
+        for one in others:
+            best = one if self._is_cheaper(one, best) else best
+        return best
+
+    @cached_property
     def _prices(self) -> dict[str, float]:
-        """Cycles of an op in float alone, at least one; those that are not asked for cost what the others do."""
-        base, asked = self._trials.cycles(self._start), dict[str, float]()
-        for name in islice(self._losses, min(PRICED, self._clocked)):
+        """Cycles of an op in float alone, estimated, casts included; of those that lose most. Others cost the mean."""
+        base, asked = self._trials.estimate(self._start), dict[str, float]()
+        for name in islice(self._losses, PRICED):
             self._told(f"cycles of {name} in float")
-            asked[name] = max(float(self._trials.cycles(self._start | {name}) - base), 1.0)
-        usual = sum(asked.values()) / max(len(asked), 1)
-        return {name: asked.get(name, usual) for name in self._losses}
+            asked[name] = self._trials.estimate(self._start | {name}) - base
+        return asked
 
-    def _first(self, order: list[str]) -> Floats | None:
-        """The shortest beginning of an order that reaches the goal, by bisection as if longer ones were better."""
+    def _first(self, order: list[str]) -> Floats:
+        """The shortest beginning of an order that is likely to reach the goal, bisected as if longer were better."""
         low, high = 0, len(order)
-        if not self._trials.reached(self._start | set(order)):
-            return None
         while low < high:
             middle = (low + high) // 2
             self._told(f"similarity of {middle} ops in float")
-            if self._trials.reached(self._start | set(order[:middle])):
+            if self._trials.likely(self._start | set(order[:middle])):
                 high = middle
             else:
                 low = middle + 1
@@ -130,25 +138,39 @@ class _Search:
     def _improved(self, chosen: Floats) -> Floats:
         """No move makes the set cheaper any more, or enough programs were on the clock."""
         while True:
-            better = next((one for one in self._moves(chosen) if self._is_cheaper(one, chosen)), None)
+            cheaper = (one for one in self._moves(chosen) if self._is_cheaper(one, chosen))
+            better = next(filter(self._trials.reached, cheaper), None)
             if better is None or self._trials.tried[1] >= self._clocked:
                 return chosen
             chosen = better
 
     def _is_cheaper(self, one: Floats, than: Floats) -> bool:
-        """Whether it reaches the goal in fewer cycles; in as many with fewer ops in float."""
-        if self._trials.tried[1] >= self._clocked or not self._trials.reached(one):
+        """Whether it is likely to reach the goal and takes fewer cycles, or as many with fewer ops in float."""
+        trials = self._trials
+        if one == than or trials.tried[1] >= self._clocked or not self._promises(one, than):
             return False
         self._told(f"cycles of {len(one)} ops in float")
-        before, after = self._trials.cycles(than), self._trials.cycles(one)
-        return after < before or (after == before and len(one) < len(than))
+        return (trials.cycles(one), len(one)) < (trials.cycles(than), len(than))
+
+    def _promises(self, one: Floats, than: Floats) -> bool:
+        """Whether nothing speaks against it before it is on the clock: estimates of its cycles, then a few samples."""
+        trials, most = self._trials, self._trials.estimate(than) * MORE
+        roughly = sum(self._rough[name] for name in one - than) - sum(self._rough[name] for name in than - one)
+        return trials.estimate(than) + roughly <= most and trials.estimate(one) <= most and trials.likely(one)
+
+    @cached_property
+    def _rough(self) -> dict[str, float]:
+        """What every op takes longer in float than in integers, estimated in cycles without casts."""
+        floats, integers = (self._trials.estimates(one) for one in (self._all, self._start))
+        return {name: floats.get(name, 0.0) - integers.get(name, 0.0) for name in self._all}
 
     def _moves(self, chosen: Floats) -> Iterator[Floats]:
-        """Sets near to this one: without an op, with one beside it, with one in the place of another."""
+        """Sets near to this one: without an op, with one beside it or that saves casts, with one instead of another."""
         mine = sorted(chosen - self._start, key=lambda name: self._losses[name])
         for name in mine:
             yield chosen - {name}
-        for name in self._trials.neighbours(chosen):
+        saving = [name for name, price in self._prices.items() if price < 0 and name not in chosen]
+        for name in dict.fromkeys((*saving, *self._trials.neighbours(chosen))):
             yield chosen | {name}
         others = [name for name in self._losses if name not in chosen]
         for name in mine:

@@ -18,19 +18,23 @@ from tpusim.inference import run
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
-from tpusim.ir.types import is_tensor, uniform_of
-from tpusim.layer_group import LayerGroupConfig
+from tpusim.ir.once import Memory, remembering
+from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
+from tpusim.layer_group import CostModel, LayerGroupConfig, base_groups
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
+from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Costs
-from tpusim.search.goal import Goal, cosine
+from tpusim.search.goal import Cosine, Goal, cosine
 from tpusim.search.reuse import Reuse
 
 Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
 FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
+FEW = 4
+"""Samples, the first, that tell which sets are worth running on all of them."""
 
 
 @dataclass(frozen=True)
@@ -73,35 +77,80 @@ class Trials:
         self._model, self._config, self._groups = calibrated, config, groups or LayerGroupConfig()
         self.base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         self._reuse = Reuse(self.samples)
+        self._memory: Memory = {}
         self._scores: dict[Floats, Score] = {}
+        self._on_few: dict[tuple[Floats, int], float] = {}
+        self._beyond = 1.0
         self._cycles: dict[Floats, int] = {}
         self._costs: Costs = {}
+        self._estimates: dict[Floats, float] = {}
+        self._leasts: dict[tuple[str, str], float] = {}
         self._last: tuple[Floats, Model] | None = None
+        self._ready: tuple[Floats, Model] | None = None
         self.wanted = [self._float_results(sample) for sample in self.samples]
         self.candidates = self._candidates()
 
     @property
     def tried(self) -> tuple[int, int]:
         """How many sets were run, and how many put on the clock."""
-        return len(self._scores), len(self._cycles)
+        return len({floats for floats, _ in self._on_few}), len(self._cycles)
 
     def score(self, floats: Floats) -> Score:
         """How good the results are with these ops in float."""
         if floats not in self._scores:
-            found = self._reuse.results(self._lowered(floats))
-            named = [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=True)]
+            named = self._results(floats, len(self.samples))
             self._scores[floats] = Score(cosine(named, self.wanted), self.goal.value(named, self.wanted))
+            on_few = self._on_few[floats, FEW] = cosine(named[:FEW], self.wanted[:FEW])
+            self._beyond = (1 - self._scores[floats].cosine) / (1 - on_few) if on_few < 1 else self._beyond
         return self._scores[floats]
+
+    def cosine(self, floats: Floats, count: int = FEW) -> float:
+        """The cosine with these ops in float, of the first samples."""
+        if (floats, count) not in self._on_few:
+            self._on_few[floats, count] = cosine(self._results(floats, count), self.wanted[:count])
+        return self._on_few[floats, count]
 
     def reached(self, floats: Floats) -> bool:
         """Whether the network with these ops in float reaches the goal."""
         return self.score(floats).value >= self.goal.target
 
+    def likely(self, floats: Floats) -> bool:
+        """The same by FEW samples if the goal is a cosine; of other goals they say little.
+
+        All samples are taken to lose as many times as much as those as they did in the last set that was run on all.
+        """
+        if floats in self._scores or not isinstance(self.goal, Cosine) or len(self.samples) <= FEW:
+            return self.reached(floats)
+        return (1 - self.cosine(floats)) * self._beyond <= 1 - self.goal.target
+
+    def _results(self, floats: Floats, count: int) -> list[dict[str, np.ndarray]]:
+        """Of the first samples, by the names of the float results."""
+        with remembering(self._memory):
+            found = self._reuse.results(self._lowered(floats), count)
+        return [dict(zip(w, f.values(), strict=True)) for f, w in zip(found, self.wanted, strict=False)]
+
     def cycles(self, floats: Floats) -> int:
         """What the whole program takes on the clock, in the layer groups that it then has."""
         if floats not in self._cycles:
-            self._cycles[floats] = clock(divide(reorder_weights(self._lowered(floats)), self._groups, self._costs))
+            self._cycles[floats] = clock(divide(self._reordered(floats), self._groups, self._costs))
         return self._cycles[floats]
+
+    def estimates(self, floats: Floats) -> dict[str, float]:
+        """By op, casts included, its cycles in a group at least: to compute, or to load its constants; no grouping."""
+        kinds = dict(_kind(op) for op in self._lowered(floats).ops if isinstance(op, TpuOp))
+        if not self._leasts.keys() >= kinds.items():
+            costs = CostModel(chips.load(self._config.chip))
+            for ops, why in base_groups(self._reordered(floats), costs.chip):
+                for op in ops:
+                    if _kind(op) not in self._leasts:
+                        self._leasts[_kind(op)] = _least_ns(op, why, costs) * costs.chip.tiu_mhz / 1000
+        return {name: self._leasts.get((name, types), 0.0) for name, types in kinds.items()}
+
+    def estimate(self, floats: Floats) -> float:
+        """The cycles of all ops as if no tensor ever left local memory."""
+        if floats not in self._estimates:
+            self._estimates[floats] = sum(self.estimates(floats).values())
+        return self._estimates[floats]
 
     def milliseconds(self, floats: Floats) -> float:
         """The cycles as time, times the chip's factor, as in `report.json`."""
@@ -109,9 +158,10 @@ class Trials:
         return self.cycles(floats) / chip.tiu_mhz / 1000 * chip.calibration.factor
 
     def front(self) -> list[Floats]:
-        """Of all sets on the clock those that no other one beats in what the goal measures and in cycles, by cycles."""
+        """Of the sets run on all samples and put on the clock those that no other one beats in both, by cycles."""
         best: list[Floats] = []
-        for one in sorted(self._cycles, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):
+        both = self._cycles.keys() & self._scores.keys()
+        for one in sorted(both, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):
             if not best or self.score(one).value > self.score(best[-1]).value:
                 best.append(one)
         return best
@@ -151,6 +201,12 @@ class Trials:
             self._last = floats, self._lower(floats)
         return self._last[1]
 
+    def _reordered(self, floats: Floats) -> Model:
+        """The same with its weights in chip layout."""
+        if self._ready is None or self._ready[0] != floats:
+            self._ready = floats, reorder_weights(self._lowered(floats))
+        return self._ready[1]
+
     def _lower(self, floats: Floats) -> Model:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore", ModeWarning)  # an op that goes into another has no say; its set is tried
@@ -159,7 +215,22 @@ class Trials:
                 config = replace(config, qtable=str(Path(folder) / "qtable"))
                 modes = {**self.base, **dict.fromkeys(floats, self.mode)}
                 write_qtable(Path(folder) / "qtable", modes)
-            return optimize_for_chip(lower(self._model, config)[0])
+            with remembering(self._memory):
+                return optimize_for_chip(lower(self._model, config)[0])
+
+
+def _kind(op: TpuOp) -> tuple[str, str]:
+    """An op by its name, and the types of its activations: in one network nothing else of it changes its time."""
+    values = (v for v in (*op.operands, *op.results) if is_tensor(v) and not isinstance(v.owner, TopWeight))
+    return op_name(op), " ".join(str(storage_dtype(element_of(v))) for v in values)
+
+
+def _least_ns(op: TpuOp, why_global: str | None, costs: CostModel) -> float:
+    """The time of a global layer; in a group, of what the op computes or of its constants' way there."""
+    if why_global is not None:
+        return costs.global_ns(op)
+    held = (value for value in op.operands if isinstance(value.owner, TopWeight))
+    return max(costs.compute_ns(op), sum(costs.moved_ns(value, "load", op) for value in held))
 
 
 def write_qtable(path: Path, modes: Mapping[str, str], notes: Sequence[str] = ()) -> None:

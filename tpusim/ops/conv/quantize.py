@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tpusim.errors import ModeWarning
 from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.modes import requant_mode
+from tpusim.ir.once import once
 from tpusim.ops.base import LoweringContext
 from tpusim.ops.small_multiplier import threshold
 
@@ -22,6 +23,7 @@ SATURATED_BIAS_RATIO = 0.03
 """Share of saturated biases above which the BM1684 shift is lowered (numerics.md 5.4)."""
 
 
+@once
 def filter_is_signed(w: np.ndarray, bias: np.ndarray | None) -> bool:
     """A filter is signed if a weight is negative or the op has a bias (numerics.md 7.1)."""
     return bool((w < 0).any()) or bias is not None
@@ -34,6 +36,7 @@ def filter_scales(w: np.ndarray, signed: bool) -> np.ndarray:
     return np.maximum(quotient, np.float32(1e-5)).astype(np.float64)
 
 
+@once
 def quantised_filter(w: np.ndarray, scales: np.ndarray, signed: bool) -> np.ndarray:
     """The filter in integers, sat(round-half-away(W/s_w)) (numerics.md 7.1)."""
     return quantised(w, scales, "int8" if signed else "uint8")

@@ -20,6 +20,7 @@ from xdsl.rewriter import InsertPoint
 
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.modes import requant_mode
+from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import shape_of, tensor
 from tpusim.ir.weights import WeightStore
@@ -387,6 +388,7 @@ def conv_shape(x: Shape, filter: Shape, geometry: dict[str, tuple[int, ...] | in
     return (x[0], filter[0], *spatial)
 
 
+@once
 def _scales(w: np.ndarray, signed: bool) -> np.ndarray:
     """Per output channel f64 scale of the filter (numerics.md 7.1), with the all-int8 shortcut."""
     shortcut = _power_of_two_scale(w, signed)

@@ -23,6 +23,7 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import flag, ints_attr, op_name, value_name
 from tpusim.ir.modes import requant_mode
+from tpusim.ir.once import once
 from tpusim.ir.own_scales import own_weight_scales
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
@@ -252,6 +253,9 @@ def _bias_operand(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray | None
     return ctx.none() if stored is None else ctx.weight(f"{op_name(op)}_bias_{suffix}", stored)
 
 
+_quantised = once(quantised)
+
+
 def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
     """X family, constant right: one weight scale, int32 bias with -z_in*sum(W) inside, one 32-bit multiplier.
 
@@ -268,7 +272,7 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
     elif own and columns is None:
         note_own_scales(op, ctx, op.right)
     if columns is None:
-        stored = quantised(w, scale, "int8")
+        stored = _quantised(w, scale, "int8")
     else:
         scale = columns.scales
         spread = scale[:, None] if op.transposes[1] else scale
