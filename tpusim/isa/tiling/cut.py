@@ -39,12 +39,14 @@ class Transfer(NamedTuple):
     kind: TransferKind
     in_order: bool
     """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
+    width: int = 0
 
 
 class Piece(NamedTuple):
     """One tile: its operands, the command, and the store.
 
-    loaded: for each operand the number of the piece whose load it reads; a constant is loaded once.
+    loaded: for each operand the number of the piece whose load it reads; a constant is loaded once. one_by_one: neither
+    it nor its neighbours move while another is computed.
     """
 
     number: int
@@ -52,6 +54,7 @@ class Piece(NamedTuple):
     loaded: tuple[int, ...]
     body: Command
     store: Transfer
+    one_by_one: bool = False
 
     @property
     def loads(self) -> Iterator[Transfer]:
@@ -68,7 +71,11 @@ class Turn(NamedTuple):
 
 
 def turns_of(pieces: tuple[Piece, ...]) -> Iterator[Turn]:
-    """While one tile is computed, the next is loaded and the one before it stored."""
+    """While one tile is computed, the next is loaded and the one before it stored, but for those one by one."""
+    if any(piece.one_by_one for piece in pieces):
+        for piece in pieces:
+            yield from (Turn(piece, None, None), Turn(None, piece, None), Turn(None, None, piece))
+        return
     for ahead, now, behind in zip((*pieces, None, None), (None, *pieces, None), (None, None, *pieces), strict=True):
         yield Turn(ahead, now, behind)
 
@@ -90,10 +97,10 @@ def _based(piece: Piece, bases: Sequence[int]) -> Piece:
     def moved(one: Transfer) -> Transfer:
         base, offset = divmod(one.outside.address, 1 << _REACH_BITS)
         outside = replace(one.outside, address=bases[base] + offset)
-        return Transfer(outside, one.inside, one.start, one.whole, one.kind, one.in_order)
+        return one._replace(outside=outside)
 
     operands = tuple(moved(operand) for operand in piece.operands)
-    return Piece(piece.number, operands, piece.loaded, piece.body, moved(piece.store))
+    return piece._replace(operands=operands, store=moved(piece.store))
 
 
 @lru_cache(16)
@@ -124,7 +131,8 @@ def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) ->
         *operands, (store, _) = (column[number] for column in columns)
         moved = tuple(transfer for transfer, _ in operands)
         body = with_views(form.body, [t.inside for t in (*moved, store)])
-        found.append(Piece(before + number, moved, tuple(by for _, by in operands), body, store))
+        loaded = tuple(by for _, by in operands)
+        found.append(Piece(before + number, moved, loaded, body, store, form.one_by_one))
     return found
 
 
@@ -160,7 +168,7 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *,
     least: the smallest tile may take more than its share.
     """
     n, c, h, w = form.result.view.shape
-    sizes: Sizes = (n, min(c, form.most or c), h, w)
+    sizes: Sizes = (1 if form.one_by_one else n, min(c, form.most or c), h, w)
     if _fits(form, sizes, chip, share, room):
         return sizes
     for axis in form.cuts:
@@ -245,7 +253,8 @@ def _transfers(part: Part) -> Callable[[_Window, int], Transfer]:
             at = view.address + sum(map(mul, first, strides)) * size
             outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
         start = _place([first[axis] + begin[axis] for axis in order], 0)
-        return Transfer(outside, View("lmem", address, shape, view.dtype, layout), start, whole, part.kind, in_order)
+        inside = View("lmem", address, shape, view.dtype, layout)
+        return Transfer(outside, inside, start, whole, part.kind, in_order, part.width)
 
     return transfer
 
