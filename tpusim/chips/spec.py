@@ -149,7 +149,7 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     casts_fill_lanes: bool = False
     """A cast that is a global layer gives every lane an equal share of the elements, whatever their shape."""
     lone_casts_are_global: bool = False
-    """A cast, table, function, softmax or op with a constant that is in no group with others is a global layer:
+    """A cast, table, function, softmax, sum, requant or op with a constant in no group with others is a global layer:
     upstream has no groups of one op."""
     lone_pools_are_global: bool = False
     """A pool of whole planes that is in no group with others is a global layer, whose kernel moves longer runs."""

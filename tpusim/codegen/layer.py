@@ -77,8 +77,8 @@ class GlobalContext(WholeContext):
             source = self._name_of(load.outside)
             start, whole = (None, None) if source in self._constants else self._window(load)
             self._emitter.add(
-                Move, input=load.outside, output=load.inside, kind=load.kind, start=start, whole=whole,
-                op=_load(source), step=tile_step(first + piece.number), sources=(source,),
+                Move, input=load.outside, output=load.inside, kind=load.kind, width=load.width, start=start,
+                whole=whole, op=_load(source), step=tile_step(first + piece.number), sources=(source,),
             )  # fmt: skip
 
     def _compute(self, first: int, piece: Piece) -> None:
@@ -98,8 +98,8 @@ class GlobalContext(WholeContext):
         name, step = op_name(self.op), tile_step(first + number)
         start, whole = self._window(store)
         self._emitter.add(
-            Move, input=store.inside, output=store.outside, kind=store.kind, start=start, whole=whole,
-            op=name, step=step, tensor=name, sources=(slice_owner(name, step, self._emitter.group),),
+            Move, input=store.inside, output=store.outside, kind=store.kind, width=store.width, start=start,
+            whole=whole, op=name, step=step, tensor=name, sources=(slice_owner(name, step, self._emitter.group),),
         )  # fmt: skip
 
     def _window(self, moved: Transfer) -> tuple[Place, Place]:

@@ -578,6 +578,7 @@ class Move(Command, frozen=True, tag="move"):
     Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
     kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
         matrix over all lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
+    width: of a matrix, how many columns of a row the library gives to one lane; 0: as the views have it.
     """
 
     engine = "gdma"
@@ -590,6 +591,7 @@ class Move(Command, frozen=True, tag="move"):
     strides: Place | None = None
     origin: int | None = None
     kind: TransferKind = ""
+    width: Length = 0
 
     @cached_property
     def form(self) -> "Command":

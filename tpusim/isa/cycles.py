@@ -47,6 +47,7 @@ from tpusim.isa.flash import flash_cycles
 from tpusim.isa.functions import FlashMix, FlashScores, Interp, Reduce, SoftmaxInt, Upsample
 from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.matrices import lane_columns, row_steps, runs_on_vectors
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
 from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
@@ -169,6 +170,10 @@ def _matmul(command: MatMul, chip: ChipSpec) -> int:
     lanes, _, depth, pixels = _array(chip, itemsize(command.left.dtype), inner)
     _, columns = matrix_shape(command.right, command.right_transpose)
     batch = max(1, command.output.elements // (rows * columns))
+    if command.of_tile and runs_on_vectors(command):
+        width = lane_columns(rows, columns, chip).right
+        passes = inner + (command.bias is not None) + 2 * command.relu
+        return batch * rows * row_steps(columns, width, chip) * passes
     if command.right_transpose and not command.left_transpose:  # columns over pixels, the inner axis over the depth
         steps = ceil_div(columns, pixels) * ceil_div(inner, depth)
     else:

@@ -224,6 +224,8 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
     size, loads = command.input.nbytes, command.direction == "s2l"
     run = _common_run(command.input, command.output, chip)
     match command.kind:
+        case "matrix" if command.width:
+            moved = max(size, command.input.elements / min(command.width, command.input.shape[-1]) * chip.dma_run_bytes)
         case "matrix":
             moved = _spread(size, ceil_div(size, run), chip)
         case "broadcast":

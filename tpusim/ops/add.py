@@ -152,6 +152,7 @@ class TpuAdd(NaryTpu):
 
     name = "tpu.Add"
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = (("multipliers", "rshifts"),)
+    ALONE: ClassVar[str] = "a sum"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     multipliers = opt_attr_def(ArrayAttr)

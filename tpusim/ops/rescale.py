@@ -53,6 +53,7 @@ class TpuMulShift(Requantising):
     """`tpu.MulShift`: sat(RSR((q - z_in)*m, r, HALF_UP) + z_out)."""
 
     name = "tpu.MulShift"
+    ALONE: ClassVar[str] = "a requant"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     ROUNDING: ClassVar[isa.Rounding] = "half_up"
 

@@ -40,7 +40,7 @@ def _based(piece: Piece, bases: Sequence[int]) -> Piece:
     def moved(one: Transfer) -> Transfer:
         base, offset = divmod(one.outside.address, 1 << _REACH_BITS)
         outside = replace(one.outside, address=bases[base] + offset)
-        return Transfer(outside, one.inside, one.start, one.whole, one.kind, one.in_order)
+        return one._replace(outside=outside)
 
     loads, operands = tuple(map(moved, piece.loads)), tuple(map(moved, piece.operands))
     return piece._replace(loads=loads, operands=operands, store=piece.store and moved(piece.store))
@@ -77,7 +77,8 @@ def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) ->
         moved = tuple(transfer for transfer, _ in operands)
         loads = tuple(transfer for transfer, by in operands if by == before + number)
         body = with_views(form.body, [t.inside for t in (*moved, store)])
-        found.append(Piece(before + number, loads, moved, tuple(by for _, by in operands), body, store))
+        loaded = tuple(by for _, by in operands)
+        found.append(Piece(before + number, loads, moved, loaded, body, store, first=form.one_by_one))
     return found
 
 
@@ -113,7 +114,7 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *,
     least: the smallest tile may take more than its share.
     """
     n, c, h, w = form.result.view.shape
-    sizes: Sizes = (n, min(c, form.most or c), h, w)
+    sizes: Sizes = (1 if form.one_by_one else n, min(c, form.most or c), h, w)
     if _fits(form, sizes, chip, share, room):
         return sizes
     for axis in form.cuts:

@@ -7,6 +7,7 @@ pads have one.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from dataclasses import replace as altered
 from math import isqrt, prod
 from typing import Any, cast
 
@@ -58,11 +59,12 @@ from tpusim.isa.functions import (
     Upsample,
 )
 from tpusim.isa.layout import align, ceil_div, dense_strides
+from tpusim.isa.matrices import lane_columns, runs_on_vectors
 from tpusim.isa.region import View, is_packed, itemsize
 
 Shape = tuple[int, ...]
-LEAST_WIDTH = 8
-"""Elements that a lane gets at least where a tensor is spread over all lanes."""
+LEAST_WIDTH, NARROW_WIDTH = 8, 4
+"""Elements that a lane gets at least where a tensor is spread over all lanes, and where a float becomes another."""
 _AXES, _MATRIX = 4, 2
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
@@ -83,6 +85,7 @@ class Part:
     compact: how it lies in local memory, where constants are not aligned. kind: how it is loaded or stored.
     frame: where the view is a part of a tensor: its first element, and the tensor's extents over the same axes.
     words: items of a batch that share a word (4N) share it in local memory, too; else the transfer takes them apart.
+    width: of a row of a matrix, as `Move` has it.
     """
 
     view: View
@@ -91,6 +94,7 @@ class Part:
     kind: TransferKind = "tensor"
     frame: tuple[Shape, Shape] | None = None
     words: bool = False
+    width: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ class Form:
     """A command, its operands and its result (last) over four axes, and the axes of the result that may be cut.
 
     cuts: the first is cut first. share: which part of local memory one tile should fill at most, so that transfers
-    and computing overlap. most: lanes of a tile at most, 0 for all.
+    and computing overlap. most: lanes of a tile at most, 0 for all. one_by_one: a tile has one of axis 0, and none is
+    moved while another is computed.
     """
 
     body: Command
@@ -106,6 +111,7 @@ class Form:
     cuts: tuple[int, ...]
     share: float = 8
     most: int = 0
+    one_by_one: bool = False
 
     @property
     def result(self) -> Part:
@@ -175,7 +181,7 @@ def _elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """All lanes get an equal share where shapes are alike, else axes that are alike in every operand are one."""
     shapes = [view.shape for _, view in body.operands()]
     if _dense(body) and all(shape == shapes[-1] for shape in shapes):
-        yield from _spread(body, chip)
+        yield from _spread(body, chip, "matrix" if isinstance(body, Arith) else "tensor")
     elif _dense(body) and (axes := _joined(shapes)) is not None:
         yield _broadcast(body, axes)
 
@@ -233,16 +239,18 @@ def _spread(body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share:
     if not _dense(body):
         return
     views = [view for _, view in body.operands()]
-    width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), chip)
+    narrow = isinstance(body, Arith) and body.kind == "copy"
+    least = NARROW_WIDTH if narrow else LEAST_WIDTH
+    width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), least, chip)
     parts = (Part(seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
     yield Form(body, tuple(parts), (3, 1), share)
 
 
-def _width(count: int, size: int, chip: ChipSpec) -> int:
+def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
     """How many neighbours a lane gets at once: a divisor of their number that takes the fewest steps."""
-    wanted, vector = max(LEAST_WIDTH, ceil_div(count, chip.lanes)), chip.eu_elements(size)
+    wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
     able = (d for small in range(1, isqrt(count) + 1) if count % small == 0 for d in (small, count // small))
-    widths = [d for d in able if d >= min(count, LEAST_WIDTH)]
+    widths = [d for d in able if d >= min(count, least)]
     return min(widths, key=lambda d: (ceil_div(count // d, chip.lanes) * align(d, vector), abs(d - wanted)))
 
 
@@ -524,7 +532,15 @@ def _product(body: Command, chip: ChipSpec) -> Iterator[Form]:
     known |= {name: _columns(view) for name in ("bias", "multipliers") if (view := getattr(body, name)) is not None}
     known["output"] = Part(output, (0, 1, None, 3))
     cuts = (0, 1, 3) if left.nbytes > right.nbytes else (0, 3, 1)
-    yield Form(body, tuple(known[name] for name, _ in body.operands()), cuts)
+    vectors = runs_on_vectors(body)
+    if vectors:
+        widths = lane_columns(output.shape[1], output.shape[3], chip)
+        known = {
+            name: altered(part, kind="matrix", width=widths.left if name == "left" else widths.right)
+            for name, part in known.items()
+        }
+    parts = tuple(known[name] for name, _ in body.operands())
+    yield Form(body, parts, cuts, one_by_one=vectors and batch > 1)
 
 
 def _columns(view: View) -> Part:
@@ -559,7 +575,7 @@ _COMMANDS: dict[type[Command], Make] = {
     Quantize: _cast,
     Dequantize: _cast,
     Arith: _arith,
-    Rescale: _elementwise,
+    Rescale: _active,
     Compare: _elementwise,
     Where: _elementwise,
     Lut: _lut,

@@ -29,6 +29,7 @@ class Transfer(NamedTuple):
     kind: TransferKind
     in_order: bool
     """Whether the axes lie in local memory as in the tensor, of which every tile has them alike."""
+    width: int = 0
 
 
 class Piece(NamedTuple):
@@ -83,7 +84,7 @@ def transfers(part: Part) -> Callable[[Window, int], Transfer]:
             outside = replace(view, address=at, shape=shape, layout="strided", strides=strides)
         start = _place([first[axis] + begin[axis] for axis in order], 0)
         local = View("lmem", address, shape, view.dtype, layout, interleave=inside)
-        return Transfer(outside, local, start, whole, part.kind, in_order)
+        return Transfer(outside, local, start, whole, part.kind, in_order, part.width)
 
     return transfer
 

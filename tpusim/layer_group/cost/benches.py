@@ -145,7 +145,8 @@ class _GlobalBench(WholeContext):
 
     def _transfer_ns(self, moved: Transfer, *, load: bool) -> float:
         source, target = (moved.outside, moved.inside) if load else (moved.inside, moved.outside)
-        return command_ns(Move(id=0, dep=0, op="", input=source, output=target, kind=moved.kind), self.chip)
+        move = Move(id=0, dep=0, op="", input=source, output=target, kind=moved.kind, width=moved.width)
+        return command_ns(move, self.chip)
 
     def move(self, source: View, target: View) -> None:
         """Count a copy by the GDMA."""

@@ -1,0 +1,47 @@
+"""How the library lays out f32 matrices for MM (hardware.md 2.2): a row over lanes, so many of its columns in each.
+
+All of it as the profile of TPU-MLIR 1.30.2 shows for bm1684x and bm1688.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.commands import MatMul
+from tpusim.isa.layout import align, ceil_div
+
+_RUN_CYCLES = 4.2
+"""What the library counts for the load of one lane's columns of a row."""
+_LEAST, _MOST = 8, 64
+"""Columns of the left matrix that a lane has where those of the right one are fewest, and of any at most."""
+
+
+class LaneColumns(NamedTuple):
+    """Neighbouring columns that one lane has of the left matrix, and of the right one and the result."""
+
+    left: int
+    right: int
+
+
+def runs_on_vectors(body: MatMul) -> bool:
+    """Whether a product of a global layer is one of MM: of f32, the left matrix not transposed."""
+    return body.left.dtype == "f32" and not body.left_transpose
+
+
+def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:
+    """Of a product of `rows` by `columns` elements: wider while it takes no longer than loading the right matrix."""
+    vector = chip.eu_elements(4)
+    most = min(_MOST, align(columns, vector))
+    slower = (w for w in _widths(vector) if rows * row_steps(columns, w, chip) > columns / w * _RUN_CYCLES)
+    right = min(next(slower), most)
+    return LaneColumns(max(vector, _LEAST) if right == vector else vector, right)
+
+
+def _widths(vector: int) -> Iterator[int]:
+    return count(vector, vector)
+
+
+def row_steps(columns: int, width: int, chip: ChipSpec) -> int:
+    """Vector steps over a row whose lanes have `width` columns each."""
+    return ceil_div(ceil_div(columns, width), chip.lanes) * ceil_div(width, chip.eu_elements(4))
