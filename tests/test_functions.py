@@ -363,6 +363,32 @@ def test_series_of_16_bits_are_shorter(mode: str, cycles: int) -> None:
     assert tiu_cycles(command, chips.load("bm1684x")) == cycles
 
 
+SOFTMAXES = [
+    ("bm1684x", "f32", (1, 96, 1, 12), 3, False, 185), ("bm1684x", "f32", (1, 9, 8, 16), 2, False, 256),
+    ("bm1684x", "f32", (1, 2, 1, 20), 3, True, 125), ("bm1684x", "f32", (1, 8, 16, 20), 3, False, 1192),
+    ("bm1684x", "f32", (1, 197, 1, 197), 3, False, 1617), ("bm1684x", "f32", (1, 64, 19, 25), 2, False, 1089),
+    ("bm1684x", "f16", (1, 8, 12, 12), 3, False, 447), ("bm1684x", "f16", (1, 4, 8, 36), 2, False, 532),
+    ("bm1684x", "f16", (1, 2, 1, 20), 3, True, 110), ("bm1684x", "f16", (1, 1000, 1, 64), 3, False, 2129),
+    ("bm1684x", "f16", (1, 1, 8, 143), 2, False, 1386), ("bm1684x", "f16", (1, 8, 16, 20), 3, False, 924),
+    ("bm1688", "f32", (1, 96, 1, 12), 3, False, 357), ("bm1688", "f32", (1, 24, 8, 6), 2, False, 497),
+    ("bm1688", "f32", (1, 2, 1, 20), 3, True, 183), ("bm1688", "f32", (1, 8, 16, 20), 3, False, 2879),
+    ("bm1688", "f32", (1, 25, 8, 400), 2, False, 24703), ("bm1688", "f16", (1, 65, 1, 33), 3, False, 529),
+    ("bm1688", "f16", (1, 18, 8, 8), 2, False, 291), ("bm1688", "f16", (1, 2, 1, 20), 3, True, 123),
+    ("bm1688", "f16", (1, 3000, 1, 20), 3, False, 11563), ("bm1688", "f16", (1, 13, 8, 11), 2, False, 532),
+]  # fmt: skip
+"""(chip, type, form, axis, whether its logarithm, TIU cycles) of softmaxes in the profile of TPU-MLIR 1.30.2."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "dtype", "shape", "axis", "log", "cycles"), SOFTMAXES)
+def test_softmaxes_take_what_the_profile_has(
+    chip: str, dtype: Any, shape: tuple[int, ...], axis: int, log: bool, cycles: int
+) -> None:
+    view = View("lmem", 0, shape, dtype, "aligned")
+    command = Fn(id=1, dep=0, op="op", function=fn.Softmax(axis, log), inputs=(view,), output=view)
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
 def test_parameters_are_values() -> None:
     """Frozen and hashable, so that commands can be keys."""
     both: Any = fn.ConcatShift(1, (1, 1), (0, 0)), fn.ConcatShift(1, (1, 1), (0, 0))

@@ -42,11 +42,12 @@ from tpusim.isa.commands import (
     WaitMessage,
     Where,
 )
-from tpusim.isa.functions import Interp, Reduce, SoftmaxInt, Upsample
+from tpusim.isa.functions import Interp, Reduce, Softmax, SoftmaxInt, Upsample
 from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
+from tpusim.isa.softmax import softmax_cycles
 from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
 _ONES = 6
@@ -263,6 +264,8 @@ def _function(command: Fn, chip: ChipSpec) -> int:
         return _reduce(command, command.function, chip)
     if isinstance(command.function, Interp):
         return interpolation_cycles(command, command.function, chip)
+    if isinstance(command.function, Softmax) and len(command.output.shape) == 4 and command.function.axis > 1:  # noqa: PLR2004
+        return softmax_cycles(command, command.function, chip)
     if isinstance(command.function, Upsample):
         return _upsample(command, command.function, chip)
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))

@@ -21,8 +21,8 @@ _TRANSPOSING = 64
 """Lanes over which the longer axis of a matrix is spread to be transposed, on every chip."""
 _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
-_LEAST_WIDTH = 8
-"""Elements that a lane gets at least where a cast is spread over all lanes."""
+_LEAST_WIDTH, _CAST_BYTES = 8, 2
+"""Elements of the shortest run that is charged for itself, and bytes of it where casts fill the lanes."""
 
 
 def _burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -193,7 +193,8 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
     run = _common_run(command.input, command.output, chip)
     match command.kind:
         case "matrix":
-            moved = _spread(size, ceil_div(size, run), chip)
+            least = _CAST_BYTES if chip.casts_fill_lanes else _LEAST_WIDTH
+            moved = _spread(command.input, min(least, run // itemsize(command.input.dtype)), chip)
         case "broadcast":
             moved = max(size, chip.dma_run_bytes)
         case "lanes":
@@ -207,12 +208,17 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
 
 
 def _lane_by_lane_ns(command: Move, run: int, chip: ChipSpec) -> float:
-    """A transfer for every lane: a command stands for all that the library issues."""
+    """A transfer for every lane of a batch, of all batches: a command stands for all that the library issues.
+
+    Short runs that begin some pages apart fall into fewer memory channels.
+    """
     outside = _outside(command)
-    lanes = prod(outside.shape[:2])
-    one = replace(outside, shape=(1, 1, *outside.shape[2:]), layout="strided", strides=gmem_strides(outside))
-    moved = _by_runs(one.nbytes, run, _pages(one, run, chip), chip)
-    return lanes * _kernel_ns(command.direction, moved, chip)
+    n, lanes, *plane = outside.shape
+    strides = gmem_strides(outside)
+    one = replace(outside, shape=(n, 1, *plane), layout="strided", strides=strides)
+    apart = strides[2] * itemsize(one.dtype) // chip.dma_page_bytes if run < chip.dma_page_bytes else 1
+    pages = min(_pages(one, run, chip), ceil_div(chip.dma_channels, max(1, apart)))
+    return lanes * _kernel_ns(command.direction, _by_runs(one.nbytes, run, pages, chip), chip)
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
@@ -257,8 +263,7 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     """Bytes that a kernel's operand costs as much as, by rows of a matrix, planes of channels, or shares of lanes."""
     size = itemsize(view.dtype)
     if fills_lanes(body, chip):
-        width = max(_LEAST_WIDTH, ceil_div(view.elements, chip.lanes))
-        return _spread(view.nbytes, view.elements / width, chip)
+        return _spread(view, max(1, _CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands())), chip)
     run = prod(view.shape[2:])
     if isinstance(body, Fn) and isinstance(body.function, Arg):
         run = min(run, _EXTREMES)
@@ -267,10 +272,10 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     return _by_runs(view.nbytes, run * size, _pages(view, run * size, chip), chip)
 
 
-def _spread(size: int, runs: float, chip: ChipSpec) -> float:
-    """Bytes that a matrix costs as much as, whose runs go to lanes; its pages are those of what they are charged."""
-    charged = max(size, runs * chip.dma_run_bytes)
-    return charged * _paged(max(1, int(charged - 1) // chip.dma_page_bytes + 1), chip)
+def _spread(view: View, least: int, chip: ChipSpec) -> float:
+    """Bytes that a matrix costs as much as, whose equal runs go to all lanes, of so many elements at least."""
+    width = max(least, ceil_div(view.elements, chip.lanes))
+    return max(view.nbytes, view.elements / width * chip.dma_run_bytes)
 
 
 def _outside(command: Move) -> View:
