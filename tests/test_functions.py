@@ -12,7 +12,7 @@ from tpusim import chips
 from tpusim.errors import CommandError
 from tpusim.isa import functions as fn
 from tpusim.isa.check import check
-from tpusim.isa.commands import Fn, GlobalKernel
+from tpusim.isa.commands import Fn, GlobalKernel, Pool
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.region import View
 from tpusim.isa.text import command_line, parse_command
@@ -386,6 +386,31 @@ def test_softmaxes_take_what_the_profile_has(
 ) -> None:
     view = View("lmem", 0, shape, dtype, "aligned")
     command = Fn(id=1, dep=0, op="op", function=fn.Softmax(axis, log), inputs=(view,), output=view)
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
+REDUCED = [
+    ("bm1684x", "f32", (12, 12), 144), ("bm1688", "f32", (12, 12), 228), ("bm1688", "f16", (12, 12), 864),
+]  # fmt: skip
+"""(chip, type, plane, TIU cycles) of sums of the rows of 8 channels in the same profile."""
+
+
+@pytest.mark.parametrize(("chip", "dtype", "plane", "cycles"), REDUCED)
+def test_rows_of_whole_vectors_are_folded(chip: str, dtype: Any, plane: tuple[int, int], cycles: int) -> None:
+    view, output = (View("lmem", 0, (1, 8, plane[0], w), dtype, "aligned") for w in (plane[1], 1))
+    command = Fn(id=1, dep=0, op="op", function=fn.Reduce("ReduceSum", (3,)), inputs=(view,), output=output)
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "cycles"), [("bm1684x", "f32", 25), ("bm1688", "f32", 40), ("bm1688", "f16", 26)]
+)
+def test_planes_of_whole_vectors_are_folded(chip: str, dtype: Any, cycles: int) -> None:
+    """A global pool of 12 x 12 in the same profile."""
+    view, output = (View("lmem", 0, shape, dtype, "aligned") for shape in ((1, 8, 12, 12), (1, 8, 1, 1)))
+    command = Pool(
+        id=1, dep=0, op="op", mode="max", input=view, output=output, kernel=(12, 12), strides=(1, 1), pads=(0, 0, 0, 0)
+    )
     assert tiu_cycles(command, chips.load(chip)) == cycles
 
 

@@ -198,9 +198,20 @@ def _depthwise(command: Depthwise, chip: ChipSpec) -> int:
 def _pool(command: Pool, chip: ChipSpec) -> int:
     """One PorD; of a volume one per output depth and depth of the kernel, and AR to combine the depths."""
     size = itemsize(command.input.dtype)
+    if (folded := _folded_plane(command, size, chip)) is not None:
+        return folded
     *depths, _, _ = command.kernel
     combined = _steps(command.output, size, chip) * (prod(depths) - 1)
     return _window_steps(command.output, command.strides, size, chip) * prod(command.kernel) + combined
+
+
+def _folded_plane(command: Pool, size: int, chip: ChipSpec) -> int | None:
+    """Two PorD where one window of floats is a plane of whole vectors: over these, then over one; None: another."""
+    n, c, *plane = command.input.shape
+    vectors, left = divmod(prod(plane), chip.eu_elements(size))
+    if size == 1 or left or tuple(plane) != command.kernel or any(command.pads):
+        return None
+    return n * ceil_div(c, chip.lanes) * (vectors + chip.eu_elements(size))
 
 
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
@@ -285,13 +296,16 @@ def _function(command: Fn, chip: ChipSpec) -> int:
 def _reduce(command: Fn, function: Reduce, chip: ChipSpec) -> int:
     """A PorD whose window is the axis; a minimum is a negated maximum, a norm has squares before and a root behind.
 
-    Along the last axis every result is read for itself, which takes one step more where rows and results fill vectors.
+    Along the last axis every result is read for itself, which takes one step more where rows and results fill vectors;
+    rows of several whole vectors are reduced to one, and its elements read for themselves.
     """
     view, output = command.inputs[0], command.output
     n, c, h, w = view.shape
     rows, vector = n * ceil_div(c, chip.lanes), chip.eu_elements(itemsize(view.dtype))
     if max(function.axes) == 2:  # noqa: PLR2004  h
         windows = rows * h * ceil_div(w, vector)
+    elif w > vector and w % vector == 0 and 2 not in function.axes:  # noqa: PLR2004  h
+        windows = rows * h * (w // vector + vector * (vector if chip.row_reduction_steps > 1 else 1))
     else:
         results = ceil_div(output.elements, output.shape[1]) * ceil_div(c, chip.lanes)
         steps = chip.row_reduction_steps + (chip.row_reduction_steps > 1 and min(results, w) > vector)

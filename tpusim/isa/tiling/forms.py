@@ -65,8 +65,8 @@ LEAST_WIDTH, CAST_BYTES = 8, 2
 _AXES = 4
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
-_NEIGHBOURS, _RUN_BYTES = 16, 256
-"""Neighbours that one lane has of a softmax of integers, and bytes of anything but a softmax."""
+_NEIGHBOURS, _REDUCED = 16, 128
+"""Neighbours that one lane has of a softmax of integers, and of anything but a softmax."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 _REPEATED = 4
 """Share of repeated elements: two tiles and their results fill half of local memory, as there."""
@@ -323,7 +323,7 @@ def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -
     """
     if isinstance(function, Softmax):
         return 1 if along.inner == 1 else max(chip.eu_elements(size), ceil_div(along.outer * along.inner, chip.lanes))
-    return _NEIGHBOURS if isinstance(function, _SOFTMAXES) else _RUN_BYTES // size
+    return _NEIGHBOURS if isinstance(function, _SOFTMAXES) else _REDUCED
 
 
 def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> View:
