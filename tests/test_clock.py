@@ -31,8 +31,6 @@ FAR = {
     "matmul/bm1688/f32",
     "shapes/bm1684x/f32",
     "shapes/bm1688/f32",
-    "squeeze/bm1688/bf16",
-    "squeeze/bm1688/f32",
     "shuffle/bm1684x/f32",
     "shuffle/bm1688/f32",
     "unet/bm1688/int8-asym",
