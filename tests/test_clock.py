@@ -18,8 +18,6 @@ CYCLES, BYTES = 0.1, 0.02
 
 
 FAR = {
-    "average/bm1688/int8-asym",
-    "average/bm1688/f16",
     "tables/bm1684x/int8-asym",
     "tables/bm1688/f16",
     "tables/bm1688/bf16",

@@ -414,6 +414,24 @@ def test_planes_of_whole_vectors_are_folded(chip: str, dtype: Any, cycles: int) 
     assert tiu_cycles(command, chips.load(chip)) == cycles
 
 
+MEANS = [
+    ("bm1688", "f32", (1, 1), 384), ("bm1688", "bf16", (1, 1), 218), ("bm1688", "f32", (2, 2), 178),
+    ("bm1684x", "f32", (2, 2), 89),
+]  # fmt: skip
+"""(chip, type, strides, TIU cycles) of means over 3 x 3 of 12 x 12, pads of 1 left out, in the same profile."""
+
+
+@pytest.mark.parametrize(("chip", "dtype", "strides", "cycles"), MEANS)
+def test_means_at_edges_are_corrected(chip: str, dtype: Any, strides: tuple[int, int], cycles: int) -> None:
+    size = 12 // strides[0]
+    view, output = (View("lmem", 0, (1, 8, length, length), dtype, "aligned") for length in (12, size))
+    command = Pool(
+        id=1, dep=0, op="op", mode="avg", input=view, output=output, kernel=(3, 3), strides=strides, pads=(1, 1, 1, 1),
+        count_include_pad=False,
+    )  # fmt: skip
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
 def test_parameters_are_values() -> None:
     """Frozen and hashable, so that commands can be keys."""
     both: Any = fn.ConcatShift(1, (1, 1), (0, 0)), fn.ConcatShift(1, (1, 1), (0, 0))

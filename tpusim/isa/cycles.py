@@ -56,6 +56,8 @@ _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 _ROOT = 40
 """Steps of a root: its series, two sums and three selections, in f32."""
+_SHIFTED_STEPS, _OFFSET_STEPS = 5, 7
+"""Steps of a cast from f32 to integers with a zero point, and of a mean of integers with one behind its window."""
 _DIVISION_STEPS = 31
 """AR steps of a division of floats."""
 
@@ -200,9 +202,25 @@ def _pool(command: Pool, chip: ChipSpec) -> int:
     size = itemsize(command.input.dtype)
     if (folded := _folded_plane(command, size, chip)) is not None:
         return folded
+    if size == 1 and command.mode == "avg" and command.offset:
+        wide = _window_steps(command.output, command.strides, 4, chip) * prod(command.kernel)
+        return wide + _OFFSET_STEPS * _steps(command.output, 4, chip)
     *depths, _, _ = command.kernel
     combined = _steps(command.output, size, chip) * (prod(depths) - 1)
-    return _window_steps(command.output, command.strides, size, chip) * prod(command.kernel) + combined
+    windows = _window_steps(command.output, command.strides, size, chip) * prod(command.kernel)
+    return windows + combined + _borders(command, max(size, 2), chip)
+
+
+def _borders(command: Pool, size: int, chip: ChipSpec) -> int:
+    """Means over fewer elements, along every edge with pads that windows reach and that do not count: two AR steps."""
+    if command.mode != "avg" or command.count_include_pad or len(command.kernel) != 2:  # noqa: PLR2004  an image
+        return 0
+    (n, c, oh, ow), (h, w) = command.output.shape, command.input.shape[2:]
+    top, left, bottom, right = command.pads
+    (kh, kw), (sh, sw) = command.kernel, command.strides
+    rows = (top > 0) + ((oh - 1) * sh - top + kh > h and bottom > 0)
+    columns = (left > 0) + ((ow - 1) * sw - left + kw > w and right > 0)
+    return 2 * n * ceil_div(c, chip.lanes) * (rows * ceil_div(ow, chip.eu_elements(size)) + columns * oh)
 
 
 def _folded_plane(command: Pool, size: int, chip: ChipSpec) -> int | None:
@@ -242,6 +260,10 @@ def _pick(command: Pick, chip: ChipSpec) -> int:
 
 
 def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
+    """Steps of the widest operand; between bytes with zero points one of 16 bits, to take it off, and one of 32."""
+    shifted = isinstance(command, Rescale) and (command.input_zero or command.requant.zero_point)
+    if shifted and itemsize(command.input.dtype) == itemsize(command.output.dtype) == 1:
+        return _steps(command.output, 2, chip) + _steps(command.output, 4, chip)
     vector = _vector_length(command, chip)
     return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
 
@@ -258,7 +280,9 @@ def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
         steps = _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
     if isinstance(command, Dequantize):
         return steps
-    return steps * (chip.quantize_steps - command.of_tile if itemsize(command.input.dtype) == 4 else 3)
+    if itemsize(command.input.dtype) < 4:  # noqa: PLR2004  bytes
+        return steps * 3
+    return steps * (max(chip.quantize_steps, _SHIFTED_STEPS * (command.zero_point != 0)) - command.of_tile)
 
 
 def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
