@@ -73,6 +73,21 @@ def _pages(view: View, run: int, chip: ChipSpec) -> int:
     return max(1, min(count, last // chip.dma_page_bytes + inside + 1))
 
 
+def _begun_pages(view: View, chip: ChipSpec) -> int:
+    """Pages in which the runs of a tensor's last two axes begin, in the order of memory."""
+    strides, size = gmem_strides(view), itemsize(view.dtype)
+    run = 1
+    for length, step in list(zip(view.shape, strides, strict=True))[:-3:-1]:
+        if length > 1 and step != run:
+            break
+        run *= length
+    ordered = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    seen = replace(
+        view, shape=tuple(view.shape[a] for a in ordered), layout="strided", strides=tuple(strides[a] for a in ordered)
+    )
+    return _pages(seen, run * size, chip)
+
+
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
     return chip.latency_ns(direction) + moved / float(getattr(chip.bandwidth, direction))
 
@@ -80,12 +95,14 @@ def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
 def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
 
-    Single elements of a transposition go through local memory, where they are put in order.
+    Pages are those in which an end's own runs of rows begin. Single elements of a transposition go through local
+    memory, where they are put in order.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
-    moved = _by_runs(size, run, _pages(command.input, run, chip), chip)
+    moved = _by_runs(size, run, chip.dma_channels, chip)
     if chip.dma_run_bytes:
-        moved *= _paged(_pages(command.output, run, chip), chip) ** (chip.copy_page_ends - 1)
+        for end in (command.input, command.output)[: chip.copy_page_ends]:
+            moved *= _paged(_begun_pages(end, chip), chip)
     direct = _transfer_ns("s2s", moved, chip)
     if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
