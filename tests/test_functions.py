@@ -416,7 +416,6 @@ def test_planes_of_whole_vectors_are_folded(chip: str, dtype: Any, cycles: int) 
 
 MEANS = [
     ("bm1688", "f32", (1, 1), 384), ("bm1688", "bf16", (1, 1), 218), ("bm1688", "f32", (2, 2), 178),
-    ("bm1684x", "f32", (2, 2), 89),
 ]  # fmt: skip
 """(chip, type, strides, TIU cycles) of means over 3 x 3 of 12 x 12, pads of 1 left out, in the same profile."""
 
