@@ -12,7 +12,7 @@ from tpusim import chips
 from tpusim.errors import CommandError
 from tpusim.isa import functions as fn
 from tpusim.isa.check import check
-from tpusim.isa.commands import Fn, GlobalKernel
+from tpusim.isa.commands import Fn, GlobalKernel, Pool
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.region import View
 from tpusim.isa.text import command_line, parse_command
@@ -384,6 +384,74 @@ def test_series_of_16_bits_are_shorter(mode: str, cycles: int) -> None:
     view = View("lmem", 0, (1, 4, 8, 8), "f16", "aligned")
     command = Fn(id=1, dep=0, op="op", function=fn.Active(mode), inputs=(view,), output=view)
     assert tiu_cycles(command, chips.load("bm1684x")) == cycles
+
+
+SOFTMAXES = [
+    ("bm1684x", "f32", (1, 96, 1, 12), 3, False, 185), ("bm1684x", "f32", (1, 9, 8, 16), 2, False, 256),
+    ("bm1684x", "f32", (1, 2, 1, 20), 3, True, 125), ("bm1684x", "f32", (1, 8, 16, 20), 3, False, 1192),
+    ("bm1684x", "f32", (1, 197, 1, 197), 3, False, 1617), ("bm1684x", "f32", (1, 64, 19, 25), 2, False, 1089),
+    ("bm1684x", "f16", (1, 8, 12, 12), 3, False, 447), ("bm1684x", "f16", (1, 4, 8, 36), 2, False, 532),
+    ("bm1684x", "f16", (1, 2, 1, 20), 3, True, 110), ("bm1684x", "f16", (1, 1000, 1, 64), 3, False, 2129),
+    ("bm1684x", "f16", (1, 1, 8, 143), 2, False, 1386), ("bm1684x", "f16", (1, 8, 16, 20), 3, False, 924),
+    ("bm1688", "f32", (1, 96, 1, 12), 3, False, 357), ("bm1688", "f32", (1, 24, 8, 6), 2, False, 497),
+    ("bm1688", "f32", (1, 2, 1, 20), 3, True, 183), ("bm1688", "f32", (1, 8, 16, 20), 3, False, 2879),
+    ("bm1688", "f32", (1, 25, 8, 400), 2, False, 24703), ("bm1688", "f16", (1, 65, 1, 33), 3, False, 529),
+    ("bm1688", "f16", (1, 18, 8, 8), 2, False, 291), ("bm1688", "f16", (1, 2, 1, 20), 3, True, 123),
+    ("bm1688", "f16", (1, 3000, 1, 20), 3, False, 11563), ("bm1688", "f16", (1, 13, 8, 11), 2, False, 532),
+]  # fmt: skip
+"""(chip, type, form, axis, whether its logarithm, TIU cycles) of softmaxes in the profile of TPU-MLIR 1.30.2."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "dtype", "shape", "axis", "log", "cycles"), SOFTMAXES)
+def test_softmaxes_take_what_the_profile_has(
+    chip: str, dtype: Any, shape: tuple[int, ...], axis: int, log: bool, cycles: int
+) -> None:
+    view = View("lmem", 0, shape, dtype, "aligned")
+    command = Fn(id=1, dep=0, op="op", function=fn.Softmax(axis, log), inputs=(view,), output=view)
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
+REDUCED = [
+    ("bm1684x", "f32", (12, 12), 144), ("bm1688", "f32", (12, 12), 228), ("bm1688", "f16", (12, 12), 864),
+]  # fmt: skip
+"""(chip, type, plane, TIU cycles) of sums of the rows of 8 channels in the same profile."""
+
+
+@pytest.mark.parametrize(("chip", "dtype", "plane", "cycles"), REDUCED)
+def test_rows_of_whole_vectors_are_folded(chip: str, dtype: Any, plane: tuple[int, int], cycles: int) -> None:
+    view, output = (View("lmem", 0, (1, 8, plane[0], w), dtype, "aligned") for w in (plane[1], 1))
+    command = Fn(id=1, dep=0, op="op", function=fn.Reduce("ReduceSum", (3,)), inputs=(view,), output=output)
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "cycles"), [("bm1684x", "f32", 25), ("bm1688", "f32", 40), ("bm1688", "f16", 26)]
+)
+def test_planes_of_whole_vectors_are_folded(chip: str, dtype: Any, cycles: int) -> None:
+    """A global pool of 12 x 12 in the same profile."""
+    view, output = (View("lmem", 0, shape, dtype, "aligned") for shape in ((1, 8, 12, 12), (1, 8, 1, 1)))
+    command = Pool(
+        id=1, dep=0, op="op", mode="max", input=view, output=output, kernel=(12, 12), strides=(1, 1), pads=(0, 0, 0, 0)
+    )
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
+MEANS = [
+    ("bm1688", "f32", (1, 1), 384), ("bm1688", "bf16", (1, 1), 218), ("bm1688", "f32", (2, 2), 178),
+]  # fmt: skip
+"""(chip, type, strides, TIU cycles) of means over 3 x 3 of 12 x 12, pads of 1 left out, in the same profile."""
+
+
+@pytest.mark.parametrize(("chip", "dtype", "strides", "cycles"), MEANS)
+def test_means_at_edges_are_corrected(chip: str, dtype: Any, strides: tuple[int, int], cycles: int) -> None:
+    size = 12 // strides[0]
+    view, output = (View("lmem", 0, (1, 8, length, length), dtype, "aligned") for length in (12, size))
+    command = Pool(
+        id=1, dep=0, op="op", mode="avg", input=view, output=output, kernel=(3, 3), strides=strides, pads=(1, 1, 1, 1),
+        count_include_pad=False,
+    )  # fmt: skip
+    assert tiu_cycles(command, chips.load(chip)) == cycles
 
 
 def test_parameters_are_values() -> None:

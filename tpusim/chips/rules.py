@@ -109,6 +109,8 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""
+    whole_image_products: tuple[str, ...] = ()
+    """Float types, as in "bf16", in which a convolution of one group whose window is its whole image is a product."""
     hard_activations: Literal["op", "constants", "depthwise"] = "op"
     """HardSigmoid and HardSwish in float: tpu.Active; ops of a tensor and a number; or a depthwise convolution between
     bounds."""

@@ -44,12 +44,13 @@ from tpusim.isa.commands import (
     Where,
 )
 from tpusim.isa.flash import flash_cycles
-from tpusim.isa.functions import FlashMix, FlashScores, Interp, Reduce, SoftmaxInt, Upsample
+from tpusim.isa.functions import FlashMix, FlashScores, Interp, Reduce, Softmax, SoftmaxInt, Upsample
 from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.matrices import lane_columns, row_steps, runs_on_vectors
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
+from tpusim.isa.softmax import softmax_cycles
 from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
 _ONES = 6
@@ -58,6 +59,8 @@ _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 _ROOT = 40
 """Steps of a root: its series, two sums and three selections, in f32."""
+_SHIFTED_STEPS, _OFFSET_STEPS = 5, 7
+"""Steps of a cast from f32 to integers with a zero point, and of a mean of integers with one behind its window."""
 _DIVISION_STEPS = 31
 """AR steps of a division of floats."""
 
@@ -204,9 +207,36 @@ def _depthwise(command: Depthwise, chip: ChipSpec) -> int:
 def _pool(command: Pool, chip: ChipSpec) -> int:
     """One PorD; of a volume one per output depth and depth of the kernel, and AR to combine the depths."""
     size = itemsize(command.input.dtype)
+    if (folded := _folded_plane(command, size, chip)) is not None:
+        return folded
+    if size == 1 and command.mode == "avg" and command.offset:
+        wide = _window_steps(command.output, command.strides, 4, chip) * prod(command.kernel)
+        return wide + _OFFSET_STEPS * _steps(command.output, 4, chip)
     *depths, _, _ = command.kernel
     combined = _steps(command.output, size, chip) * (prod(depths) - 1)
-    return _window_steps(command.output, command.strides, size, chip) * prod(command.kernel) + combined
+    windows = _window_steps(command.output, command.strides, size, chip) * prod(command.kernel)
+    return windows + combined + _borders(command, max(size, 2), chip)
+
+
+def _borders(command: Pool, size: int, chip: ChipSpec) -> int:
+    """Means over fewer elements, along every edge with pads that windows reach and that do not count: two AR steps."""
+    if command.mode != "avg" or command.count_include_pad or len(command.kernel) != 2:  # noqa: PLR2004  an image
+        return 0
+    (n, c, oh, ow), (h, w) = command.output.shape, command.input.shape[2:]
+    top, left, bottom, right = command.pads
+    (kh, kw), (sh, sw) = command.kernel, command.strides
+    rows = (top > 0) + ((oh - 1) * sh - top + kh > h and bottom > 0)
+    columns = (left > 0) + ((ow - 1) * sw - left + kw > w and right > 0)
+    return 2 * n * ceil_div(c, chip.lanes) * (rows * ceil_div(ow, chip.eu_elements(size)) + columns * oh)
+
+
+def _folded_plane(command: Pool, size: int, chip: ChipSpec) -> int | None:
+    """Two PorD where one window of floats is a plane of whole vectors: over these, then over one; None: another."""
+    n, c, *plane = command.input.shape
+    vectors, left = divmod(prod(plane), chip.eu_elements(size))
+    if size == 1 or left or tuple(plane) != command.kernel or any(command.pads):
+        return None
+    return n * ceil_div(c, chip.lanes) * (vectors + chip.eu_elements(size))
 
 
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
@@ -244,6 +274,10 @@ def _pick(command: Pick, chip: ChipSpec) -> int:
 
 
 def _requant(command: Rescale | ChannelRescale, chip: ChipSpec) -> int:
+    """Steps of the widest operand; between bytes with zero points one of 16 bits, to take it off, and one of 32."""
+    shifted = isinstance(command, Rescale) and (command.input_zero or command.requant.zero_point)
+    if shifted and itemsize(command.input.dtype) == itemsize(command.output.dtype) == 1:
+        return _steps(command.output, 2, chip) + _steps(command.output, 4, chip)
     vector = _vector_length(command, chip)
     return _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
 
@@ -260,7 +294,9 @@ def _cast(command: Quantize | Dequantize, chip: ChipSpec) -> int:
         steps = _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
     if isinstance(command, Dequantize):
         return steps
-    return steps * (chip.quantize_steps - command.of_tile if itemsize(command.input.dtype) == 4 else 3)
+    if itemsize(command.input.dtype) < 4:  # noqa: PLR2004  bytes
+        return steps * 3
+    return steps * (max(chip.quantize_steps, _SHIFTED_STEPS * (command.zero_point != 0)) - command.of_tile)
 
 
 def _lane_copy(command: LaneCopy, chip: ChipSpec) -> int:
@@ -279,6 +315,8 @@ def _function(command: Fn, chip: ChipSpec) -> int:
         return flash_cycles(command, chip)
     if isinstance(command.function, Interp):
         return interpolation_cycles(command, command.function, chip)
+    if isinstance(command.function, Softmax) and len(command.output.shape) == 4 and command.function.axis > 1:  # noqa: PLR2004
+        return softmax_cycles(command, command.function, chip)
     if isinstance(command.function, Upsample):
         return _upsample(command, command.function, chip)
     vector, steps = _vector_length(command, chip), command.function.made_of(len(command.inputs))
@@ -298,13 +336,16 @@ def _function(command: Fn, chip: ChipSpec) -> int:
 def _reduce(command: Fn, function: Reduce, chip: ChipSpec) -> int:
     """A PorD whose window is the axis; a minimum is a negated maximum, a norm has squares before and a root behind.
 
-    Along the last axis every result is read for itself, which takes one step more where rows and results fill vectors.
+    Along the last axis every result is read for itself, which takes one step more where rows and results fill vectors;
+    rows of several whole vectors are reduced to one, and its elements read for themselves.
     """
     view, output = command.inputs[0], command.output
     n, c, h, w = view.shape
     rows, vector = n * ceil_div(c, chip.lanes), chip.eu_elements(itemsize(view.dtype))
     if max(function.axes) == 2:  # noqa: PLR2004  h
         windows = rows * h * ceil_div(w, vector)
+    elif w > vector and w % vector == 0 and 2 not in function.axes:  # noqa: PLR2004  h
+        windows = rows * h * (w // vector + vector * (vector if chip.row_reduction_steps > 1 else 1))
     else:
         results = ceil_div(output.elements, output.shape[1]) * ceil_div(c, chip.lanes)
         steps = chip.row_reduction_steps + (chip.row_reduction_steps > 1 and min(results, w) > vector)

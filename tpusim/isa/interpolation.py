@@ -14,8 +14,8 @@ from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.transfers import dma_ns
 
-_EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, 75, 110
-"""AR steps of an interpolation by whole factors and by others, and cycles that the others take in front of that."""
+_EVEN_STEPS, _UNEVEN_STEPS, _COORDINATES = 16, {2: 75, 4: 42}, 110
+"""AR steps of an interpolation by whole factors, by others (f32 inside) by bytes of an element, and cycles in front."""
 _COORDINATE_BYTES = 4
 
 
@@ -26,12 +26,13 @@ def interpolation_cycles(command: Fn, function: Interp, chip: ChipSpec) -> int:
     """
     n, c, h, w = command.output.shape
     rows = n * ceil_div(c, chip.lanes)
-    steps = rows * ceil_div(h * w, chip.eu_elements(itemsize(command.output.dtype)))
+    size = itemsize(command.output.dtype)
+    steps = rows * ceil_div(h * w, chip.eu_elements(size))
     factors = function.whole_factors()
     if prod(command.inputs[0].shape[2:]) == 1:
         return steps
     if factors is None:
-        cycles, moved = _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS * steps, _coordinates_ns(h, chip)
+        cycles, moved = _COORDINATES + 4 * rows * h * w + _UNEVEN_STEPS[size] * steps, _coordinates_ns(h, chip)
     else:
         cycles, moved = rows * h * w + _EVEN_STEPS * steps, _gathered_ns(command, chip) if factors[0] > 1 else 0.0
     return cycles + round(moved * chip.tiu_mhz / 1000)

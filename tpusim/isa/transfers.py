@@ -22,8 +22,8 @@ _TRANSPOSING = 64
 """Lanes over which the longer axis of a matrix is spread to be transposed, on every chip."""
 _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
-_LEAST_WIDTH = 8
-"""Elements that a lane gets at least where a cast is spread over all lanes."""
+_LEAST_WIDTH, _CAST_BYTES = 8, 2
+"""Elements of the shortest run that is charged for itself, and bytes of it where casts fill the lanes."""
 
 
 def _burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -99,6 +99,21 @@ def _pages_met(axes: tuple[tuple[int, int], ...], run: int, chip: ChipSpec) -> i
     return len({page for each in pages for page in each if page < chip.dma_channels})
 
 
+def _begun_pages(view: View, chip: ChipSpec) -> int:
+    """Pages in which the runs of a tensor's last two axes begin, in the order of memory."""
+    strides, size = gmem_strides(view), itemsize(view.dtype)
+    run = 1
+    for length, step in list(zip(view.shape, strides, strict=True))[:-3:-1]:
+        if length > 1 and step != run:
+            break
+        run *= length
+    ordered = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    seen = replace(
+        view, shape=tuple(view.shape[a] for a in ordered), layout="strided", strides=tuple(strides[a] for a in ordered)
+    )
+    return _pages(seen, run * size, chip)
+
+
 def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
     return chip.latency_ns(direction) + moved / float(getattr(chip.bandwidth, direction))
 
@@ -106,12 +121,14 @@ def _transfer_ns(direction: str, moved: float, chip: ChipSpec) -> float:
 def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     """A copy in global memory, by runs that are contiguous on both sides; few pages count at the ends the chip says.
 
-    Single elements of a transposition go through local memory, where they are put in order.
+    Pages are those in which an end's own runs of rows begin. Single elements of a transposition go through local
+    memory, where they are put in order.
     """
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
-    moved = _by_runs(size, run, _pages(command.input, run, chip), chip)
+    moved = _by_runs(size, run, chip.dma_channels, chip)
     if chip.dma_run_bytes:
-        moved *= _paged(_pages(command.output, run, chip), chip) ** (chip.copy_page_ends - 1)
+        for end in (command.input, command.output)[: chip.copy_page_ends]:
+            moved *= _paged(_begun_pages(end, chip), chip)
     direct = _transfer_ns("s2s", moved, chip)
     if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
@@ -227,7 +244,8 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
         case "matrix" if command.width:
             moved = max(size, command.input.elements / min(command.width, command.input.shape[-1]) * chip.dma_run_bytes)
         case "matrix":
-            moved = _spread(size, ceil_div(size, run), chip)
+            least = _CAST_BYTES if chip.casts_fill_lanes else _LEAST_WIDTH
+            moved = _spread(command.input, min(least, run // itemsize(command.input.dtype)), chip)
         case "broadcast":
             moved = max(size, chip.dma_run_bytes)
         case "lanes":
@@ -244,12 +262,17 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
 
 
 def _lane_by_lane_ns(command: Move, run: int, chip: ChipSpec) -> float:
-    """A transfer for every lane: a command stands for all that the library issues."""
+    """A transfer for every lane of a batch, of all batches: a command stands for all that the library issues.
+
+    Short runs that begin some pages apart fall into fewer memory channels.
+    """
     outside = _outside(command)
-    lanes = prod(outside.shape[:2])
-    one = replace(outside, shape=(1, 1, *outside.shape[2:]), layout="strided", strides=gmem_strides(outside))
-    moved = _by_runs(one.nbytes, run, _pages(one, run, chip), chip)
-    return lanes * _kernel_ns(command.direction, moved, chip)
+    n, lanes, *plane = outside.shape
+    strides = gmem_strides(outside)
+    one = replace(outside, shape=(n, 1, *plane), layout="strided", strides=strides)
+    apart = strides[2] * itemsize(one.dtype) // chip.dma_page_bytes if run < chip.dma_page_bytes else 1
+    pages = min(_pages(one, run, chip), ceil_div(chip.dma_channels, max(1, apart)))
+    return lanes * _kernel_ns(command.direction, _by_runs(one.nbytes, run, pages, chip), chip)
 
 
 def kernel_dma_ns(command: GlobalKernel, chip: ChipSpec) -> float:
@@ -299,8 +322,7 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     """Bytes that a kernel's operand costs as much as, by rows of a matrix, planes of channels, or shares of lanes."""
     size = itemsize(view.dtype)
     if fills_lanes(body, chip):
-        width = max(_LEAST_WIDTH, ceil_div(view.elements, chip.lanes))
-        return _spread(view.nbytes, view.elements / width, chip)
+        return _spread(view, max(1, _CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands())), chip)
     run = prod(view.shape[2:])
     if isinstance(body, Fn) and isinstance(body.function, Arg):
         run = min(run, _EXTREMES)
@@ -309,10 +331,10 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     return _by_runs(view.nbytes, run * size, _pages(view, run * size, chip), chip)
 
 
-def _spread(size: int, runs: float, chip: ChipSpec) -> float:
-    """Bytes that a matrix costs as much as, whose runs go to lanes; its pages are those of what they are charged."""
-    charged = max(size, runs * chip.dma_run_bytes)
-    return charged * _paged(max(1, int(charged - 1) // chip.dma_page_bytes + 1), chip)
+def _spread(view: View, least: int, chip: ChipSpec) -> float:
+    """Bytes that a matrix costs as much as, whose equal runs go to all lanes, of so many elements at least."""
+    width = max(least, ceil_div(view.elements, chip.lanes))
+    return max(view.nbytes, view.elements / width * chip.dma_run_bytes)
 
 
 def _outside(command: Move) -> View:

@@ -16,10 +16,11 @@ def optimize_for_chip(model: Model) -> Model:
     """
     model.require_state("TPU_LOWERED", stage="processor-tpu-optimize")
     chip = chips.of(model)
-    patterns = [p for cls in Tpu.operations if issubclass(cls, TpuOp) for p in cls.lowered_patterns(chip)]
+    work = model.clone()
+    ops = (cls for cls in Tpu.operations if issubclass(cls, TpuOp))
+    patterns = [p for cls in ops for p in cls.lowered_patterns(work.weights, chip)]
     if not patterns:
         return model
-    work = model.clone()
     walker = PatternRewriteWalker(GreedyRewritePatternApplier(patterns, dce_enabled=False))
     if not walker.rewrite_module(work.module):
         return model

@@ -335,9 +335,9 @@ class TpuOp(ShapedOp):
         return ()
 
     @classmethod
-    def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+    def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """The op's rewrites of a lowered module, applied before weights are reordered (processor-tpu-optimize)."""
-        del chip
+        del weights, chip
         return ()
 
     def moves(self, way: Way) -> AffineMap | None:

@@ -110,8 +110,9 @@ class TpuPermute(TpuOp):
     group_info = opt_attr_def(LayerGroupAttr)
 
     @classmethod
-    def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+    def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Of what the chip's products leave: a Permute that undoes another."""
+        del weights
         # Chips that compute convolutions of patches as products, whose results are permuted.
         return (PermuteUndone(),) if chip.forms.patch_products else ()
 

@@ -63,13 +63,13 @@ from tpusim.isa.matrices import lane_columns, runs_on_vectors
 from tpusim.isa.region import View, is_packed, itemsize
 
 Shape = tuple[int, ...]
-LEAST_WIDTH, NARROW_WIDTH = 8, 4
-"""Elements that a lane gets at least where a tensor is spread over all lanes, and where a float becomes another."""
+LEAST_WIDTH, CAST_BYTES = 8, 2
+"""Elements that a lane gets at least of a tensor that is spread over all, and bytes of the shorter type of a cast."""
 _AXES, _MATRIX = 4, 2
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
-_NEIGHBOURS, _RUN_BYTES = 16, 256
-"""Neighbours that one lane has of a softmax, and bytes of anything else."""
+_NEIGHBOURS, _REDUCED = 16, 128
+"""Neighbours that one lane has of a softmax of integers, and of anything but a softmax."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
 _REPEATED = 4
 """Share of repeated elements: two tiles and their results fill half of local memory, as there."""
@@ -187,14 +187,15 @@ def _elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _active(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """As a cast is: spread over the lanes as a matrix where the chip's casts are."""
-    yield from _spread(body, chip, "matrix" if chip.casts_fill_lanes else "tensor")
+    """Spread over the lanes as a matrix, as a cast is."""
+    yield from _spread(body, chip, "matrix")
 
 
 def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """A cast is spread over the lanes where the chip's are; one of two floats everywhere."""
     if chip.casts_fill_lanes or isinstance(body, Arith):
-        yield from _spread(body, chip, kind="matrix", share=32)
+        least = max(1, CAST_BYTES // min(itemsize(view.dtype) for _, view in body.operands()))
+        yield from _spread(body, chip, kind="matrix", share=32, least=least)
     elif _dense(body):
         views = [seen(view, _image(view.shape)) for _, view in body.operands()]
         yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), _TWO_AND_A_SUM)
@@ -234,13 +235,13 @@ def _image(shape: Shape) -> Shape:
     return n, c, h, prod(rest)
 
 
-def _spread(body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8) -> Iterator[Form]:
+def _spread(
+    body: Command, chip: ChipSpec, kind: TransferKind = "tensor", share: float = 8, least: int = LEAST_WIDTH
+) -> Iterator[Form]:
     """Equal runs of elements to all lanes."""
     if not _dense(body):
         return
     views = [view for _, view in body.operands()]
-    narrow = isinstance(body, Arith) and body.kind == "copy"
-    least = NARROW_WIDTH if narrow else LEAST_WIDTH
     width = _width(views[-1].elements, max(itemsize(v.dtype) for v in views), least, chip)
     parts = (Part(seen(v, (1, v.elements // width, 1, width)), kind=kind) for v in views)
     yield Form(body, tuple(parts), (3, 1), share)
@@ -331,11 +332,14 @@ def _rows(along: _Along, together: int) -> tuple[int, int]:
     return along.outer // rows, rows
 
 
-def _together(function: AnyFunction, size: int) -> int:
-    """How many neighbours one lane has at least, as the tiles of TPU-MLIR 1.30.2."""
-    if isinstance(function, _SOFTMAXES):
-        return _NEIGHBOURS
-    return _RUN_BYTES // size
+def _together(function: AnyFunction, along: _Along, size: int, chip: ChipSpec) -> int:
+    """How many neighbours one lane has at least, as the tiles of TPU-MLIR 1.30.2.
+
+    A softmax of floats has a vector and fills the lanes, or has a row in each.
+    """
+    if isinstance(function, Softmax):
+        return 1 if along.inner == 1 else max(chip.eu_elements(size), ceil_div(along.outer * along.inner, chip.lanes))
+    return _NEIGHBOURS if isinstance(function, _SOFTMAXES) else _REDUCED
 
 
 def _on_axis(view: View, along: _Along, length: int, split: tuple[int, int]) -> View:
@@ -353,7 +357,7 @@ def _axis_form(body: Fn, axes: Shape, renamed: AnyFunction, chip: ChipSpec, cons
     view, along = body.inputs[0], _Along.of(body.inputs[0].shape, axes)
     if along is None or not _dense(body):
         return
-    together = _together(renamed, itemsize(view.dtype))
+    together = _together(renamed, along, itemsize(view.dtype), chip)
     split = _rows(along, together) if along.inner == 1 else _split(along, chip, together)
     length = body.output.elements // (along.outer * along.inner)
     follows = (0, 1, 2, None) if along.inner == 1 else (0, 1, None, 3)

@@ -14,6 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
 from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import View
@@ -42,6 +43,7 @@ from tpusim.ops.families import (
 from tpusim.ops.logical import EVERY_TYPE, WHOLE
 from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
+from tpusim.ops.matmul.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.views import turned
 
@@ -153,10 +155,12 @@ class TpuMatMul(Product, TpuOp):
         return prod(shape_of(self.output)) * self.inner
 
     @classmethod
-    def lowered_patterns(cls, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Where products have the heads inside: Permutes in front and behind."""
-        # BM1684X, BM1688, CV186x and BM1690.
-        return (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
+    def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Where products have the heads inside: Permutes in front and behind. Convolutions of a whole image."""
+        # Heads: BM1684X, BM1688, CV186x and BM1690; whole images: BM1688.
+        heads = (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
+        types = chip.forms.whole_image_products
+        return (*heads, *[WholeImageAsProduct(weights, cls, types)] * bool(types))
 
     # ----------------------------------------------------------------------------------------------------- local memory
 
