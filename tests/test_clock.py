@@ -21,9 +21,6 @@ CYCLES, BYTES = 0.1, 0.02
 
 
 FAR = {
-    "tables/bm1684x/int8-asym",
-    "tables/bm1688/f16",
-    "tables/bm1688/bf16",
     "silu/bm1684x/f16",
     "silu/bm1684x/bf16",
     "shapes/bm1684x/f32",
@@ -31,10 +28,6 @@ FAR = {
     "shuffle/bm1684x/f32",
     "shuffle/bm1688/f32",
     "unet/bm1688/int8-asym",
-    "attention/bm1688/int8-asym",
-    "attention/bm1688/f16",
-    "attention/bm1688/bf16",
-    "bert/bm1688/int8-asym",
 }
 """Cells of other modes that are further."""
 

@@ -56,4 +56,4 @@ def test_matrices_of_a_batch_follow_one_another() -> None:
     views = dense(0, 4, 12, 8), dense(1 << 20, 4, 8, 12), dense(1 << 22, 4, 12, 12)
     pieces = tiles(MatMul(id=0, dep=0, op="p", left=views[0], right=views[1], output=views[2]), chips.load("bm1688"))
     assert len(pieces) == 4
-    assert all(piece.one_by_one for piece in pieces)
+    assert all(piece.first for piece in pieces)

@@ -124,7 +124,7 @@ def test_a_global_kernel_counts_each_sides_own_time() -> None:
     kernel = build.commands[0]
     assert (made.tiu, made.gdma, made.both) == (1.0, 1.0, 1.0)
     assert made.whole.bound == "gdma" and made.whole.tiu_cycles < 20
-    assert made.whole.gdma_cycles == pytest.approx(command_ns(kernel, build.chip) * build.chip.tiu_mhz / 1000, abs=1)
+    assert made.whole.gdma_cycles == pytest.approx(command_ns(kernel, build.chip) * build.chip.tiu_mhz / 1000, abs=2)
 
 
 def test_an_empty_program() -> None:
