@@ -14,7 +14,8 @@ from tpusim.isa.layout import align, ceil_div
 _RUN_CYCLES = 4.2
 """What the library counts for the load of one lane's columns of a row."""
 _LEAST, _MOST = 8, 64
-"""Columns of the left matrix that a lane has where those of the right one are fewest, and of any at most."""
+"""Columns of the left matrix that a lane has where a row of the right one goes once over lanes of the fewest columns,
+and of any at most."""
 
 
 class LaneColumns(NamedTuple):
@@ -35,7 +36,8 @@ def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:
     most = min(_MOST, align(columns, vector))
     slower = (w for w in _widths(vector) if rows * row_steps(columns, w, chip) > columns / w * _RUN_CYCLES)
     right = min(next(slower), most)
-    return LaneColumns(max(vector, _LEAST) if right == vector else vector, right)
+    few = right == vector and columns <= vector * chip.lanes
+    return LaneColumns(max(vector, _LEAST) if few else vector, right)
 
 
 def _widths(vector: int) -> Iterator[int]:
