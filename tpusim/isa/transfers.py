@@ -65,11 +65,19 @@ def _pages(view: View, run: int, chip: ChipSpec) -> int:
     Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
     the pages that the bytes alone would fill.
     """
-    if _in_order(view) != sorted(_in_order(view)):
-        return ceil_div(view.nbytes, chip.dma_page_bytes)
-    if chip.dma_pages == "all":
-        return _all_pages(view, run, chip)
+    if chip.dma_pages == "all" or _turned(view):
+        return _tile_pages(view, run, chip)
     return _first_pages(view, run, chip)
+
+
+def _turned(view: View) -> bool:
+    """Whether the axes lie in another order in memory."""
+    return _in_order(view) != sorted(_in_order(view))
+
+
+def _tile_pages(view: View, run: int, chip: ChipSpec) -> int:
+    """Of a tile of the library, or where the axes lie in another order: all pages count."""
+    return ceil_div(view.nbytes, chip.dma_page_bytes) if _turned(view) else _all_pages(view, run, chip)
 
 
 def _all_pages(view: View, run: int, chip: ChipSpec) -> int:
@@ -254,7 +262,7 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
             run = command.input.shape[-1] * itemsize(command.input.dtype)
             moved = _by_runs(size, run, _first_pages(_outside(command), run, chip), chip)
         case _:
-            moved = _by_runs(size, run, _pages(_outside(command), run, chip), chip)
+            moved = _by_runs(size, run, _tile_pages(_outside(command), run, chip), chip)
     rate = chip.kernel_gbs or (chip.bandwidth.s2l if loads else chip.bandwidth.l2s)
     if command.kind in ("matrix", "broadcast"):
         rate = (chip.matrix_gbs if loads else chip.matrix_store_gbs) or rate
