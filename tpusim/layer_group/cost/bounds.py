@@ -76,7 +76,7 @@ def _of_host(op: Operation | Block, chip: ChipSpec) -> bool:
 
 def _peak_gbs(chip: ChipSpec) -> float:
     """The highest rate of any transfer of a core, in bytes per nanosecond."""
-    rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs
+    rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.gather_gbs, chip.several_cores_gbs
     return max(*rates, *(float(rate) for rate in asdict(chip.bandwidth).values()))
 
 
