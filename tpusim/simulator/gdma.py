@@ -20,7 +20,7 @@ def move(command: Move, memory: Machine) -> None:
 
 def move_rows(command: MoveRows, memory: Machine) -> None:
     """Copy the rows that the indices name."""
-    operands = [memory.read(view) for view in command.reads()]
+    operands = memory.read(command.input), memory.read(command.indices)
     memory.write(command.output, gather(Gather(1), operands, command.output))
 
 
