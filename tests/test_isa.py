@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders.commands import LEGAL, F, T, U, conv, global_conv, make, program
+from builders.commands import LEGAL, F, T, U, conv, global_conv, make, program, rows
 from msgspec import structs
 from streams import gmem, lmem, neuron
 
@@ -114,6 +114,12 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("apart", make(Move, input=neuron(0, (64,)), output=neuron(32, (64,))), "apart from its operands"),
     ("apart", global_conv(output=neuron(64, (1, 64, 4, 4))), "apart from its operands, tile by tile"),
     ("copies", make(Move, input=neuron(0, (1, 64, 2, 8)), output=T), r"be i8 \(1, 64, 2, 8\), got i8 \(1, 64, 4"),
+    ("rows", rows(indices=neuron(256, (4,), "f32")), "one axis of i32 indices"),
+    ("rows", rows(input=neuron(0, (9, 5))), "an input of three axes"),
+    ("rows", rows(input=neuron(0, (2, 9, 5), "u8")), r"the output to be u8 \(2, 4, 5\)"),
+    ("rows", rows(output=neuron(512, (2, 3, 5))), r"be i8 \(2, 4, 5\), got i8 \(2, 3, 5\)"),
+    ("rows", rows(indices=lmem(0, (1, 1, 1, 4), "i32")), "indices in gmem"),
+    ("apart", rows(output=neuron(80, (2, 4, 5))), "apart from its operands"),
     ("cores", make(Fill, core=1, output=T, value=0), "a core within 0-0, got 1"),
     ("messages", make(SendMessage, message=0, count=1), "several cores for a message, got one core"),
     ("copies", make(LaneCopy, input=T, output=lmem(0, T.shape, "u8")), "got u8"),
@@ -177,6 +183,7 @@ BROKEN_ON_BM1684: list[tuple[str, Any, str]] = [
         make(Move, input=neuron(0, (4, 1, 1, 2), "i4", interleave=4), output=neuron(64, (4, 1, 1, 2), "i4")),
         "without batch packing, got interleave 4",
     ),
+    ("rows", rows(), "a chip that gathers rows, got bm1684"),
     ("conv_channels", conv(input=lmem(0, (1, 4096, 4, 4), interleave=4)), "at most 4095 channels, got 4096"),
     ("interleaves", make(Fill, output=lmem(0, (4, 1, 1, 1), "i16", interleave=4), value=0), "1 or 2, got 4"),
     ("addresses", make(Fill, output=lmem(64, (1, 1, 1, 1), interleave=4), value=0), "a multiple of 128 bytes"),

@@ -23,6 +23,7 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Move,
+    MoveRows,
     Pick,
     Pool,
     Quantize,
@@ -30,6 +31,7 @@ from tpusim.isa.commands import (
     Rescale,
     Select,
 )
+from tpusim.isa.region import View
 from tpusim.isa.stream import Program
 
 T = lmem(0, (1, 64, 4, 4))
@@ -63,7 +65,14 @@ def global_conv(**more: Any) -> GlobalKernel:
     return make(GlobalKernel, body=structs.replace(body, **more))
 
 
+def rows(**changed: View) -> Any:
+    """A gather of four of nine rows."""
+    views = {"input": neuron(0, (2, 9, 5)), "indices": neuron(256, (4,), "i32"), "output": neuron(512, (2, 4, 5))}
+    return make(MoveRows, **(views | changed))
+
+
 LEGAL: list[Any] = [
+    rows(),
     conv(),
     conv(bias=None, requant_table=None, requant=Requant(3, 5, -7), strides=(15, 15), output=lmem(1024, (1, 64, 1, 1))),
     make(

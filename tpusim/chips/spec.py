@@ -139,6 +139,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     """Load rate of what these kernels spread over all lanes, or give to all, where it is not `kernel_gbs`."""
     matrix_store_gbs: float = 0.0
     """Store rate of the same."""
+    gather_gbs: float = 0.0
+    """Rate of the rows that the DMA gathers in global memory by their indices; 0: it does not."""
     kernel_memory_bytes: int = 0
     """Local memory of all lanes that the kernels of global layers were made for; 0: what the lanes have."""
     energy_pj_per_byte: float = 0.0

@@ -13,7 +13,7 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, GlobalKernel, HostCall, Move, Place, slice_owner, tile_step
+from tpusim.isa.commands import Command, Fill, GlobalKernel, HostCall, Move, MoveRows, Place, slice_owner, tile_step
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
@@ -127,6 +127,11 @@ class GlobalContext(WholeContext):
         """Append a GDMA copy that writes (a part of) the result."""
         name = op_name(self.op)
         self._emitter.move(source, target, holds=self._name_of(source), op=name, tensor=name)
+
+    def rows(self, command: MoveRows) -> None:
+        """Append a gather of rows that writes the result."""
+        name, fields = op_name(self.op), {field: getattr(command, field) for field in ("input", "indices", "output")}
+        self._emitter.add(MoveRows, name_of=self._name_of, op=name, tensor=name, **fields)
 
     def fill(self, target: View, value: float) -> None:
         """Append a GDMA fill that writes (a part of) the result."""

@@ -611,6 +611,18 @@ class Move(Command, frozen=True, tag="move"):
         return f"{source}2{target}"  # type: ignore[return-value]
 
 
+class MoveRows(Move, frozen=True, kw_only=True, tag="move_rows"):
+    """Rows copied inside global memory by their places (GDMA gather): output[a, i, b] = input[a, indices[i], b].
+
+    input: (outer, length, inner); output: (outer, count, inner) of its type; indices: (count,) i32, of which negative
+    ones count from the end. Only chips with a rate for it have the command; it stands for the load of the indices, too.
+    """
+
+    inputs_ = ("input", "indices")
+
+    indices: View
+
+
 class Fill(Command, frozen=True, tag="fill"):
     """Constant fill (GDMA constant mode)."""
 
@@ -679,6 +691,6 @@ class HostCall(GlobalKernel, frozen=True, tag="host"):
     """
 
 
-GdmaCommand = Move | Fill | DmaSendMessage | DmaWaitMessage
+GdmaCommand = Move | MoveRows | Fill | DmaSendMessage | DmaWaitMessage
 
 AnyCommand = TiuCommand | GdmaCommand | GlobalKernel | HostCall

@@ -22,6 +22,7 @@ from tpusim.isa.commands import (
     Lut,
     MatMul,
     Move,
+    MoveRows,
     Pick,
     Pool,
     Quantize,
@@ -31,7 +32,7 @@ from tpusim.isa.commands import (
 )
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import align
-from tpusim.isa.region import View, itemsize, numpy_dtype
+from tpusim.isa.region import View, is_packed, itemsize, numpy_dtype
 
 _FLOATS = ("f32", "f16", "bf16")
 _TABLE_ENTRIES = 256
@@ -39,7 +40,7 @@ _TABLE_ENTRIES = 256
 
 def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A copy has the same shape and element type on both sides; a lane copy stays in one memory."""
-    if not isinstance(command, Move | LaneCopy):
+    if not isinstance(command, Move | LaneCopy) or isinstance(command, MoveRows):
         return None
     source, target = command.input, command.output
     if source.shape != target.shape or source.dtype != target.dtype:
@@ -49,6 +50,25 @@ def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     if isinstance(command, LaneCopy) and source.memory != target.memory:
         return Finding("both views in one memory", f"{source.memory} and {target.memory}", "use Move")
     return None
+
+
+def rows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
+    """Rows are gathered in global memory by a chip that can: three axes, an i32 index for each row of the result."""
+    if not isinstance(command, MoveRows):
+        return None
+    if not chip.gather_gbs:
+        return Finding("a chip that gathers rows", chip.name, "use fn gather")
+    source, target, indices = command.input, command.output, command.indices
+    for name, view in command.operands():
+        if view.memory != "gmem" or view.interleave > 1 or is_packed(view.dtype):
+            return Finding(f"{name} in gmem, of whole bytes and not packed", str(view), "use fn gather")
+    if len(source.shape) != 3 or indices.dtype != "i32" or len(indices.shape) != 1:  # noqa: PLR2004  outer, axis, inner
+        got = f"{source.shape} and {indices.dtype} {indices.shape}"
+        return Finding("an input of three axes and one axis of i32 indices", got, "correct the views")
+    wanted = (source.shape[0], indices.shape[0], source.shape[2])
+    if target.shape == wanted and target.dtype == source.dtype:
+        return None
+    return Finding(f"the output to be {source.dtype} {wanted}", f"{target.dtype} {target.shape}", "correct one view")
 
 
 def windows(command: AnyCommand, chip: ChipSpec) -> Finding | None:
@@ -338,6 +358,7 @@ def sums_that_go_on(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 SHAPE_RULES: tuple[Callable[[AnyCommand, ChipSpec], Finding | None], ...] = (
     copies,
+    rows,
     windows,
     filters,
     matrices,

@@ -8,7 +8,19 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.isa import cycles_cv18xx
 from tpusim.isa.blocks import blocks, contiguous_runs
-from tpusim.isa.commands import Arith, Command, Dequantize, Fill, Fn, GlobalKernel, HostCall, MatMul, Move, Quantize
+from tpusim.isa.commands import (
+    Arith,
+    Command,
+    Dequantize,
+    Fill,
+    Fn,
+    GlobalKernel,
+    HostCall,
+    MatMul,
+    Move,
+    MoveRows,
+    Quantize,
+)
 from tpusim.isa.functions import Arg
 from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
@@ -210,6 +222,8 @@ def traffic(command: Command) -> tuple[int, int]:
         return command.function.moved(shapes, command.output.shape, itemsize(command.output.dtype))
     if isinstance(command, GlobalKernel):
         return command.load_bytes, command.store_bytes
+    if isinstance(command, MoveRows):
+        return command.indices.nbytes + command.output.nbytes, command.output.nbytes
     if isinstance(command, Move | Fill):
         load = sum(view.nbytes for view in command.reads() if view.memory == "gmem")
         return load, sum(view.nbytes for view in command.writes() if view.memory == "gmem")
@@ -223,6 +237,8 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
     """
     if chip.cycle_model == "cv18xx":
         return cycles_cv18xx.dma_ns(command, chip)
+    if isinstance(command, MoveRows):
+        return _rows_ns(command, chip)
     if isinstance(command, Move) and command.kind and chip.dma_run_bytes:
         return _tile_ns(command, chip)
     system = [view for _, view in command.operands() if view.memory == "gmem"]
@@ -239,6 +255,13 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
         return _transfer_ns(direction, _by_runs(command.input.nbytes, run, pages, chip), chip)
     moved = max((_burst_bytes(view, chip) for view in system), default=command.output.nbytes)
     return _transfer_ns(direction, moved, chip)
+
+
+def _rows_ns(command: MoveRows, chip: ChipSpec) -> float:
+    """A load of the indices into every lane, then the rows, which cost their bytes however short they are."""
+    spread = command.indices.nbytes * chip.lanes / (chip.matrix_gbs or chip.kernel_gbs or chip.bandwidth.s2l)
+    gathered = command.output.nbytes / (chip.gather_gbs or chip.bandwidth.s2s)
+    return chip.latency_ns("s2l") + spread + chip.latency_ns("s2s") + gathered
 
 
 def _tile_ns(command: Move, chip: ChipSpec) -> float:

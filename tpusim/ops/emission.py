@@ -14,7 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.isa.commands import Command
+from tpusim.isa.commands import Command, MoveRows
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, tiles
@@ -146,6 +146,10 @@ class WholeContext(ABC):
         """A GDMA copy that writes (a part of) the result."""
 
     @abstractmethod
+    def rows(self, command: MoveRows) -> None:
+        """A GDMA gather of rows that writes the result."""
+
+    @abstractmethod
     def fill(self, target: View, value: float) -> None:
         """A GDMA fill that writes (a part of) the result."""
 
@@ -161,6 +165,8 @@ class WholeContext(ABC):
         body = cls(id=0, dep=0, op=op_name(self.op), **fields)
         if self.op.of_host(self.chip):
             self.host(body)
+        elif isinstance(body, MoveRows):
+            self.rows(body)
         elif pieces := tiles(body, self.chip):
             self.tiled(pieces)
         else:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import msgspec
@@ -20,7 +21,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import gmem_strides, lmem_strides
-from tpusim.isa.region import View
+from tpusim.isa.region import View, is_packed
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -345,9 +346,25 @@ class TpuGather(TpuOp):
         return "gathering runs in global memory"
 
     def emit(self, ctx: EmitContext) -> None:
-        """Emit Fn `gather` along the axis; the indices are its second input."""
+        """Rows by the GDMA where the chip has that, else Fn `gather`, whose second input are the indices."""
+        if self._by_rows(ctx):
+            return
         function = functions.Gather(self.axis.value.data)
         ctx.emit(isa.Fn, function=function, inputs=(ctx.input(0), ctx.input(1)), output=ctx.output())
+
+    def _by_rows(self, ctx: EmitContext) -> bool:
+        """Whether rows in global memory could be gathered, and then are."""
+        source, indices, target = ctx.input(0), ctx.input(1), ctx.output()
+        axis, shape = self.axis.value.data, source.shape
+        outer, inner, count = prod(shape[:axis]), prod(shape[axis + 1 :]), indices.elements
+        plain = all(v.layout == "dense" and v.interleave == 1 and not is_packed(v.dtype) for v in (source, target))
+        fit = max(outer, shape[axis], inner, count) <= MAX_AXIS
+        if not (ctx.chip.gather_gbs and plain and fit and indices.dtype == "i32"):
+            return False
+        views = ((source, (outer, shape[axis], inner)), (indices, (count,)), (target, (outer, count, inner)))
+        source, indices, target = (msgspec.structs.replace(view, shape=own) for view, own in views)
+        ctx.emit(isa.MoveRows, input=source, indices=indices, output=target)
+        return True
 
 
 @dataclass

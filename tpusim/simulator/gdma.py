@@ -1,4 +1,4 @@
-"""GDMA commands: tensor copy and constant fill."""
+"""GDMA commands: tensor copy, gather of rows and constant fill."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,14 +6,22 @@ from typing import Any
 import numpy as np
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import Command, Fill, Move
+from tpusim.isa.commands import Command, Fill, Move, MoveRows
+from tpusim.isa.functions import Gather
 from tpusim.isa.region import numpy_dtype
 from tpusim.simulator.memory import Machine
+from tpusim.simulator.positions import gather
 
 
 def move(command: Move, memory: Machine) -> None:
     """Copy a tensor between any two layouts and memories."""
     memory.write(command.output, memory.read(command.input))
+
+
+def move_rows(command: MoveRows, memory: Machine) -> None:
+    """Copy the rows that the indices name."""
+    operands = memory.read(command.input), memory.read(command.indices)
+    memory.write(command.output, gather(Gather(1), operands, command.output))
 
 
 def fill(command: Fill, memory: Machine) -> None:
@@ -22,7 +30,7 @@ def fill(command: Fill, memory: Machine) -> None:
     memory.write(view, np.full(view.shape, command.value, numpy_dtype(view.dtype)))
 
 
-EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {Move: move, Fill: fill}
+EXECUTE: dict[type[Command], Callable[[Any, Machine], None]] = {Move: move, MoveRows: move_rows, Fill: fill}
 
 
 def execute(command: Command, memory: Machine) -> None:

@@ -91,7 +91,7 @@ class Roofline:
 def changes(chip: ChipSpec) -> dict[str, ChipSpec]:
     """The chip with one figure changed at a time, by what is said of it; start-ups only where it has any."""
     rates = {name: 2 * getattr(chip.bandwidth, name) for name in chip.bandwidth.__struct_fields__}
-    of_kernels = ("kernel_gbs", "matrix_gbs", "matrix_store_gbs")
+    of_kernels = ("kernel_gbs", "matrix_gbs", "matrix_store_gbs", "gather_gbs")
     kernels = {name: 2 * getattr(chip, name) for name in of_kernels if getattr(chip, name)}
     found = {
         BANDWIDTH: chip.replace(f"{chip.name} {BANDWIDTH}", bandwidth=rates, **kernels),

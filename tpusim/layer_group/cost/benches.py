@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
-from tpusim.isa.commands import ChannelRescale, Command, Conv, Fill, GlobalKernel, Move, Rescale, tile_step
+from tpusim.isa.commands import ChannelRescale, Command, Conv, Fill, GlobalKernel, Move, MoveRows, Rescale, tile_step
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, Transfer, turns_of
@@ -151,6 +151,10 @@ class _GlobalBench(WholeContext):
     def move(self, source: View, target: View) -> None:
         """Count a copy by the GDMA."""
         self.ns += _move_ns(source, target, self.chip)
+
+    def rows(self, command: MoveRows) -> None:
+        """Count a gather by the GDMA."""
+        self.ns += command_ns(command, self.chip)
 
     def fill(self, target: View, value: float) -> None:
         """Count a fill by the GDMA."""

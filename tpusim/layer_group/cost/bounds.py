@@ -1,6 +1,6 @@
 """What no grouping can undercut: bytes that must move at least once, and the cycles of the multiplications alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import asdict
@@ -60,7 +60,7 @@ def lower_bounds(model: Model) -> LowerBounds:
     return LowerBounds(
         loaded + stored,
         ceil_div(sum(_mac_cycles(op, chip) for op in ops if isinstance(op, TpuOp)), cores),
-        int(max(loaded, stored) / (_peak_gbs(chip) * cores) * chip.tiu_mhz / 1000),
+        int(max(loaded, stored) / (_peak_gbs(chip, ops) * cores) * chip.tiu_mhz / 1000),
         chip.engines_overlap,
     )
 
@@ -74,9 +74,10 @@ def _of_host(op: Operation | Block, chip: ChipSpec) -> bool:
     return isinstance(op, TpuOp) and op.of_host(chip)
 
 
-def _peak_gbs(chip: ChipSpec) -> float:
-    """The highest rate of any transfer of a core, in bytes per nanosecond."""
-    rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs
+def _peak_gbs(chip: ChipSpec, ops: Sequence[Operation]) -> float:
+    """The highest rate of any transfer of a core, in bytes per nanosecond; that of gathered rows where any are."""
+    gathered = chip.gather_gbs if any(op.name == "tpu.Gather" for op in ops) else 0.0
+    rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs, gathered
     return max(*rates, *(float(rate) for rate in asdict(chip.bandwidth).values()))
 
 
