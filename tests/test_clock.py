@@ -25,8 +25,6 @@ FAR = {
     "silu/bm1684x/bf16",
     "shapes/bm1684x/f32",
     "shapes/bm1688/f32",
-    "shuffle/bm1684x/f32",
-    "shuffle/bm1688/f32",
     "unet/bm1688/int8-asym",
 }
 """Cells of other modes that are further."""
