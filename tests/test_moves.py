@@ -238,17 +238,30 @@ def test_text_of_a_module() -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_load_shuffles(chip: str) -> None:
     """In F32 by eight commands of 512 bytes, as in the real profile; of fewer bytes the Permute stays."""
-    loads = [
-        [
-            op
-            for op in moving(
-                group_layers(reorder_weights(Replay("shuffle").lowered(f"{chip}/{mode}")), LayerGroupConfig())
-            )
-        ]
+    whole, half = (
+        group_layers(reorder_weights(Replay("shuffle").lowered(f"{chip}/{mode}")), LayerGroupConfig())
         for mode in ("f32", "f16")
-    ]
-    assert [len(found) for found in loads] == [1, 0]
-    assert isinstance(loads[0][0], TpuLoad)
+    )
+    moves = [c for c in program_of(whole).commands if isinstance(c, Move) and c.strides]
+    assert [traffic(c) for c in moves] == [(512, 0)] * 8
+    assert not moving(half) and "tpu.Permute" in kinds(half)
+
+
+def shuffling(chip: str, runs: int) -> Model:
+    """Groups with a shuffle of so many times 4 channels between two of them."""
+    b = Builder("between")
+    y = b.node("Relu", b.conv(b.input("x", 1, 4, 28, 28), 4, 4 * runs, 3))
+    y = b.node("Transpose", b.reshape(y, 1, 4, runs, 28, 28), perm=[0, 2, 1, 3, 4])
+    b.output(b.conv(b.node("Relu", b.conv(b.reshape(y, 1, 4 * runs, 28, 28), 4 * runs, 8, 3)), 8, 8, 3))
+    top, _ = canonicalize(import_onnx(b.model(), name="between"))
+    return reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
+
+
+@pytest.mark.parametrize(("chip", "most"), [("bm1684x", 16), ("bm1688", 32), ("cv186x", 32)])
+def test_a_load_takes_few_commands(chip: str, most: int) -> None:
+    """At most as many as TPU-MLIR 1.30.2 was seen to take."""
+    found = [len(moving(group_layers(shuffling(chip, runs), LayerGroupConfig()))) for runs in (most, most + 1)]
+    assert found == [1, 0]
 
 
 def test_shuffled_channels_are_held_against_addresses() -> None:
