@@ -138,7 +138,7 @@ MAPPERS = {
 FROM_OPS: dict[str, set[str] | None] = {
     "tpusim.ops.base": None,  # the questions and the contexts
     "tpusim.ops.logical": None,  # how a tensor is seen as n, c, d, h, w
-    "tpusim.ops.moves": {"strides_of"},  # what a transfer's map does, whichever ops it stands for
+    "tpusim.ops.moves": {"scattered_of", "strides_of"},  # what a transfer's map does, whichever ops it stands for
     "tpusim.ops.pad": {"borders"},  # what a store fills around a tensor
     "tpusim.ops.views": None,  # what a slice or a tensor is for a command
     "tpusim.ops.emission": None,  # operands and results for `emit`

@@ -79,7 +79,19 @@ def padded() -> onnx.ModelProto:
     return b.model()
 
 
-NETWORKS = {"moved": proto, "padded": padded}
+@cache
+def shuffled() -> onnx.ModelProto:
+    """Channel shuffles in front of groups: more channels than lanes, as many and fewer, of a batch."""
+    b = Builder("shuffled")
+    x = b.input("x", 2, 8, 6, 10)
+    for parts, channels in ((3, 96), (2, 64), (4, 20), (8, 32)):
+        y = b.node("Relu", b.conv(x, 8, channels, 3))
+        y = b.node("Transpose", b.reshape(y, 2, parts, channels // parts, 6, 10), perm=[0, 2, 1, 3, 4])
+        b.output(b.node("Relu", b.conv(b.reshape(y, 2, channels, 6, 10), channels, 16, 3)))
+    return b.model()
+
+
+NETWORKS = {"moved": proto, "padded": padded, "shuffled": shuffled}
 
 
 @cache
@@ -191,10 +203,10 @@ def test_an_origin_is_held_against_addresses() -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_sections(seed: int, chip: str, name: str) -> None:
-    """Every transfer that one command can do, however few its bytes, in groups that are cut along any axes."""
+    """Every transfer that some commands can do, however few its bytes, in groups that are cut along any axes."""
     model, sample, flat = network(chip, name)
     spec = chips.load(chip)
-    spec = replace(spec, local=replace(spec.local, moving_transfer_bytes=1))
+    spec = replace(spec, local=replace(spec.local, moving_transfer_bytes=1, moving_transfers=100))
     divided, _ = randomly_grouped(model, np.random.default_rng(seed), longest=3)
     merge_moves(divided, spec)
     assert len(moving(divided)) > 1
@@ -221,6 +233,50 @@ def test_text_of_a_module() -> None:
     store.indexing_map_l2s = AffineMapAttr(view_map((1, 8, 12, 3, 4), (1, 8, 12, 12)).compose(turned))
     with pytest.raises(ImportModelError, match="a map from .* that moves every element"):
         program_of(again)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_load_shuffles(chip: str) -> None:
+    """In F32 by eight commands of 512 bytes, as in the real profile; of fewer bytes the Permute stays."""
+    whole, half = (
+        group_layers(reorder_weights(Replay("shuffle").lowered(f"{chip}/{mode}")), LayerGroupConfig())
+        for mode in ("f32", "f16")
+    )
+    moves = [c for c in program_of(whole).commands if isinstance(c, Move) and c.strides]
+    assert [traffic(c) for c in moves] == [(512, 0)] * 8
+    assert not moving(half) and "tpu.Permute" in kinds(half)
+
+
+def shuffling(chip: str, runs: int) -> Model:
+    """Groups with a shuffle of so many times 4 channels between two of them."""
+    b = Builder("between")
+    y = b.node("Relu", b.conv(b.input("x", 1, 4, 28, 28), 4, 4 * runs, 3))
+    y = b.node("Transpose", b.reshape(y, 1, 4, runs, 28, 28), perm=[0, 2, 1, 3, 4])
+    b.output(b.conv(b.node("Relu", b.conv(b.reshape(y, 1, 4 * runs, 28, 28), 4 * runs, 8, 3)), 8, 8, 3))
+    top, _ = canonicalize(import_onnx(b.model(), name="between"))
+    return reorder_weights(lower(top, LoweringConfig(chip, "f32"))[0])
+
+
+@pytest.mark.parametrize(("chip", "most"), [("bm1684x", 16), ("bm1688", 32), ("cv186x", 32)])
+def test_a_load_takes_few_commands(chip: str, most: int) -> None:
+    """At most as many as TPU-MLIR 1.30.2 was seen to take."""
+    found = [len(moving(group_layers(shuffling(chip, runs), LayerGroupConfig()))) for runs in (most, most + 1)]
+    assert found == [1, 0]
+
+
+def test_shuffled_channels_are_held_against_addresses() -> None:
+    """A command that moves other channels than it says is found."""
+    model, sample, _ = network("bm1684x", "shuffled")
+    spec = chips.load("bm1684x")
+    divided, _ = randomly_grouped(model, np.random.default_rng(0), longest=3)
+    merge_moves(divided, replace(spec, local=replace(spec.local, moving_transfer_bytes=1, moving_transfers=100)))
+    program = program_of(divided)
+    wrong = list(program.commands)
+    at = [i for i, c in enumerate(wrong) if isinstance(c, Move) and c.origin is not None]
+    assert len(at) > 8
+    wrong[at[1]] = replace(wrong[at[1]], origin=wrong[at[1]].origin + 60)  # type: ignore[arg-type,union-attr,operator]
+    with pytest.raises(SimulationError, match="correct the address, or start"):
+        Simulator(replace(program, commands=tuple(wrong))).run(sample)
 
 
 def test_distances_are_held_against_addresses() -> None:

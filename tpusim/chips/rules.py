@@ -146,5 +146,7 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moving_transfer_bytes: int = 0
     """A load or store of a group whose first slice has so many bytes does the work of Permutes and views beside it,
     where one command can; 0: none does."""
+    moving_transfers: int = 1
+    """A load does so too where it takes at most so many commands, of `moving_transfer_bytes` each on average."""
     one_row_groups: bool = False
     """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any, cast
 
+from msgspec.structs import replace as replace_struct
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.chips import ChipSpec
@@ -14,7 +15,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, element_of, is_tensor, shape_of, storage_dtype
 from tpusim.isa.commands import Command, Fill, slice_owner
-from tpusim.isa.layout import work_area
+from tpusim.isa.layout import distance_bytes, work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 from tpusim.ops.base import TensorSlice, TpuOp
@@ -141,10 +142,26 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     address, aligned = group.allocation.address[value], value not in graph.compact
     local = lmem_view(value, address, part.shape, chip, constant=constant, aligned=aligned)
     lengths = _extents(value, group, emitter)
-    holds, name, steps = source_name(load.input), op_name(load), _strides(load, lengths)
-    for source, target, start in transfers(whole, lengths, part, local, chip, steps):
-        window = (None, None) if constant else (start, lengths)
-        emitter.move(source, target, holds=holds, op=name, step=step.text(), window=window, strides=steps)
+    holds, name = source_name(load.input), op_name(load)
+    for piece, steps, origin in _pieces(load, part, lengths, chip):
+        outside = replace_struct(whole, address=whole.address + distance_bytes(whole, origin or 0))
+        held = lmem_window(local, part, piece, chip)
+        for source, target, start in transfers(outside, lengths, piece, held, chip, steps):
+            window = (None, None) if constant else (start, lengths)
+            emitter.move(
+                source, target, holds=holds, op=name, step=step.text(), window=window, strides=steps, origin=origin
+            )
+
+
+def _pieces(
+    load: TpuLoad, part: TensorSlice, lengths: Extents, chip: ChipSpec
+) -> Iterator[tuple[TensorSlice, Extents | None, int | None]]:
+    """What a load moves at a time of a slice: all of it, or channels that lie at equal distances in global memory."""
+    scattered = load.scattered(lengths)
+    if scattered is None:
+        yield part, _strides(load, lengths), None
+    else:
+        yield from scattered.pieces(part, chip.lanes)
 
 
 def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -> None:

@@ -574,7 +574,8 @@ class Move(Command, frozen=True, tag="move"):
     start: (n, c, d, h, w) of the first element that is moved; axis 0 of the views counts n or d.
     strides: elements of global memory between neighbours along (n, c, d, h, w), where the tensor does not lie there in
         the order in which the group sees it.
-    origin: elements of global memory in front of the first, where padding surrounds the tensor.
+    origin: elements of global memory in front of the first, where padding surrounds the tensor, or
+        where equal distances along c hold for the channels of this transfer alone (it may be negative).
     Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
     kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
         matrix over all lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).

@@ -28,7 +28,8 @@ from tpusim.ir.module import NamesWeight
 from tpusim.ir.types import element_from_dtype, shape_of, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import Array, Holds, Shape, ShapedOp, TopOp
-from tpusim.ops.moves import origin_of, pairs_of, strides_of, unpadded
+from tpusim.ops.logical import Extents
+from tpusim.ops.moves import Scattered, origin_of, pairs_of, places_of, scattered_of, strides_of, unpadded
 
 
 @irdl_op_definition
@@ -175,10 +176,17 @@ class Transfer(ShapedOp):
     def infer(self) -> tuple[Shape, ...]:
         """The operand's shape; of a map whose elements are as many, the result's."""
         inside = shape_of(self._sides[0])
-        return (shape_of(self.output if self.strides(inside) else self.input),)
+        moves = self.places() is not None or self.strides(inside) is not None
+        return (shape_of(self.output if moves else self.input),)
+
+    def places(self) -> np.ndarray | None:
+        """Elements in global memory, counted in order, of what several commands move, by index in local memory."""
+        return None
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """A transfer changes no value; by a map it changes their order, and it may set a border around them."""
+        if (places := self.places()) is not None:
+            return (operands[0].reshape(-1)[places],)
         inside = shape_of(self._sides[0])
         strides = self.strides(inside)
         if strides is None:
@@ -205,6 +213,20 @@ class TpuLoad(Transfer):
     def mapping(self) -> AffineMap | None:
         """From indices of what is loaded to those of the tensor in global memory."""
         return self.indexing_map_s2l.data if self.indexing_map_s2l else None
+
+    def places(self) -> np.ndarray | None:
+        """Elements in global memory, counted in order, by index in local memory; None where one command does it."""
+        inside, outside = map(shape_of, self._sides)
+        if self.mapping is None or strides_of(self.mapping, inside, outside, inside) is not None:
+            return None
+        return places_of(self.mapping, inside, outside)
+
+    def scattered(self, lengths: Extents) -> Scattered | None:
+        """Where channels that follow at no equal distances are in global memory; lengths: the axes in a group."""
+        inside, outside = map(shape_of, self._sides)
+        if self.mapping is None or strides_of(self.mapping, inside, outside, lengths) is not None:
+            return None
+        return scattered_of(self.mapping, inside, outside, lengths)
 
     @property
     def _sides(self) -> tuple[SSAValue, SSAValue]:

@@ -11,9 +11,11 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import ints_attr, op_name, texts_attr
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, set_type, shape_of, storage_dtype, tensor_of
+from tpusim.isa.region import is_packed
 from tpusim.ops.base import TpuOp, Way
-from tpusim.ops.logical import AXES, GroupType, logical_axes
-from tpusim.ops.moves import strides_of
+from tpusim.ops.families import command_dtype
+from tpusim.ops.logical import AXES, GroupType, TensorSlice, logical_axes
+from tpusim.ops.moves import scattered_of, strides_of
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, Transfer, group_info
 
 
@@ -111,14 +113,28 @@ def _able(
     chip: ChipSpec,
     pads: tuple[int, ...] = (),
 ) -> bool:
-    """Whether one command moves each slice, and the first is long enough."""
+    """Whether few commands, of a store one, move each slice, and those of the first are long enough on average."""
     info = group_info(transfer)
     if info is None or info.group_type == GroupType.GROUP_3D:
         return False
-    size = prod(getattr(info, f"{axis}_slice")[0] for axis in AXES) * storage_dtype(element_of(local)).itemsize
+    slices = {axis: getattr(info, f"{axis}_slice")[0] for axis in AXES}
+    size = prod(slices.values()) * storage_dtype(element_of(local)).itemsize
     lengths = logical_axes(shape_of(local), GroupType(info.group_type), chip)
-    long = size >= chip.local.moving_transfer_bytes
-    return long and lengths[2] == 1 and strides_of(mapping, shape_of(local), outside, lengths, pads) is not None
+    if size < chip.local.moving_transfer_bytes or lengths[2] > 1:
+        return False
+    if strides_of(mapping, shape_of(local), outside, lengths, pads) is not None:
+        return True
+    if (
+        not isinstance(transfer, TpuLoad)
+        or chip.local.moving_transfers == 1
+        or is_packed(command_dtype(element_of(local)))
+    ):
+        return False
+    scattered = scattered_of(mapping, shape_of(local), outside, lengths)
+    if scattered is None:
+        return False
+    count = sum(1 for _ in scattered.pieces(TensorSlice(**{a: (0, n) for a, n in slices.items()}), chip.lanes))
+    return count <= chip.local.moving_transfers and size >= count * chip.local.moving_transfer_bytes
 
 
 def _drop(chain: list[TpuOp]) -> None:
