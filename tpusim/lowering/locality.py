@@ -16,7 +16,11 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
+
+BEHIND = TpuCast, TpuRequantInt, TpuMulShift
+"""Ops that the real compiler inserts right behind what they read."""
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
@@ -86,7 +90,7 @@ def _casts_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
     """The ops with every cast right behind what it casts, of several the last first, where upstream inserts them."""
     casts = defaultdict[Operation | Block, list[TpuOp]](list)
     for op in ops:
-        if isinstance(op, TpuCast):
+        if isinstance(op, BEHIND):
             casts[op.operands[0].owner].append(op)
     found = list[TpuOp]()
 
@@ -98,7 +102,7 @@ def _casts_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
     for owner in [owner for owner in casts if not isinstance(owner, TpuOp)]:
         add(owner)
     for op in ops:
-        if not isinstance(op, TpuCast):
+        if not isinstance(op, BEHIND):
             found.append(op)
             add(op)
     return found
