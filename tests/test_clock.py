@@ -27,7 +27,6 @@ FAR = {
     "shapes/bm1688/f32",
     "shuffle/bm1684x/f32",
     "shuffle/bm1688/f32",
-    "unet/bm1688/int8-asym",
 }
 """Cells of other modes that are further."""
 
