@@ -87,7 +87,7 @@ class _Sorted:
 
 
 def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
-    """The ops with every one of `BEHIND` right behind what it reads, of several the last first, as upstream inserts them."""
+    """The ops with each of `BEHIND` right behind what it reads, of several the last first, as upstream inserts them."""
     casts = defaultdict[Operation | Block, list[TpuOp]](list)
     for op in ops:
         if isinstance(op, BEHIND):
