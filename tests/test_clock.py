@@ -23,7 +23,6 @@ CYCLES, BYTES = 0.1, 0.02
 FAR = {
     "silu/bm1684x/f16",
     "silu/bm1684x/bf16",
-    "unet/bm1688/int8-asym",
 }
 """Cells of other modes that are further."""
 

@@ -16,7 +16,11 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
 from tpusim.ops.cast import TpuCast
+from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
+
+BEHIND = TpuCast, TpuRequantInt, TpuMulShift
+"""Conversions and rescales, which the real compiler inserts right behind what they read."""
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
@@ -37,7 +41,7 @@ class _Sorted:
         self._shared = list[TpuOp]()
         """Ops with more than one use some of which are left, in the order they were placed."""
         self._users = defaultdict[Operation, list[TpuOp]](list)
-        for op in reversed(_casts_first(ops)):
+        for op in reversed(_inserted_first(ops)):
             for operand in reversed(op.operands):
                 if isinstance(operand.owner, TpuOp):
                     self._users[operand.owner].append(op)
@@ -73,7 +77,7 @@ class _Sorted:
         casts = [op for op in first if op not in moved and element_of(op.operands[0]) != element_of(op.results[0])]
         casts = sorted(reversed(casts), key=lambda op: _argument(inputs[op][0]))
         front = dict.fromkeys([*reversed(moved), *casts])
-        return [*front, *(op for op in _casts_first(ops) if op not in front)]
+        return [*front, *(op for op in _inserted_first(ops) if op not in front)]
 
     def _may(self, op: TpuOp) -> bool:
         """Whether it is an op of this turn that waits for none."""
@@ -82,11 +86,11 @@ class _Sorted:
         return not any(isinstance(v.owner, TpuOp) and v.owner in self._left for v in op.operands)
 
 
-def _casts_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
-    """The ops with every cast right behind what it casts, of several the last first, where upstream inserts them."""
+def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
+    """The ops with each of `BEHIND` right behind what it reads, of several the last first, as upstream inserts them."""
     casts = defaultdict[Operation | Block, list[TpuOp]](list)
     for op in ops:
-        if isinstance(op, TpuCast):
+        if isinstance(op, BEHIND):
             casts[op.operands[0].owner].append(op)
     found = list[TpuOp]()
 
@@ -98,7 +102,7 @@ def _casts_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
     for owner in [owner for owner in casts if not isinstance(owner, TpuOp)]:
         add(owner)
     for op in ops:
-        if not isinstance(op, TpuCast):
+        if not isinstance(op, BEHIND):
             found.append(op)
             add(op)
     return found
