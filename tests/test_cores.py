@@ -330,7 +330,8 @@ def test_the_first_cores_share_is_what_counts() -> None:
 def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
     """At the rate of one core beside others all the time, and with the first core's steps; barriers are not in it.
 
-    Another core's smaller slices may take a little longer: a transfer of few pages has few memory channels (DH-08).
+    Another core's smaller slices may take a little longer: a transfer of few pages has few memory channels (DH-08), and
+    the search counts other pages than the clock (`dma_pages`).
     """
     spec, key = chips.load(chip), NETWORKS[0]
     model, _ = cached_lowered(key[0], chip, *key[1:])
@@ -342,7 +343,7 @@ def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
         )
         estimate = sum(estimates) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
         measured = timeline(program_of(divided, cores), spec).milliseconds * 1e6
-        assert estimate * spec.shared_rate <= measured <= estimate * 1.03 + 10 * len(estimates)
+        assert estimate * spec.shared_rate * 0.98 <= measured <= estimate * 1.03 + 10 * len(estimates)
 
 
 # ------------------------------------------------------------------------------------------------------- module and CLI

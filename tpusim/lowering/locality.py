@@ -15,12 +15,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
-from tpusim.ops.cast import TpuCast
-from tpusim.ops.rescale import TpuMulShift, TpuRequantInt
 from tpusim.ops.structure import TopInput, TopNone, TopWeight
-
-BEHIND = TpuCast, TpuRequantInt, TpuMulShift
-"""Conversions and rescales, which the real compiler inserts right behind what they read."""
 
 
 def sort_by_locality(model: Model, chip: ChipSpec) -> None:
@@ -87,10 +82,10 @@ class _Sorted:
 
 
 def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
-    """The ops with each of `BEHIND` right behind what it reads, of several the last first, as upstream inserts them."""
+    """The ops with each inserted one right behind what it reads, of several the last first, as there."""
     casts = defaultdict[Operation | Block, list[TpuOp]](list)
     for op in ops:
-        if isinstance(op, BEHIND):
+        if op.INSERTED:
             casts[op.operands[0].owner].append(op)
     found = list[TpuOp]()
 
@@ -102,7 +97,7 @@ def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
     for owner in [owner for owner in casts if not isinstance(owner, TpuOp)]:
         add(owner)
     for op in ops:
-        if not isinstance(op, BEHIND):
+        if not op.INSERTED:
             found.append(op)
             add(op)
     return found

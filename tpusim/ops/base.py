@@ -278,6 +278,10 @@ class TpuOp(ShapedOp):
     """Types of group that know this op (layer_group.md 3)."""
     ALONE: ClassVar[str] = ""
     """What it is called, if a library kernel has it where it is in no group with others; empty: a group of its own."""
+    INSERTED: ClassVar[bool] = False
+    """A conversion or rescale, which the real compiler inserts right behind what it reads."""
+    GATHERS: ClassVar[bool] = False
+    """Rows that it takes may be moved inside global memory at a rate of their own (`gather_gbs`)."""
     INTEGER_FORMS: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
     """Sets of attributes of which the op has one when it computes on quantised integers; none: it has no such form."""
 

@@ -34,6 +34,7 @@ class TpuCast(UnaryTpu):
     """
 
     name = "tpu.Cast"
+    INSERTED: ClassVar[bool] = True
     truncated = opt_attr_def(BoolAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
     ALONE: ClassVar[str] = "a cast"

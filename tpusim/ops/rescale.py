@@ -53,6 +53,7 @@ class TpuMulShift(Requantising):
     """`tpu.MulShift`: sat(RSR((q - z_in)*m, r, HALF_UP) + z_out)."""
 
     name = "tpu.MulShift"
+    INSERTED: ClassVar[bool] = True
     ALONE: ClassVar[str] = "a requant"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     ROUNDING: ClassVar[isa.Rounding] = "half_up"
@@ -80,6 +81,7 @@ class TpuRequantInt(Requantising):
     """`tpu.RequantInt`: sat(RSR((q - z_in)*m, r, HALF_AWAY_FROM_ZERO) + z_out); the modes say what it always does."""
 
     name = "tpu.RequantInt"
+    INSERTED: ClassVar[bool] = True
     ROUNDING: ClassVar[isa.Rounding] = "half_away"
 
     quant_mode = opt_attr_def(RequantModeAttr)

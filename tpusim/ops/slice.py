@@ -325,6 +325,7 @@ class TpuGather(TpuOp):
     """`tpu.Gather`: elements at int32 indices, copied."""
 
     name = "tpu.Gather"
+    GATHERS: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     indices = operand_def(TensorType)

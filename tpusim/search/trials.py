@@ -161,7 +161,7 @@ class Trials:
         """Of the sets run on all samples and put on the clock those that no other one beats in both, by cycles."""
         best: list[Floats] = []
         both = self._cycles.keys() & self._scores.keys()
-        for one in sorted(both, key=lambda floats: (self._cycles[floats], -self.score(floats).value)):
+        for one in sorted(both, key=lambda floats: (self._cycles[floats], -self.score(floats).value, len(floats))):
             if not best or self.score(one).value > self.score(best[-1]).value:
                 best.append(one)
         return best

@@ -76,7 +76,7 @@ def _of_host(op: Operation | Block, chip: ChipSpec) -> bool:
 
 def _peak_gbs(chip: ChipSpec, ops: Sequence[Operation]) -> float:
     """The highest rate of any transfer of a core, in bytes per nanosecond; that of gathered rows where any are."""
-    gathered = chip.gather_gbs if any(op.name == "tpu.Gather" for op in ops) else 0.0
+    gathered = chip.gather_gbs if any(isinstance(op, TpuOp) and op.GATHERS for op in ops) else 0.0
     rates = chip.kernel_gbs, chip.matrix_gbs, chip.matrix_store_gbs, chip.several_cores_gbs, gathered
     return max(*rates, *(float(rate) for rate in asdict(chip.bandwidth).values()))
 
