@@ -154,12 +154,12 @@ def bytes_of(view: View, one: Debugger) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("chip", first_of(CHIPS))
 def test_address_breakpoints_are_exact(chip: str) -> None:
-    """Against the bytes of every element of every view."""
+    """Against the bytes of every element of every view, work areas among them."""
     one = debugger(3, chip)
     program = one.program
     touched = [
         [(bytes_of(v, one) if v.elements < 3000 else None, writes) for writes, views in
-         ((False, c.reads()), (True, c.writes())) for v in views]
+         ((False, c.reads()), (True, (*c.writes(), *c.work))) for v in views]
         for c in program.commands
     ]  # fmt: skip
     rng = np.random.default_rng(0)
