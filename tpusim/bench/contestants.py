@@ -70,7 +70,8 @@ def contestants(config: RunConfig, samples: Sequence[Sample]) -> Iterator[Contes
 
 def _session(source: Any, config: RunConfig) -> Callable[[Sample], object]:
     names = [output.name for output in read_onnx(source).graph.output]
-    return OnnxReference(source, names, input_shapes=config.input_shapes, threads=threads()).run
+    shapes = config.input_shapes
+    return OnnxReference(source, names, input_shapes=shapes, threads=threads(), integers=True).run
 
 
 def quantised(path: Path, config: RunConfig, samples: Sequence[Sample]) -> Callable[[Sample], object]:

@@ -36,7 +36,7 @@ class OnnxReference:
 
     Args: source: path or ModelProto. names: tensors to return, None for every tensor a node makes. input_shapes: as
     for `import_onnx`, as is `cut`. threads: of ONNX Runtime, 0 for its default. pairs: whether Q and DQ are computed;
-    a network is imported without them.
+    a network is imported without them. integers: whether they may be computed by integer kernels (`Session`).
     """
 
     level = "onnx"
@@ -50,6 +50,7 @@ class OnnxReference:
         threads: int = 0,
         cut: Cut = WHOLE,
         pairs: bool = True,
+        integers: bool = False,
     ) -> None:
         self._label = model_label(source)
         proto = cut.of(read_onnx(source), input_shapes, self._label)
@@ -70,7 +71,7 @@ class OnnxReference:
         proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in self._names)
         self.inputs: dict[str, tuple[int, ...]] = {i.name: i.shape or () for i in inputs}
         self._dtypes = {i.name: dtype_of(i.elem_type) for i in inputs}
-        self._session = self._open(proto, threads)
+        self._session = self._open(proto, threads, integers=integers)
 
     def _require_known(self, made: Sequence[str], inputs: Sequence[str]) -> None:
         unknown = sorted(set(self._names) - set(made) - set(inputs))
@@ -78,14 +79,14 @@ class OnnxReference:
             raise ImportModelError(f"model '{self._label}': no tensor named {', '.join(map(repr, unknown[:5]))}")
         self._names = [n for n in self._names if n not in inputs]
 
-    def _open(self, proto: onnx.ModelProto, threads: int) -> Session:
+    def _open(self, proto: onnx.ModelProto, threads: int, *, integers: bool) -> Session:
         try:
             if weight_bytes(proto.graph) <= IN_MEMORY and proto_bytes(proto) <= PROTO_LIMIT:
-                return Session(proto.SerializeToString(), threads=threads)
+                return Session(proto.SerializeToString(), threads=threads, integers=integers)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "model.onnx"
                 save_external(proto, path)
-                return Session(path, threads=threads)
+                return Session(path, threads=threads, integers=integers)
         except ImportModelError as error:
             raise ImportModelError(f"model '{self._label}': {error}") from error
 
