@@ -248,7 +248,7 @@ def windows(starts: tuple[int, ...], sizes: tuple[int, ...]) -> ValueSlices:
 def test_no_element_is_stored_twice(
     starts: tuple[int, ...], sizes: tuple[int, ...], expected: list[tuple[int, int]]
 ) -> None:
-    found = windows(starts, sizes).unshared()
+    found = windows(starts, sizes).unshared
     assert list(found.h) == expected
     assert [found.at(step).h for step in Sections(h=3).loop] == expected
 
@@ -256,7 +256,7 @@ def test_no_element_is_stored_twice(
 def test_cores_that_store_the_same_rows_race(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stored tensor with users in its group has halos: without `unshared` two cores write them."""
     program_of(grouped(NETWORKS[0], "bm1688", 0), 2)
-    monkeypatch.setattr(ValueSlices, "unshared", lambda windows: windows)
+    monkeypatch.setattr(ValueSlices, "unshared", property(lambda windows: windows))
     races = 0
     for trial in range(4):
         try:
@@ -330,8 +330,7 @@ def test_the_first_cores_share_is_what_counts() -> None:
 def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
     """At the rate of one core beside others all the time, and with the first core's steps; barriers are not in it.
 
-    Another core's smaller slices may take a little longer: a transfer of few pages has few memory channels (DH-08), and
-    the search counts other pages than the clock (`dma_pages`).
+    Another core's smaller slices may take a little longer: a transfer of few pages has few memory channels (DH-08).
     """
     spec, key = chips.load(chip), NETWORKS[0]
     model, _ = cached_lowered(key[0], chip, *key[1:])
@@ -343,7 +342,7 @@ def test_the_estimate_is_the_clock(chip: str, cores: int) -> None:
         )
         estimate = sum(estimates) + sum(cost.global_ns(op) for op in divided.ops if isinstance(op, TpuOp))
         measured = timeline(program_of(divided, cores), spec).milliseconds * 1e6
-        assert estimate * spec.shared_rate * 0.98 <= measured <= estimate * 1.03 + 10 * len(estimates)
+        assert estimate * spec.shared_rate <= measured <= estimate * 1.03 + 10 * len(estimates)
 
 
 # ------------------------------------------------------------------------------------------------------- module and CLI

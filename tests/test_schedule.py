@@ -111,5 +111,5 @@ def test_a_store_is_where_its_tensor_is() -> None:
 def test_windows_without_what_an_earlier_one_has() -> None:
     one = ((0, 1),)
     cut = ValueSlices(one, one, one, ((0, 5), (3, 5), (6, 4)), one)
-    assert cut.unshared().h == ((0, 5), (5, 3), (8, 2)) and cut.unshared().w == one
+    assert cut.unshared.h == ((0, 5), (5, 3), (8, 2)) and cut.unshared.w == one
     assert cut.at(Step(h=2)).h == (6, 4) and cut.oversteps(Step(h=3)) and not cut.oversteps(Step(h=2))

@@ -124,6 +124,7 @@ class ValueSlices:
         """Whether a list has no window of its own for the step: what was there stays."""
         return any(i >= len(windows) for windows, i in zip(self.axes, step, strict=True))
 
+    @cached_property
     def unshared(self) -> "ValueSlices":
         """The windows without what an earlier one along the axis has.
 

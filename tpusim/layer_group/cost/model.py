@@ -167,8 +167,7 @@ class CostModel:
         one_bank: what an op reads and writes lies in one bank.
         """
         graph, at, values = group.graph, group.sections.loop[step], self._values(item)
-        of = group.slices
-        sizes = tuple([of[v].sizes_at(at) for v in values])
+        sizes = tuple([self._cut(item, group, v).sizes_at(at) for v in values])
         compact = graph.compact and tuple([v in graph.compact for v in values])
         what = (item.value, item.kind) if isinstance(item, Transferred) else item
         key = what, graph.kind, compact, sizes, one_bank, isinstance(item, TpuOp) and loaded_spread(item, graph)
@@ -214,9 +213,14 @@ class CostModel:
             found = self._tensors[item] = (item.results[0], *(v for v in item.operands if is_tensor(v)))
         return found
 
+    def _cut(self, item: Scheduled, group: GroupSchedule, value: SSAValue) -> ValueSlices:
+        """The slices that an item reads or writes; of several cores none stores what another one does."""
+        slices = group.slices[value]
+        return slices.unshared if self.cores > 1 and isinstance(item, Transferred) and item.kind == "store" else slices
+
     def _asked(self, item: Scheduled, group: GroupSchedule, step: Step, *, one_bank: bool) -> float:
         """Time of the commands of one slice."""
-        have = {v: group.slices[v].at(step) for v in self._values(item)}
+        have = {v: self._cut(item, group, v).at(step) for v in self._values(item)}
         if isinstance(item, Transferred):
             return transfer_ns(item, have[item.value], group.graph, self._moving)
         return slice_ns(item, group.graph, have[item.results[0]], have, self.chip, one_bank=one_bank)
