@@ -13,7 +13,7 @@ from tpusim.codegen.emitter import Emitter
 from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
-from tpusim.ir.types import address_of, element_of, is_tensor, shape_of, storage_dtype
+from tpusim.ir.types import address_of, is_tensor, shape_of
 from tpusim.isa.commands import Command, Fill, slice_owner
 from tpusim.isa.layout import distance_bytes, work_area
 from tpusim.isa.region import View
@@ -54,6 +54,11 @@ class LocalContext(SliceContext):
         value, group = self.op.operands[index], self._group
         graph, have = group.graph, group.slices[value].at(self._step)
         return Placed(have, group.allocation.address[value], value in graph.constants, value not in graph.compact)
+
+    def loaded_alone(self, index: int) -> bool:
+        """Whether the operand has a Load that nothing else reads."""
+        value = self.op.operands[index]
+        return isinstance(value.owner, TpuLoad) and value.has_one_use()
 
     def output_address(self) -> int:
         """Where the result's slice is in local memory, in bytes from the start of a lane."""
@@ -144,7 +149,7 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     lengths = _extents(value, group, emitter)
     holds, name = source_name(load.input), op_name(load)
     for piece, steps, origin in _pieces(load, part, lengths, chip):
-        outside = replace_struct(whole, address=whole.address + distance_bytes(whole, origin or 0))
+        outside = _from(whole, origin)
         held = lmem_window(local, part, piece, chip)
         for source, target, start in transfers(outside, lengths, piece, held, chip, steps):
             window = (None, None) if constant else (start, lengths)
@@ -167,14 +172,13 @@ def _pieces(
 def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -> None:
     slices, chip, owner = group.slices[value], emitter.chip, value.owner
     have = slices.at(step)
-    part = have if emitter.cores == 1 else slices.unshared().at(step)
+    part = have if emitter.cores == 1 else slices.unshared.at(step)
     if 0 in part.shape:
         return
     assert isinstance(owner, Operation)
     local = lmem_view(value, group.allocation.address[value], have.shape, chip, constant=False, aligned=True)
     store, result = _stored(value)
-    first = _address(result) + (store.origin or 0) * storage_dtype(element_of(value)).itemsize
-    whole = gmem_view(value, first, chip, constant=False)
+    whole = _from(gmem_view(value, _address(result), chip, constant=False), store.origin)
     home = emitter.group if emitter.home < 0 else emitter.home
     holds = slice_owner(op_name(owner), step.text(), home)
     lengths, name, at = _extents(value, group, emitter), op_name(store), step.text()
@@ -190,6 +194,11 @@ def _store(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) 
                 source, target, holds=holds, op=name, step=at, tensor=store.tensor, window=(start, lengths),
                 strides=steps, origin=origin,
             )  # fmt: skip
+
+
+def _from(view: View, origin: int | None) -> View:
+    """A tensor in global memory whose first element has so many in front of it."""
+    return replace_struct(view, address=view.address + distance_bytes(view, origin or 0))
 
 
 def _as_wide(part: TensorSlice, result: SSAValue, group: GroupSchedule, chip: ChipSpec) -> bool:

@@ -177,6 +177,10 @@ class EmitContext(Protocol):
         """Which part of operand `index` is at hand."""
         ...
 
+    def loaded_alone(self, index: int) -> bool:
+        """Whether a load that is for this op alone brings operand `index` into local memory."""
+        ...
+
     def output(self) -> View:
         """The view of the result slice to write."""
         ...

@@ -50,6 +50,10 @@ class SliceContext(ABC):
         """Where the operand's slice lies in local memory."""
 
     @abstractmethod
+    def loaded_alone(self, index: int) -> bool:
+        """Whether a load that is for this op alone brings the operand."""
+
+    @abstractmethod
     def output_address(self) -> int:
         """LMEM byte offset of the result."""
 
@@ -183,6 +187,11 @@ class WholeContext(ABC):
         """The whole operand, whatever the window: callers clip windows to the operand."""
         del d, h, w
         return self._view(self.op.operands[index])
+
+    def loaded_alone(self, index: int) -> bool:
+        """Never: no operand is in local memory."""
+        del index
+        return False
 
     def output_slice(self) -> TensorSlice:
         """The slice that is the whole result."""

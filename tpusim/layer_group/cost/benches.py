@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
-from tpusim.isa.commands import ChannelRescale, Command, Conv, Fill, GlobalKernel, Move, MoveRows, Rescale, tile_step
+from tpusim.isa.commands import ChannelRescale, Command, Fill, GlobalKernel, Move, MoveRows, Rescale, tile_step
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, Transfer, turns_of
@@ -36,12 +36,17 @@ def slice_ns(
 
 def loaded_spread(op: TpuOp, graph: Subgraph) -> bool:
     """Whether the first operand of an op lies spread over lanes, as a load for it alone brings it."""
-    value = op.operands[0]
-    return op.spread_by_load() and value in graph.inputs and len(graph.users(value)) == 1
+    return op.spread_by_load() and _loaded_alone(op.operands[0], graph)
+
+
+def _loaded_alone(value: SSAValue, graph: Subgraph) -> bool:
+    return value in graph.inputs and len(graph.users(value)) == 1
 
 
 def transfer_ns(transfer: Transferred, part: TensorSlice, graph: Subgraph, chip: ChipSpec) -> float:
-    """Time of the DMA commands of one slice."""
+    """Time of the DMA commands of one slice; none of an empty one."""
+    if 0 in part.shape:
+        return 0.0
     value = transfer.value
     constant = value in graph.constants
     whole = gmem_view(value, 0, chip, constant=constant)
@@ -88,6 +93,10 @@ class _Bench(SliceContext):
         graph = self._graph
         return Placed(self._have[value], 0, value in graph.constants, value not in graph.compact)
 
+    def loaded_alone(self, index: int) -> bool:
+        """Whether the operand comes from outside and no other op of the group reads it."""
+        return _loaded_alone(self.op.operands[index], self._graph)
+
     def output_address(self) -> int:
         """0: the result has no address yet."""
         return 0
@@ -102,8 +111,6 @@ class _Bench(SliceContext):
 
     def emit(self, cls: type[Command], **fields: Any) -> None:
         """Add a TIU command's nanoseconds to the sum."""
-        if cls is Conv and loaded_spread(self.op, self._graph):
-            fields["spread"] = True
         ns = command_ns(cls(id=0, dep=0, op=op_name(self.op), **fields), self.chip)  # type: ignore[arg-type]
         self.ns += 2 * ns if cls in self._twice else ns
 

@@ -50,7 +50,6 @@ from tpusim.ops.families import (
     value_dtype,
     zero_point,
 )
-from tpusim.ops.structure import TpuLoad
 
 
 @irdl_op_definition
@@ -311,7 +310,7 @@ class TpuConv2D(PackedConvTpu):
             ctx.emit(isa.Depthwise, **fields)
         else:
             merged = self.merged_axes
-            spread = self.spread_by_load() and isinstance(self.input.owner, TpuLoad) and self.input.has_one_use()
+            spread = self.spread_by_load() and ctx.loaded_alone(0)
             ctx.emit(isa.Conv, groups=self.groups, merged=merged, spread=spread, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
