@@ -249,9 +249,7 @@ class Store:
             wait(self._under_way)
             self._under_way.pop().result()
 
-    def _keep(
-        self, stage: str, key: str, seconds: float, names: Sequence[str], write: Callable[[Path], object]
-    ) -> None:
+    def _keep(self, stage: str, key: str, seconds: float, names: Sequence[str], write: Write) -> None:
         self._manifest.writing = list(names)
         self._manifest.write(self.staging)
         write(self.staging)

@@ -50,7 +50,7 @@ from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.matrices import lane_columns, row_steps, runs_on_vectors
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.shapes import matrix_shape
-from tpusim.isa.softmax import softmax_cycles
+from tpusim.isa.softmax import DIVISION_STEPS, softmax_cycles
 from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
 _ONES = 6
@@ -61,8 +61,6 @@ _ROOT = 40
 """Steps of a root: its series, two sums and three selections, in f32."""
 _SHIFTED_STEPS, _OFFSET_STEPS = 5, 7
 """Steps of a cast from f32 to integers with a zero point, and of a mean of integers with one behind its window."""
-_DIVISION_STEPS = 31
-"""AR steps of a division of floats."""
 
 
 class _Array(NamedTuple):
@@ -251,7 +249,7 @@ def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec
 def _passes(command: Arith) -> int:
     """How often AR goes over the tensor; a sum of 16 bits with relu stays in its operands' bank, then it is limited."""
     if command.kind == "div":
-        return _DIVISION_STEPS
+        return DIVISION_STEPS
     limited = command.kind == "add" and command.relu and itemsize(command.output.dtype) == 1
     return 3 if limited and itemsize(command.a.dtype) == 2 else 1  # noqa: PLR2004  16 bits
 

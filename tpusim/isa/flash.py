@@ -13,16 +13,13 @@ from tpusim.isa.commands import Fn
 from tpusim.isa.functions import FlashScores
 from tpusim.isa.layout import ceil_div
 from tpusim.isa.region import itemsize
+from tpusim.isa.softmax import DIVISION_STEPS, EXP_TERMS
 
 _HALF_BYTES = 2
 _MOST_ROWS = 8
 """Rows of lanes of a tile at most."""
 _SCORE_BYTES, _HEAD_BYTES = 14, 10
 """What a tile takes for each score and each element of a head: fitted to where the profile's tiles get fewer heads."""
-_EXPONENTIAL = 7
-"""Steps of the SFU's series for a vector."""
-_INVERSE = 31
-"""Steps of a division."""
 
 
 class Steps16(NamedTuple):
@@ -57,10 +54,10 @@ def _scores(command: Fn, chip: ChipSpec) -> int:
     masked, uneven = len(command.inputs) > 2, keys % vector > 0  # noqa: PLR2004
     once = 2 * vector + 23 + 2 * uneven
     if itemsize(command.output.dtype) == _HALF_BYTES:
-        softmax = (12 + _EXPONENTIAL + 2 * masked) * step.keys + 2 * step.bytes
+        softmax = (12 + EXP_TERMS[_HALF_BYTES] + 2 * masked) * step.keys + 2 * step.bytes
     else:
         once += 1
-        softmax = (13 + _EXPONENTIAL + masked) * step.keys + (5 + 2 * masked) * step.words
+        softmax = (13 + EXP_TERMS[_HALF_BYTES] + masked) * step.keys + (5 + 2 * masked) * step.words
     return _products(rows, heads, keys, size, chip) + softmax + once * step.rows + 4 * step.head
 
 
@@ -75,7 +72,7 @@ def _mix(command: Fn, chip: ChipSpec) -> int:
     """The queries' scale in F16, zeros, and the division by the sums."""
     heads, rows, _, size = command.output.shape
     step = _steps(rows, heads, 1, size, chip)
-    return (2 + (command.output.dtype == "f16")) * step.head + (4 + _INVERSE) * step.rows
+    return (2 + (command.output.dtype == "f16")) * step.head + (4 + DIVISION_STEPS) * step.rows
 
 
 def _steps(rows: int, heads: int, keys: int, size: int, chip: ChipSpec) -> Steps16:

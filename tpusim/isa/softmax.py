@@ -13,10 +13,10 @@ from tpusim.isa.functions import Softmax
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.region import itemsize
 
-_EXP_TERMS, _LOG_TERMS = {4: 10, 2: 7}, {4: 16, 2: 8}
+EXP_TERMS, _LOG_TERMS = {4: 10, 2: 7}, {4: 16, 2: 8}
 """Terms of the series by bytes of an element, each a constant."""
-_DIVISION, _LOGARITHM = 31, {4: 37, 2: 29}
-"""AR steps for a sum."""
+DIVISION_STEPS, _LOGARITHM = 31, {4: 37, 2: 29}
+"""AR steps of a division of floats, and of the logarithm of a sum."""
 _LAST, _NARROW_STEPS = 3, 2
 """The last axis, and AR steps of the exponent, in half as many bits."""
 
@@ -39,10 +39,10 @@ def softmax_cycles(command: Fn, function: Softmax, chip: ChipSpec) -> int:
     half = size == 2  # noqa: PLR2004  bytes
     image, folded, results, steps = _passes(command, function.axis, size, chip)
     beside = _NARROW_STEPS * image[size // 2] + folded[size] + folded[4] + half * (image[4] + 2 * results)
-    behind = _LOGARITHM[size] if function.log else _DIVISION
-    terms = [_EXP_TERMS[size], *[_LOG_TERMS[size]] * function.log]
+    behind = _LOGARITHM[size] if function.log else DIVISION_STEPS
+    terms = [EXP_TERMS[size], *[_LOG_TERMS[size]] * function.log]
     constants = sum(ceil_div(count * size, chip.eu_bytes) for count in terms)
-    return constants + (steps + _EXP_TERMS[size]) * image[size] + beside + behind * results
+    return constants + (steps + EXP_TERMS[size]) * image[size] + beside + behind * results
 
 
 def _passes(command: Fn, axis: int, size: int, chip: ChipSpec) -> _Passes:

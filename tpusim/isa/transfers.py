@@ -34,8 +34,8 @@ _TRANSPOSING = 64
 """Lanes over which the longer axis of a matrix is spread to be transposed, on every chip."""
 _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
-_LEAST_WIDTH, _CAST_BYTES = 8, 2
-"""Elements of the shortest run that is charged for itself, and bytes of it where casts fill the lanes."""
+LEAST_WIDTH, CAST_BYTES = 8, 2
+"""Elements that a lane gets at least of a tensor that is spread over all, and bytes of the shorter type of a cast."""
 
 
 def _burst_bytes(view: View, chip: ChipSpec) -> int:
@@ -74,8 +74,7 @@ def _paged(pages: int, chip: ChipSpec) -> float:
 def _pages(view: View, run: int, chip: ChipSpec) -> int:
     """Of the pages that the memory's channels have first, how many have the beginning of a run; a long one has several.
 
-    Decision: the tensor's first byte is a page's. Where neighbouring channels lie closer than rows the profile counts
-    the pages that the bytes alone would fill.
+    Decision: the tensor's first byte is a page's.
     """
     if chip.dma_pages == "all" or _turned(view):
         return _tile_pages(view, run, chip)
@@ -88,7 +87,10 @@ def _turned(view: View) -> bool:
 
 
 def _tile_pages(view: View, run: int, chip: ChipSpec) -> int:
-    """Of a tile of the library, or where the axes lie in another order: all pages count."""
+    """Of a tile of the library, or where the axes lie in another order: all pages count.
+
+    Where neighbouring channels lie closer than rows these are the pages that the bytes alone would fill.
+    """
     return ceil_div(view.nbytes, chip.dma_page_bytes) if _turned(view) else _all_pages(view, run, chip)
 
 
@@ -275,7 +277,7 @@ def _tile_ns(command: Move, chip: ChipSpec) -> float:
         case "matrix" if command.width:
             moved = max(size, command.input.elements / min(command.width, command.input.shape[-1]) * chip.dma_run_bytes)
         case "matrix":
-            least = _CAST_BYTES if chip.casts_fill_lanes else _LEAST_WIDTH
+            least = CAST_BYTES if chip.casts_fill_lanes else LEAST_WIDTH
             moved = _spread(command.input, min(least, run // itemsize(command.input.dtype)), chip)
         case "broadcast":
             moved = max(size, chip.dma_run_bytes)
@@ -353,7 +355,7 @@ def _kernel_bytes(view: View, body: Command, chip: ChipSpec) -> float:
     """Bytes that a kernel's operand costs as much as, by rows of a matrix, planes of channels, or shares of lanes."""
     size = itemsize(view.dtype)
     if fills_lanes(body, chip):
-        return _spread(view, max(1, _CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands())), chip)
+        return _spread(view, max(1, CAST_BYTES // min(itemsize(v.dtype) for _, v in body.operands())), chip)
     run = prod(view.shape[2:])
     if isinstance(body, Fn) and isinstance(body.function, Arg):
         run = min(run, _EXTREMES)

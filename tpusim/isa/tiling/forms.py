@@ -61,10 +61,9 @@ from tpusim.isa.functions import (
 from tpusim.isa.layout import align, ceil_div, dense_strides
 from tpusim.isa.matrices import lane_columns, runs_on_vectors
 from tpusim.isa.region import View, is_packed, itemsize
+from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
 
 Shape = tuple[int, ...]
-LEAST_WIDTH, CAST_BYTES = 8, 2
-"""Elements that a lane gets at least of a tensor that is spread over all, and bytes of the shorter type of a cast."""
 _AXES, _MATRIX = 4, 2
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
