@@ -36,6 +36,7 @@ from tpusim.layer_group.files import write_group
 from tpusim.layer_group.local_memory import allocate, buffers, partners
 from tpusim.layer_group.planning import Decided, plan, schedule
 from tpusim.layer_group.refinement import Refiner, problem
+from tpusim.layer_group.refinement.balance import Ways
 from tpusim.layer_group.refinement.combine import combined, exchanged, merged
 from tpusim.layer_group.refinement.moves import moved_rows, reach
 from tpusim.layer_group.refinement.overlap import overlapped
@@ -148,6 +149,21 @@ def test_how_far_a_transfer_reaches() -> None:
     at, store = where[last.output, "store"]
     assert at == 0 and [*reach(rows, store, at)] == [1, 2]  # row 3 makes it
     assert user.arguments
+
+
+def test_tables_tell_how_far_transfers_reach() -> None:
+    rng, compared = np.random.default_rng(85), 0
+    for _ in range(60):
+        dag = random_dag(rng, weights=True)
+        rows = schedule(dag.graph)
+        ways = Ways(rows)
+        for at, transfer in ((i, t) for i, row in enumerate(rows) for t in row.transfers):
+            found = [*reach(rows, transfer, at)]
+            behind = range(at) if transfer.kind == "load" else range(at + 1, len(rows))
+            assert ways.reach(transfer, at) == found
+            assert [to for to in behind if ways.may_end(transfer, at, to)] == sorted(found)
+            compared += len(found)
+    assert compared > 500
 
 
 def test_random_moves_read_nothing_stale_and_store_once() -> None:

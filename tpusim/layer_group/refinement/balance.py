@@ -46,13 +46,11 @@ def balanced(rows: Sequence[Row], cycles: Cycles, size: Size) -> tuple[Row, ...]
     return tuple(Row(row.layers, tuple(moved)) for row, moved in zip(rows, table.transfers, strict=True))
 
 
-class _Table:
-    """The transfers of every row while they move."""
+class Ways:
+    """Where transfers may move, as `moves.reach` says, but asked of tables: the search for groups asks very often."""
 
-    def __init__(self, rows: Sequence[Row], cycles: Cycles, size: Size) -> None:
-        self._rows, self._cycles, self._size = rows, cycles, size
-        self.transfers = [list(row.transfers) for row in rows]
-        self.slack = [sum(map(cycles, row.layers)) - sum(map(cycles, row.transfers)) for row in rows]
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
         self._read: dict[SSAValue, list[int]] = {}
         self._made: dict[SSAValue, int] = {}
         for at, row in enumerate(rows):
@@ -61,11 +59,40 @@ class _Table:
                 for value in dict.fromkeys(op.operands):
                     self._read.setdefault(value, []).append(at)
 
+    def reach(self, transfer: Transferred, at: int) -> list[int]:
+        """Rows that a transfer of row `at` may move to, the nearest first."""
+        end = self._end(transfer, at)
+        if transfer.kind == "load":
+            return [*range(at - 1, end - 1, -1)]
+        return [to for to in range(at + 1, end + 1) if not self._rows[to].touches(transfer.value)]
+
+    def may_end(self, transfer: Transferred, at: int, to: int) -> bool:
+        """Whether row `to` is one of them."""
+        end = self._end(transfer, at)
+        return end <= to if transfer.kind == "load" else end >= to and not self._rows[to].touches(transfer.value)
+
+    def _end(self, transfer: Transferred, at: int) -> int:
+        """The last row in the direction of the transfer: behind the op that reads it, before the one that makes it."""
+        if transfer.kind == "load":
+            return max((row + 1 for row in self._read.get(transfer.value, ()) if row <= at), default=0)
+        made = self._made.get(transfer.value, -1)
+        return made - 1 if made >= at else len(self._rows) - 1
+
+
+class _Table:
+    """The transfers of every row while they move."""
+
+    def __init__(self, rows: Sequence[Row], cycles: Cycles, size: Size) -> None:
+        self._rows, self._cycles, self._size = rows, cycles, size
+        self.transfers = [list(row.transfers) for row in rows]
+        self.slack = [sum(map(cycles, row.layers)) - sum(map(cycles, row.transfers)) for row in rows]
+        self._ways = Ways(rows)
+
     def best(self, at: int) -> tuple[Transferred, int] | None:
         """The transfer of a row and the row with slack that gain the most; of equals the least bytes times rows."""
         found, most, least = None, 0, 0
         for transfer in self.transfers[at]:
-            for to in self._reach(transfer, at):
+            for to in self._ways.reach(transfer, at):
                 if self.slack[to] <= 0:
                     continue
                 gain = self._gain(transfer, at, to)
@@ -90,7 +117,7 @@ class _Table:
         """Which transfer of row `at` goes on; None if that gains nothing."""
         found, most, least = None, 0, self._size(before.value)
         for transfer in self.transfers[at]:
-            if transfer.kind != before.kind or not self._may_end(transfer, at, to):
+            if transfer.kind != before.kind or not self._ways.may_end(transfer, at, to):
                 continue
             gain, size = self._gain(transfer, at, to), self._size(transfer.value)
             if gain > most or (gain == most and size < least):
@@ -108,21 +135,3 @@ class _Table:
         """Cycles that the two rows lack less."""
         cycles, here = self._cycles(transfer), self.slack[at]
         return min(here + cycles, 0) - min(here, 0) + min(self.slack[to] - cycles, 0)
-
-    def _reach(self, transfer: Transferred, at: int) -> list[int]:
-        """Rows that a transfer of row `at` may move to, the nearest first."""
-        end = self._end(transfer, at)
-        if transfer.kind == "load":
-            return [*range(at - 1, end - 1, -1)]
-        return [to for to in range(at + 1, end + 1) if not self._rows[to].touches(transfer.value)]
-
-    def _may_end(self, transfer: Transferred, at: int, to: int) -> bool:
-        end = self._end(transfer, at)
-        return end <= to if transfer.kind == "load" else end >= to and not self._rows[to].touches(transfer.value)
-
-    def _end(self, transfer: Transferred, at: int) -> int:
-        """The last row in the direction of the transfer: behind the op that reads it, before the one that makes it."""
-        if transfer.kind == "load":
-            return max((row + 1 for row in self._read.get(transfer.value, ()) if row <= at), default=0)
-        made = self._made.get(transfer.value, -1)
-        return made - 1 if made >= at else len(self._rows) - 1
