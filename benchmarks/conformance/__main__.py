@@ -12,8 +12,9 @@ import tyro
 
 from benchmarks.accuracy.results import Key
 from benchmarks.conformance import recorded
+from benchmarks.conformance.clock import known_rows
 from benchmarks.conformance.explained import reason
-from benchmarks.conformance.measure import keys, measure, regrouped
+from benchmarks.conformance.measure import keys, measure, regrouped, retimed
 from benchmarks.conformance.ours import Network
 from benchmarks.conformance.page import conformance_page, verdict
 from benchmarks.conformance.replay import Replay
@@ -36,7 +37,8 @@ class Conformance:
     page_only: bool = False
     """Only write the page from the results."""
     groups_only: bool = False
-    """Only groups and cycles of the small networks anew, beside recorded ones: the real compiler is not needed."""
+    """Only groups and cycles anew: of small networks beside recorded ones, of others those of clock.json. The real
+    compiler is not needed."""
     results: Path = RESULTS
     """The results file."""
     page: Path = PAGE
@@ -66,6 +68,10 @@ class Conformance:
         return found
 
     def _regroup(self, found: Results) -> Results:
+        for row in known_rows():
+            cell = found.get(Key(row.network, row.chip, row.mode))
+            if cell is not None and cell.key.matches(self.only):
+                found = found.with_cell(retimed(cell, row))
         for name in recorded.networks():
             replay = Replay(name)
             for cell in (c for c in found.cells if c.key.network == name and c.key.matches(self.only)):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from benchmarks.accuracy.measure import config
 from benchmarks.accuracy.results import Key
+from benchmarks.conformance.clock import Row
 from benchmarks.conformance.compare import (
     all_stored,
     compare_alone,
@@ -95,6 +96,15 @@ def regrouped(cell: Cell, replay: Replay) -> Cell:
     compiled = Compiled(replay.lowered(key), {}, cell.key.chip)
     found = compare_groups(compiled, recorded_clock(there)[0], pair(computing(compiled.ops()), computing(there.ops)))
     return replace(cell, parts={**cell.parts, "groups": found}, here=our_clock(compiled), there=cell.there)
+
+
+def retimed(cell: Cell, row: Row) -> Cell:
+    """The cell with groups and clock as the page of the clock has them, which is measured more often."""
+    if "groups" not in cell.parts:
+        return cell
+    compared = row.there.groups + row.there.global_layers
+    found = Part(compared, row.same_groups, compared - row.same_groups)
+    return replace(cell, parts={**cell.parts, "groups": found}, here=row.here, there=row.there)
 
 
 def disagreeing(interpreter: dict[str, np.ndarray], simulator: dict[str, np.ndarray]) -> tuple[str, ...]:
