@@ -190,7 +190,7 @@ class _Slicer:
             return ((0, 1),) * len(outputs)
         found: list[Window] = []
         must_progress = self._must_progress(axis)
-        needs: dict[Window, Window] = self.graph.memo.get(("needs", user, axis, index), dict)
+        needs: dict[Window, Window] = self.graph.memo.get(("needs", user, axis, index), dict[Window, Window])
         for i, window in enumerate(outputs):
             need = needs.get(window)
             if need is None:

@@ -108,8 +108,7 @@ class MergedLayout:
         group, lane = np.divmod(np.arange(self.channels), self.rows)
 
         def put(offset: int, pitch: int, entries: np.ndarray) -> None:
-            at = offset + group[:, None] * pitch + np.arange(entries.shape[1])
-            image[lane[:, None], at] = entries
+            image[lane[:, None], offset + group[:, None] * pitch + np.arange(entries.shape[1])] = entries
 
         put(0, self.requant_pitch_words * 4, _bytes(requant[:, : self.requant_words]))
         if bias is not None:
