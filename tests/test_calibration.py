@@ -27,6 +27,7 @@ from tpusim.ir.text import parse_module, print_module
 from tpusim.ir.weights import WeightStore
 from tpusim.ops import context
 from tpusim.ops.base import TopOp
+from tpusim.ops.conv import top
 
 RNG = np.random.default_rng(7)
 HEADER = dict(method="kl", samples=100, bins=2048, tune=5, time=datetime(2026, 1, 31, 12))
@@ -545,6 +546,14 @@ def test_a_threshold_near_the_maximum_stays_and_a_second_reader_only_raises():
     assert far["x"] == pytest.approx(max(tuned_by_hand(x, w, 1.0) for w in np.float32([9.0, 0.1])), rel=1e-12)
 
 
+@pytest.fixture(params=[True, False], ids=["int8", "f32"])
+def byte_products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """A processor whose int8 products are quick, and one whose are not."""
+    monkeypatch.setattr(top, "has_byte_products", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("byte_products")
 @pytest.mark.parametrize("channels", [3, 20])
 @pytest.mark.parametrize("window", [{}, {"strides": [2, 1], "pads": [0, 2, 1, 0], "dilations": [2, 1]}])
 def test_estimates_are_near(window: dict[str, list[int]], channels: int):
@@ -556,12 +565,14 @@ def test_estimates_are_near(window: dict[str, list[int]], channels: int):
     require_near_estimates(model, {"x": rng.normal(size=shape).astype(np.float32)})
 
 
+@pytest.mark.usefixtures("byte_products")
+@pytest.mark.parametrize("channels", [16, 160])
 @pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
-def test_estimates_of_a_linear_map_are_near(strides: list[int]):
+def test_estimates_of_a_linear_map_are_near(strides: list[int], channels: int):
     """By fewer channels than a 1x1 convolution makes, one filter of which is another one's multiple."""
-    rng = np.random.default_rng(8)
-    w, b = rng.normal(size=(40, 16, 1, 1)).astype(np.float32), rng.normal(size=40).astype(np.float32)
-    w[1], w[:, 3], shape = 2 * w[0], w[:, 4], (1, 16, 9, 8)
+    rng, oc = np.random.default_rng(8), channels * 5 // 2
+    w, b = rng.normal(size=(oc, channels, 1, 1)).astype(np.float32), rng.normal(size=oc).astype(np.float32)
+    w[1], w[:, 3], shape = 2 * w[0], w[:, 4], (1, channels, 9, 8)
     model = import_onnx(network([node("Conv", "x w b", strides=strides)], {"w": w, "b": b})({"x": shape}))
     require_near_estimates(model, {"x": rng.normal(size=shape).astype(np.float32)})
 
@@ -586,6 +597,18 @@ def require_near_estimates(model: Model, sample: dict[str, np.ndarray]) -> None:
         )
 
 
+def test_large_linear_maps_are_factored_where_int8_products_are_not_quick(byte_products: bool):
+    """A factor has as many columns as the image has channels, a difference of results as many as the filter."""
+    w, shape = np.eye(400, 160, dtype=np.float32)[..., None, None], (1, 160, 3, 3)
+    model = import_onnx(network([node("Conv", "x w")], {"w": w})({"x": shape}))
+    tuner = Tuner(Gradual(model, "all"), [{"x": np.ones(shape, np.float32)}])
+    op, operands = tuner._ops["y"], tuner._operands(tuner._ops["y"], tuner._floats[0])
+    way = Way(op, operands, {})
+    found = way.difference(way.values(operands), np.float32(50), np.zeros((1, 3, 3, 400), np.float32))
+    assert found.shape[-1] == (400 if byte_products else 160)
+
+
+@pytest.mark.usefixtures("byte_products")
 def test_estimates_choose_no_other_threshold(monkeypatch: pytest.MonkeyPatch):
     """What the library's order of sums decides is what all sums in order decide, and few thresholds are tried twice."""
     rng = np.random.default_rng(5)

@@ -156,12 +156,12 @@ def test_tables_tell_how_far_transfers_reach() -> None:
     for _ in range(60):
         dag = random_dag(rng, weights=True)
         rows = schedule(dag.graph)
-        ways = Ways(rows)
-        for at, transfer in ((i, t) for i, row in enumerate(rows) for t in row.transfers):
-            found = [*reach(rows, transfer, at)]
-            behind = range(at) if transfer.kind == "load" else range(at + 1, len(rows))
-            assert ways.reach(transfer, at) == found
-            assert [to for to in behind if ways.may_end(transfer, at, to)] == sorted(found)
+        ways = Ways(rows, lambda _: 0, lambda _: 0)
+        for at, moving in ((i, m) for i, row in enumerate(ways.moving) for m in row):
+            found = [*reach(rows, moving.transfer, at)]
+            behind = range(at) if moving.load else range(at + 1, len(rows))
+            assert [*ways.reach(moving, at)] == found
+            assert [to for to in behind if ways.may_end(moving, at, to)] == sorted(found)
             compared += len(found)
     assert compared > 500
 

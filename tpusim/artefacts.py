@@ -19,6 +19,7 @@ from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.lowering.lower import Fallback
+from tpusim.page import Evidence
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.kept import Keep
@@ -124,6 +125,8 @@ class Artefacts:
     """By level: the reference's (onnx), top, tpu, local."""
     beside: dict[str, Future[dict[str, Tensors]]] = field(default_factory=dict[str, "Future[dict[str, Tensors]]"])
     """Flat inference that goes on beside stages, by the stage that it began with."""
+    shown: Future[Evidence] | None = None
+    """What the page shows of values and groups, made beside stages; None: when the page is written."""
     keys: dict[str, str] = field(default_factory=dict[str, str])
     """By stage: a hash of everything that decides what it makes."""
     accuracy: dict[str, Any] | None = None

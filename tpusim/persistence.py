@@ -204,10 +204,15 @@ def write_verdict(a: Artefacts, folder: Path) -> None:
 def evidence(a: Artefacts) -> Evidence:
     """What the page of a run shows besides the report."""
     program, machine = need(a.program, "the program"), need(a.machine, "the machine")
+    shown = shown_early(a) if a.shown is None else a.shown.result()
+    return replace(shown, works=tuple(works(program, machine.timeline)))
+
+
+def shown_early(a: Artefacts) -> Evidence:
+    """What of it is known before the machine has run: values of the float network, and groups."""
     return Evidence(
         dict(histograms(a.tensors["top"], ranges(need(a.calibrated, "the calibrated module")))),
         tuple(views(need(a.grouped, "the grouped module"))),
-        tuple(works(program, machine.timeline)),
     )
 
 

@@ -2,8 +2,8 @@
 
 Every stage is a function from the artefacts so far to the next. It computes; `persistence` says what of it is written
 and `store` keeps it on disk as soon as it exists, so that a person can stop, look, edit and go on. Nothing reaches
-back. Modules are verified between stages. Files are written, and flat inference is done, beside later stages: neither
-changes an artefact.
+back. Modules are verified between stages. Files are written, flat inference is done, and the page's pictures are made
+beside later stages: none of it changes an artefact.
 """
 
 import os
@@ -47,7 +47,7 @@ from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_w
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import ShapedOp
-from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, stage_keys
+from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, shown_early, stage_keys
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside
@@ -240,6 +240,8 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         for name in wanted[len(reused) :]:
             if name in BESIDE and "infer" in wanted:
                 a.beside[name] = other.submit(BESIDE[name], a)
+            if name == "simulate" and "verify" in wanted:
+                a.shown = other.submit(shown_early, a)
             if name != a.stages[-1][0]:
                 _compute(a, name)
             if name == "lower":

@@ -30,7 +30,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.experimental import serialize_executable
 
-from tpusim_kernels.prim.forms import choice
+from tpusim_kernels.prim.forms import choice, processor
 
 Key = tuple[object, ...]
 
@@ -155,10 +155,7 @@ def _read(path: Path) -> tuple[str, frozenset[str]]:
 
 def _processor() -> str:
     """What the host can execute, where the system says it, else its name."""
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
-    return f"{platform.machine()} {platform.processor()}"
+    return "\n".join(processor()) or f"{platform.machine()} {platform.processor()}"
 
 
 @functools.cache

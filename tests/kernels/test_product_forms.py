@@ -102,3 +102,24 @@ def test_the_form_is_the_backends_unless_asked(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(forms.VARIABLE, "int4")
     with pytest.raises(ValueError, match="TPUSIM_PRODUCTS: one of library, int8, bfloat16, float32 is required, got"):
         forms.form()
+
+
+@pytest.mark.parametrize(
+    ("said", "quick"),
+    [
+        (["flags\t\t: fpu avx2 fma avx_vnni"], True),
+        (["flags\t\t: avx512f avx512_vnni amx_int8"], True),
+        (["Features\t: fp asimd asimddp"], True),
+        (["flags\t\t: fpu avx avx2 fma", "model name\t: without avx512_vnnis"], False),
+        ([], False),
+    ],
+)
+def test_byte_products_are_what_the_processor_says(
+    said: list[str], quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU; a system that describes no processor has none."""
+    monkeypatch.setattr(forms, "processor", lambda: said)
+    monkeypatch.setattr(forms.jax, "default_backend", lambda: "cpu")
+    assert forms.has_byte_products.__wrapped__() is quick
+    monkeypatch.setattr(forms.jax, "default_backend", lambda: "gpu")
+    assert forms.has_byte_products.__wrapped__()

@@ -195,3 +195,10 @@ def test_constants_are_quantised_a_part_at_a_time(shape: tuple[int, ...]) -> Non
     for scale in (0.5, rng.choice([0.25, 0.5, 1.0], shape[0])):
         by = np.reshape(scale, (-1, *[1] * (x.ndim - 1)) if np.ndim(scale) else ())
         np.testing.assert_array_equal(quantised(x, scale, "int8"), saturate_np(round_half_away(x / by), "int8"))
+
+
+def test_constants_that_are_no_numbers_are_quantised_as_one_by_one() -> None:
+    """NaN gives 0, infinities the ends; what rounds to a zero of either sign is 0, as is what is just below a half."""
+    x = np.array([np.nan, np.inf, -np.inf, 0.49999999999999994, -0.49999999999999994, -0.0, 127.5, -128.5, 2.5, -2.5])
+    for dtype in ("int8", "uint8"):
+        np.testing.assert_array_equal(quantised(x, 1.0, dtype), saturate_np(round_half_away(x), dtype))

@@ -39,7 +39,7 @@ def has_mask(op: TopOp, weights: WeightStore) -> bool:
 
 @once
 def _largest(weights: np.ndarray) -> float:
-    return float(np.abs(weights).max())
+    return float(max(weights.max(), -weights.min()))
 
 
 def is_masked(value: SSAValue, weights: WeightStore, depth: int = 0) -> bool:

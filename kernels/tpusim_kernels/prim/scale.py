@@ -43,8 +43,19 @@ def quantised(x: NDArray[np.floating], scale: ArrayLike, dtype: str) -> NDArray[
     step = max(PART // max(rows.shape[1], 1), 1)
     for start in range(0, len(rows), step):
         by = scales[start : start + step] if len(scales) > 1 else scales
-        found[start : start + step] = saturate_np(round_half_away(rows[start : start + step] / by), dtype)
+        found[start : start + step] = _saturated_half_away(rows[start : start + step] / by, dtype)
     return found.reshape(x.shape)
+
+
+def _saturated_half_away(x: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+    """`saturate_np` of `round_half_away` as floats, in fewer passes; the argument is overwritten."""
+    info, whole = np.iinfo(dtype), np.trunc(x)  # whose zeros have the sign of what they are made of
+    with np.errstate(invalid="ignore"):
+        np.abs(np.subtract(x, whole, out=x), out=x)
+    whole += np.copysign(x >= 0.5, whole)
+    np.clip(whole, info.min, info.max, out=whole)
+    whole[np.isnan(whole)] = 0
+    return whole
 
 
 def narrow_product(values: ArrayLike, factor: float) -> NDArray[np.float32]:

@@ -46,92 +46,110 @@ def balanced(rows: Sequence[Row], cycles: Cycles, size: Size) -> tuple[Row, ...]
     return tuple(Row(row.layers, tuple(moved)) for row, moved in zip(rows, table.transfers, strict=True))
 
 
-class Ways:
-    """Where transfers may move, as `moves.reach` says, but asked of tables: the search for groups asks very often."""
+class Moving:
+    """A transfer with what the table asks of it again and again. read, made: rows of the ops that do so, -1: none."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    __slots__ = "cycles", "load", "made", "read", "size", "transfer"
+
+    def __init__(self, transfer: Transferred, cycles: int, size: int, read: Sequence[int], made: int) -> None:
+        self.transfer, self.cycles, self.size, self.read, self.made = transfer, cycles, size, read, made
+        self.load = transfer.kind == "load"
+
+
+class Ways:
+    """The transfers of rows and where each may move, as `moves.reach` says, from tables: the search asks very often."""
+
+    def __init__(self, rows: Sequence[Row], cycles: Cycles, size: Size) -> None:
         self._rows = rows
-        self._read: dict[SSAValue, list[int]] = {}
-        self._made: dict[SSAValue, int] = {}
+        read: dict[SSAValue, list[int]] = {}
+        made: dict[SSAValue, int] = {}
         for at, row in enumerate(rows):
             for op in row.layers:
-                self._made.update(dict.fromkeys(op.results, at))
+                made.update(dict.fromkeys(op.results, at))
                 for value in dict.fromkeys(op.operands):
-                    self._read.setdefault(value, []).append(at)
+                    read.setdefault(value, []).append(at)
+        self.moving = [
+            [Moving(t, cycles(t), size(t.value), read.get(t.value, ()), made.get(t.value, -1)) for t in row.transfers]
+            for row in rows
+        ]
 
-    def reach(self, transfer: Transferred, at: int) -> list[int]:
+    def reach(self, moving: Moving, at: int) -> Sequence[int]:
         """Rows that a transfer of row `at` may move to, the nearest first."""
-        end = self._end(transfer, at)
-        if transfer.kind == "load":
-            return [*range(at - 1, end - 1, -1)]
-        return [to for to in range(at + 1, end + 1) if not self._rows[to].touches(transfer.value)]
+        end = self._end(moving, at)
+        if moving.load:
+            return range(at - 1, end - 1, -1)
+        return [to for to in range(at + 1, end + 1) if not self._rows[to].touches(moving.transfer.value)]
 
-    def may_end(self, transfer: Transferred, at: int, to: int) -> bool:
+    def may_end(self, moving: Moving, at: int, to: int) -> bool:
         """Whether row `to` is one of them."""
-        end = self._end(transfer, at)
-        return end <= to if transfer.kind == "load" else end >= to and not self._rows[to].touches(transfer.value)
+        end = self._end(moving, at)
+        return end <= to if moving.load else end >= to and not self._rows[to].touches(moving.transfer.value)
 
-    def _end(self, transfer: Transferred, at: int) -> int:
+    def _end(self, moving: Moving, at: int) -> int:
         """The last row in the direction of the transfer: behind the op that reads it, before the one that makes it."""
-        if transfer.kind == "load":
-            return max((row + 1 for row in self._read.get(transfer.value, ()) if row <= at), default=0)
-        made = self._made.get(transfer.value, -1)
-        return made - 1 if made >= at else len(self._rows) - 1
+        if moving.load:
+            return max((row + 1 for row in moving.read if row <= at), default=0)
+        return moving.made - 1 if moving.made >= at else len(self._rows) - 1
 
 
-class _Table:
+class _Table(Ways):
     """The transfers of every row while they move."""
 
     def __init__(self, rows: Sequence[Row], cycles: Cycles, size: Size) -> None:
-        self._rows, self._cycles, self._size = rows, cycles, size
-        self.transfers = [list(row.transfers) for row in rows]
-        self.slack = [sum(map(cycles, row.layers)) - sum(map(cycles, row.transfers)) for row in rows]
-        self._ways = Ways(rows)
+        super().__init__(rows, cycles, size)
+        self.slack = [
+            sum(map(cycles, row.layers)) - sum(m.cycles for m in moving)
+            for row, moving in zip(rows, self.moving, strict=True)
+        ]
 
-    def best(self, at: int) -> tuple[Transferred, int] | None:
+    @property
+    def transfers(self) -> list[list[Transferred]]:
+        """The transfers of every row."""
+        return [[moving.transfer for moving in row] for row in self.moving]
+
+    def best(self, at: int) -> tuple[Moving, int] | None:
         """The transfer of a row and the row with slack that gain the most; of equals the least bytes times rows."""
         found, most, least = None, 0, 0
-        for transfer in self.transfers[at]:
-            for to in self._ways.reach(transfer, at):
+        for moving in self.moving[at]:
+            for to in self.reach(moving, at):
                 if self.slack[to] <= 0:
                     continue
-                gain = self._gain(transfer, at, to)
-                area = self._size(transfer.value) * (abs(to - at) + 1)
+                gain = self._gain(moving, at, to)
+                area = moving.size * (abs(to - at) + 1)
                 if gain > most or (found is not None and gain == most and area < least):
-                    found, most, least = (transfer, to), gain, area
+                    found, most, least = (moving, to), gain, area
         return found
 
-    def bubble(self, transfer: Transferred, to: int, at: int) -> None:
+    def bubble(self, moving: Moving | None, to: int, at: int) -> None:
         """Move a transfer of row `at` towards row `to`."""
-        moving: Transferred | None = transfer
         while moving is not None:
             there = at + (1 if to > at else -1)
             self._shift(moving, at, there)
             at = there
             if at == to:
                 return
-            if moving.kind == "load" or not self._rows[at].touches(moving.value):
+            if moving.load or not self._rows[at].touches(moving.transfer.value):
                 moving = self._heir(moving, at, to)
 
-    def _heir(self, before: Transferred, at: int, to: int) -> Transferred | None:
+    def _heir(self, before: Moving, at: int, to: int) -> Moving | None:
         """Which transfer of row `at` goes on; None if that gains nothing."""
-        found, most, least = None, 0, self._size(before.value)
-        for transfer in self.transfers[at]:
-            if transfer.kind != before.kind or not self._ways.may_end(transfer, at, to):
+        found, most, least = None, 0, before.size
+        for moving in self.moving[at]:
+            if moving.load != before.load:
                 continue
-            gain, size = self._gain(transfer, at, to), self._size(transfer.value)
-            if gain > most or (gain == most and size < least):
-                found, most, least = transfer, gain, size
+            gain, size = self._gain(moving, at, to), moving.size
+            if (gain > most or (gain == most and size < least)) and self.may_end(moving, at, to):
+                found, most, least = moving, gain, size
         return found
 
-    def _shift(self, transfer: Transferred, at: int, to: int) -> None:
-        cycles = self._cycles(transfer)
-        self.transfers[at].remove(transfer)
-        self.transfers[to].append(transfer)
-        self.slack[at] += cycles
-        self.slack[to] -= cycles
+    def _shift(self, moving: Moving, at: int, to: int) -> None:
+        self.moving[at].remove(moving)
+        self.moving[to].append(moving)
+        self.slack[at] += moving.cycles
+        self.slack[to] -= moving.cycles
 
-    def _gain(self, transfer: Transferred, at: int, to: int) -> int:
+    def _gain(self, moving: Moving, at: int, to: int) -> int:
         """Cycles that the two rows lack less."""
-        cycles, here = self._cycles(transfer), self.slack[at]
-        return min(here + cycles, 0) - min(here, 0) + min(self.slack[to] - cycles, 0)
+        cycles, here, there = moving.cycles, self.slack[at], self.slack[to]
+        less = here + cycles if here + cycles < 0 else 0
+        return less - (here if here < 0 else 0) + (there - cycles if there < cycles else 0)

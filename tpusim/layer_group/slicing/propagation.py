@@ -189,11 +189,12 @@ class _Slicer:
         if length == 1 and result != 1:
             return ((0, 1),) * len(outputs)
         found: list[Window] = []
+        must_progress = self._must_progress(axis)
+        needs: dict[Window, Window] = self.graph.memo.get(("needs", user, axis, index), dict[Window, Window])
         for i, window in enumerate(outputs):
-            need = self.graph.memo.get(
-                ("need", user, axis, window, index),
-                lambda window=window: user.backward_slice_on(self.chip, axis, window, index) or _IMPOSSIBLE,
-            )
+            need = needs.get(window)
+            if need is None:
+                need = needs[window] = user.backward_slice_on(self.chip, axis, window, index) or _IMPOSSIBLE
             if need is _IMPOSSIBLE:
                 raise SliceError(f"{user.name} cannot be cut along {axis} (layer_group.md 4)")
             start = max(need[0], 0)
@@ -203,7 +204,7 @@ class _Slicer:
                     f"{user.name}: slice {i} of {len(outputs)} {window} needs an empty window along {axis}, "
                     f"[{start}, {end}) of {length}"
                 )
-            if self._must_progress(axis) and found and (start == 0 or end == sum(found[-1])):
+            if must_progress and found and (start == 0 or end == sum(found[-1])):
                 raise SliceError(
                     f"{user.name}: a window along {axis} makes no progress: [{start}, {end}) after "
                     f"[{found[-1][0]}, {sum(found[-1])}) of {length}; {self.chip.name} refuses it (layer_group.md 7.1)"

@@ -59,6 +59,11 @@ def split_kernel(merged: np.ndarray, kernel: tuple[int, ...], axes: Sequence[int
     return np.moveaxis(apart, range(2, 2 + len(axes)), [2 + axis for axis in axes])
 
 
+def _bytes(rows: np.ndarray) -> np.ndarray:
+    """Rows of a matrix as rows of bytes."""
+    return np.ascontiguousarray(rows).view(np.uint8)
+
+
 @dataclass(frozen=True)
 class MergedLayout:
     """Where the blocks of merged coefficients lie in a lane's row; offsets and sizes are bytes."""
@@ -100,16 +105,18 @@ class MergedLayout:
             low = (-rshift) & 0xFF
             high = (np.full_like(rshift, zero) & 0xFFFF) << 16
             requant = np.stack([multiplier, (low | high).astype(np.uint32).view(np.int32)], axis=1).astype("<i4")
-        for channel in range(self.channels):
-            group, lane = divmod(channel, self.rows)
-            row = image[lane]
-            at = group * self.requant_pitch_words * 4
-            row[at : at + self.requant_words * 4] = requant[channel].view(np.uint8)
-            if bias is not None:
-                at = self.bias_offset + group * 4
-                row[at : at + 4] = bias[channel : channel + 1].astype("<i4").view(np.uint8)
-            at = self.filter_offset + group * self.row_elements
-            row[at : at + self.row_elements] = filter_rows[channel].view(np.uint8)
+        group, lane = np.divmod(np.arange(self.channels), self.rows)
+
+        def put(offset: int, pitch: int, entries: np.ndarray) -> None:
+            image[lane[:, None], offset + group[:, None] * pitch + np.arange(entries.shape[1])] = entries
+
+        put(0, self.requant_pitch_words * 4, _bytes(requant[:, : self.requant_words]))
+        if bias is not None:
+            put(self.bias_offset, 4, _bytes(bias.astype("<i4")[:, None]))
+        for first in range(0, self.channels, self.rows):
+            rows = _bytes(filter_rows[first : first + self.rows])
+            start = self.filter_offset + first // self.rows * self.row_elements
+            image[: len(rows), start : start + self.row_elements] = rows
         return image.view(filter_rows.dtype)
 
     def unpack(self, image: np.ndarray, *, with_bias: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:

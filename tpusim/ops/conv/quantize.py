@@ -31,7 +31,8 @@ def filter_is_signed(w: np.ndarray, bias: np.ndarray | None) -> bool:
 
 def filter_scales(w: np.ndarray, signed: bool) -> np.ndarray:
     """Per output channel max(max|W_c|/qmax, 1e-5) in f32, widened to f64; qmax 127 or 255 (numerics.md 7.1)."""
-    largest: np.ndarray = np.abs(w.reshape(w.shape[0], -1)).max(axis=1)
+    rows = w.reshape(w.shape[0], -1)
+    largest: np.ndarray = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     quotient = largest.astype(np.float32) / np.float32(127 if signed else 255)
     return np.maximum(quotient, np.float32(1e-5)).astype(np.float64)
 

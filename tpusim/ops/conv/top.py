@@ -11,6 +11,7 @@ from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
 from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import Parts, conv2d_trial, factor_of, linear_trial, parts_of
+from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -63,8 +64,8 @@ from tpusim.ops.wide_output import stored_output
 
 NARROW = 16
 """Channels of an image below which int8 products are no quicker than f32."""
-FACTORED = 128
-"""Channels of an image above which factoring a filter takes longer than trying it."""
+FACTORED = {True: 128, False: 1024}
+"""Channels of an image above which factoring a filter takes longer than trying it: by int8 products, by f32 ones."""
 
 
 @irdl_op_definition
@@ -155,16 +156,19 @@ class TopConv(ConvTop):
         return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1), self._trial)
 
     def _trial(self, constants: Sequence[Array]) -> Difference | None:
-        """By its linear map, or by int8 products where an image has channels enough to fill them."""
+        """By its linear map, or by int8 products where they are quick and an image has channels enough to fill them."""
         image, filter, bias = constants
         if filter is None or image is not None or (bias is None and not is_none(self.bias)):
             return None
         weights = np.asarray(filter)
         if weights.shape[1] < NARROW or not np.isfinite(weights).all():
             return None
-        if self._is_linear_map and weights.shape[1] <= min(FACTORED, weights.shape[0] // 2):
+        quick = has_byte_products()
+        if self._is_linear_map and weights.shape[1] <= min(FACTORED[quick], weights.shape[0] // 2):
             factor, strides = cast("Any", jax).device_put(factor_of(weights)), self.geometry["strides"]
             return lambda values, scale, _: linear_trial(values[0], scale, factor, strides=strides)  # type: ignore[arg-type]
+        if not quick:
+            return None
         parts = Parts(*(cast("Any", jax).device_put(part) for part in parts_of(weights)))
 
         def difference(values: Sequence[Array], scale: np.float32, wanted: Array) -> Array:
