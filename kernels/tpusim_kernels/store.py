@@ -277,7 +277,7 @@ class Stored:
         fixed: Any = None,
     ) -> None:
         self._body, self._static, self._inline, self._fixed = body, frozenset(static), inline, fixed
-        self._fixed_key = functools.cache(lambda: _signature(fixed))
+        self._fixed_key = functools.cache(lambda: _signature([fixed]))
         self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
         self._by_choice: dict[tuple[str, bool], Any] = {}
