@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from op_cases import BY_ID
+from tpusim_kernels.prim import inorder, library
 
 import tpusim
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
@@ -16,6 +17,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.errors import ConfigError
 from tpusim.frontend import import_onnx
 from tpusim.inference import Flat, Gradual, Graph
+from tpusim.inference.layout import with_few_transpositions
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 
@@ -95,3 +97,19 @@ def test_the_same_bits_before_and_after_a_graph_is_compiled(monkeypatch: pytest.
     (expected,) = Flat(digits(1))(IMAGES[:4]).values()
     np.testing.assert_array_equal(np.concatenate([next(iter(one.values())) for one in found]), expected)
     assert network.compiled
+
+
+@pytest.mark.parametrize("extents", [(2, 64, 96, 256), (3, 49, 64, 128)])
+def test_turned_operands_keep_the_order_of_products(
+    extents: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only upright products are in order: a transposition that is put off would become part of the product."""
+    asked = library.keeps_order
+    monkeypatch.setattr(library, "keeps_order", lambda *extents: extents[4] and asked(*extents))
+    count, m, k, n = extents
+    rng = np.random.default_rng(5)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((count, k, m), (count, k, n)))
+    whole = jax.jit(with_few_transpositions(lambda a, b: inorder.ordered_product(a, b, upright=False)))
+    assert "while" not in whole.lower(a, b).as_text()
+    wanted = jax.jit(lambda a, b: inorder._chain(a.swapaxes(1, 2), b))(a, b)  # noqa: SLF001
+    assert np.asarray(whole(a, b)).tobytes() == np.asarray(wanted).tobytes()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, i64, kernel
 from tpusim_kernels.prim.requant import multiply_shift, requantize
@@ -23,9 +24,25 @@ def _floor_at(v: Array, floor: ArrayLike, do_relu: bool) -> Array:
 
 
 def _scaled_terms(xs: Sequence[Array], ms: Scalars, rs: Scalars, zs_in: Scalars) -> list[Array]:
-    """RSR((q_i - z_i)*m_i, r_i, HALF_UP) for every input, expanded to the common shape."""
+    """RSR((q_i - z_i)*m_i, r_i, HALF_UP) for every input, expanded to the common shape.
+
+    Inputs of one shape and dtype are joined first: what goes into a concatenation XLA computes once, else a chain of
+    residual sums anew for each that reads the last one.
+    """
+    count = len(xs)
+    if count > 1 and xs[0].ndim and len({(x.shape, x.dtype) for x in xs}) == 1:
+        rows = len(xs[0])
+        m, r, z = (_for_rows(parameters, count, rows, xs[0].ndim) for parameters in (ms, rs, zs_in))
+        joined = multiply_shift(i64(lax.concatenate(xs, 0)) - z, m, r)
+        return [lax.slice_in_dim(joined, i * rows, (i + 1) * rows) for i in range(count)]
     terms = [multiply_shift(i64(x) - i64(zs_in[i]), i64(ms[i]), i64(rs[i])) for i, x in enumerate(xs)]
     return broadcast_all(terms)
+
+
+def _for_rows(parameters: Scalars, count: int, rows: int, ndim: int) -> Array:
+    """A scalar for each of `count` tensors, repeated for all rows of their concatenation."""
+    repeated = jnp.repeat(jnp.stack([i64(parameters[i]).reshape(()) for i in range(count)]), rows)
+    return along_axis(repeated, ndim, 0)
 
 
 @kernel(static=("do_relu", "out_dtype"))

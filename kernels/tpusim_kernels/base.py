@@ -54,9 +54,12 @@ def held(x: Array) -> Array:
     """`pin` for a value that several others read: XLA computes it once.
 
     An operation of one operand XLA computes again for each reader, and with it what stands in front of it: in a chain
-    of residual sums the last reader would compute all of them. So the last operation is a choice, between the value and
-    the one NaN that it is then. Other dtypes than f32 are pinned alone.
+    of residual sums the last reader would compute all of them. So the last operation is a choice: of f32 between the
+    value and the one NaN that it is then, of bytes between the value and the least one. Other dtypes are pinned alone.
     """
+    if x.dtype in (jnp.int8, jnp.uint8):
+        least = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)
+        return jnp.where(x == least, least, x)
     x = pin(x)
     if x.dtype != jnp.float32:
         return x
@@ -76,6 +79,11 @@ def _strong(x: Any) -> Any:
 
 def _leave(x: Any) -> Any:
     return held(x) if isinstance(x, Tracer) else x
+
+
+def _leave_inline(x: Any) -> Any:
+    """As `_leave`; bytes of a small primitive go on inside the same kernel."""
+    return x if isinstance(x, Tracer) and x.dtype in (jnp.int8, jnp.uint8) else _leave(x)
 
 
 def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -101,7 +109,7 @@ def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Cal
         @functools.wraps(fn)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             with jax.enable_x64(True):
-                return jax.tree.map(_leave, compiled(*args, **kwargs))
+                return jax.tree.map(_leave_inline if inline else _leave, compiled(*args, **kwargs))
 
         return cast("Callable[P, R]", call)
 

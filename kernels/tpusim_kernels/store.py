@@ -214,6 +214,12 @@ def _aval(leaf: Any) -> object:
     return type(leaf).__name__
 
 
+def _signature(arrays: Any) -> Key:
+    """Structure, shapes and dtypes of dynamic arguments."""
+    leaves, tree = jax.tree.flatten(arrays)
+    return str(tree), *(_aval(leaf) for leaf in leaves)
+
+
 # ------------------------------------------------------------------------------------------------- the store in use
 
 
@@ -255,7 +261,7 @@ class Stored:
     """A function of arrays as `jax.jit` makes it, with the executables of this process; the others are in the store.
 
     identity: names all that the function depends on besides its arguments and JAX, or is None: it is not stored. It is
-    asked at the first call.
+    asked at the first call. fixed: arrays that are the first argument of every call, described once.
     """
 
     def __init__(
@@ -265,8 +271,10 @@ class Stored:
         static: Sequence[str] = (),
         *,
         inline: bool = False,
+        fixed: Any = None,
     ) -> None:
-        self._body, self._static, self._inline = body, frozenset(static), inline
+        self._body, self._static, self._inline, self._fixed = body, frozenset(static), inline, fixed
+        self._fixed_key = functools.cache(lambda: _signature([fixed]))
         self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
         self._by_choice: dict[tuple[str, bool], Any] = {}
@@ -314,9 +322,10 @@ class Stored:
         return run(*arrays, **named)
 
     def _key(self, args: Sequence[Any], kwargs: Mapping[str, Any], arrays: list[Any], named: Mapping[str, Any]) -> Key:
-        leaves, tree = jax.tree.flatten((arrays, named))
+        known = self._fixed is not None and bool(arrays) and arrays[0] is self._fixed
+        signature = _signature((arrays[1:], named)), self._fixed_key() if known else _signature(arrays[:1])
         attributes = tuple((i, _described(args[i])) for i in self._at if i < len(args))
         more = tuple((k, _described(kwargs[k])) for k in sorted(self._static & kwargs.keys()))
         config: Any = jax.config
         how = config.jax_default_matmul_precision, config.read("jax_disable_most_optimizations"), choice()
-        return attributes, more, str(tree), tuple(_aval(leaf) for leaf in leaves), how
+        return attributes, more, signature, how

@@ -165,3 +165,35 @@ def test_results_are_strongly_typed_and_values_do_not_recompile() -> None:
     assert not first.weak_type
     assert not arith.mulconst_float(A, 0.1).weak_type
     assert double.__name__ == "double"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_chain_of_integer_sums_is_computed_once(dtype: str) -> None:
+    """Compiled, a chain of twice as many residual sums is twice as long: no reader computes it anew."""
+    rng = np.random.default_rng(3)
+    weights = [rng.integers(-128, 128, (24, 24)).astype(np.int8) for _ in range(16)]
+
+    def chain(x: jax.Array, weights: list[np.ndarray]) -> list[jax.Array]:
+        found: list[jax.Array] = []
+        for w in weights:
+            y = matmul.matmul_int(
+                cast.quantize(cast.dequantize(x, 0.1, 0), np.float32(9), 0, out_dtype="int8"), w, None, 5, 10, 0,
+                left_transpose=False, right_transpose=False, do_relu=False, out_dtype=dtype,
+            )  # fmt: skip
+            x = arith.add_int((x, y), (75, 91), (7, 7), (0, 0), 0, do_relu=False, out_dtype=dtype)
+            found.append(x)
+        return found
+
+    x = rng.integers(0, 128, (20, 24)).astype(dtype)
+    half, whole = (
+        len(str(jax.jit(lambda x, w=weights[:n]: chain(x, w)[-1]).lower(x).compile().as_text()).splitlines())
+        for n in (8, 16)
+    )
+    assert half > 20 and whole < 2.3 * half
+    q = x.astype(np.int64)
+    for found, w in zip(jax.jit(lambda x: chain(x, weights))(x), weights, strict=True):
+        real = np.asarray(cast.quantize(cast.dequantize(q.astype(dtype), 0.1, 0), np.float32(9), 0, out_dtype="int8"))
+        limits = np.iinfo(dtype).min, np.iinfo(dtype).max
+        y = np.clip((real.astype(np.int64) @ w * 5 + 512) >> 10, *limits)
+        q = np.clip(((q * 75 + 64) >> 7) + ((y * 91 + 64) >> 7), *limits)
+        np.testing.assert_array_equal(found, q)

@@ -53,6 +53,23 @@ def test_another_process_finds_it_without_tracing(counted: Counted, tmp_path: Pa
     assert np.asarray(again).tobytes() == np.asarray(first).tobytes() == (X * np.float32(3)).tobytes()
 
 
+def test_fixed_arrays_are_described_once_and_others_anew(tmp_path: Path) -> None:
+    """The file is that of the same function without fixed arrays; other arrays in their place are still seen."""
+    before, fixed = store.store(), {"w": X}
+    store.use(tmp_path)
+    try:
+        calls = [
+            store.Stored(lambda w, x: w["w"].astype(x.dtype) * x, lambda: "product", fixed=f) for f in (fixed, None)
+        ]
+        for call in calls:
+            for given in (fixed, fixed, {"w": X[:1]}, {"w": X.astype(np.float16)}):
+                found = np.asarray(call(given, X[:1]))
+                assert found.tobytes() == (given["w"].astype(np.float32) * X[:1]).tobytes()
+        assert len(files(tmp_path)) == 3
+    finally:
+        store.use(before.folder if before else None)
+
+
 def test_what_differs_is_another_kernel(counted: Counted, tmp_path: Path) -> None:
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         ((X, jnp.float32(3)), {}),

@@ -42,6 +42,18 @@ def test_the_largest_sums(form: str, size: int) -> None:
         np.testing.assert_array_equal(byte_dot(x, w), x.astype(np.int64) @ w.astype(np.int64))
 
 
+@pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")])
+@pytest.mark.parametrize(
+    "shapes", [((1, 9), (9, 5)), ((2, 1, 9), (9, 5)), ((3, 1, 9), (3, 9, 5)), ((3, 4, 9), (3, 9, 5))]
+)
+def test_one_row_and_bytes_of_either_sign(kinds: tuple[str, str], shapes: tuple[tuple[int, ...], ...]) -> None:
+    x, w = (
+        RNG.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
+        for kind, shape in zip(kinds, shapes, strict=True)
+    )
+    np.testing.assert_array_equal(byte_dot(x, w), x.astype(np.int64) @ w.astype(np.int64))
+
+
 def convolution(x: np.ndarray, w: np.ndarray, z: int, groups: int) -> np.ndarray:
     geometry = {"strides": (2, 1), "pads": (1, 0, 2, 1), "dilations": (1, 2), "groups": groups}
     return np.asarray(conv.conv2d_accumulate(x, w, np.int32(z), **geometry))

@@ -38,7 +38,7 @@ class Flat:
         self._inputs, self._types = inputs_of(model), model.output_types
         self._scales = quantisation(model)
         samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
-        self._call = Stored(with_few_transpositions(samples), self._identity)
+        self._call = Stored(with_few_transpositions(samples), self._identity, fixed=self._graph.weights)
 
     def _identity(self) -> str | None:
         graph = self._graph.identity()

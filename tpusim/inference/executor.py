@@ -199,7 +199,7 @@ class Graph:
                 self._forms[op, index] = key
             if name not in concrete and key not in self.weights:
                 self.weights[key] = _on_device(form)
-        self._compiled = Stored(with_few_transpositions(self.trace), self.identity)
+        self._compiled = Stored(with_few_transpositions(self.trace), self.identity, fixed=self.weights)
 
     def _form(self, op: ShapedOp, index: int, raw: np.ndarray) -> Any:
         """A constant operand as its op's kernel reads it."""

@@ -32,10 +32,13 @@ def byte_dot(x: Array, w: Array) -> Array:
     if b:
         ws = jnp.concatenate([ws, jnp.ones((*ws.shape[:-1], 1), jnp.int8)], axis=-1)  # the extra column sums x'
     batch = tuple(range(w.ndim - 2)) if w.ndim > 2 else ()
+    rows = x.shape[-2]
+    if a or rows == 1:  # the extra row sums w'; a single row no library takes
+        xs = jnp.concatenate([xs, jnp.ones((*xs.shape[:-2], 1, xs.shape[-1]), jnp.int8)], axis=-2)
     acc = dot(xs, ws, (x.ndim - 1, w.ndim - 2), (batch, batch))
-    if b:
-        acc = acc[..., :-1] + b * acc[..., -1:]
     if a:
-        sums = jnp.sum(w, axis=-2, dtype=jnp.int32, keepdims=True)
-        acc = acc + a * (sums if batch else sums.reshape((1,) * (acc.ndim - 1) + (-1,)))
+        acc = acc + a * acc[..., rows:, :]
+    acc = acc[..., :rows, :]
+    if b:
+        acc = acc[..., :-1] + b * (acc[..., -1:])
     return acc
