@@ -723,9 +723,14 @@ def test_rows_merge_beside_a_long_store() -> None:
     assert user
 
 
+def mostly_moving(cost: Callable[[object], float]) -> Callable[[Scheduled], int]:
+    """These times in whole cycles, ten times as long for transfers."""
+    return lambda item: int(cost(item)) * (10 if isinstance(item, Transferred) else 1)
+
+
 @pytest.mark.parametrize("chip", first_of(["bm1688", "bm1684x"]))
 def test_recombined_groups_give_the_same_bits(chip: str) -> None:
-    """Random groups recombined by times at random."""
+    """Random groups recombined by times at random, most of them those of transfers."""
     spec = chips.load(chip)
     refiner, gone = Refiner(spec, Refinements()), 0
 
@@ -734,16 +739,15 @@ def test_recombined_groups_give_the_same_bits(chip: str) -> None:
         found: list[Decided] = []
         for seed, item in enumerate(decided):
             if isinstance(item, GroupSchedule):
-                cost = any_cost(seed)
-                new = recombined(item, spec, refiner.replaced, lambda item, cost=cost: int(cost(item)))
+                new = recombined(item, spec, refiner.replaced, mostly_moving(any_cost(seed)))
                 gone += len(item.rows) - len(new.rows)
                 item = new
             found.append(item)
         return found
 
-    for key in NETWORKS[:3]:
+    for key, trial in product(NETWORKS[:3], range(2)):
         model, flat = cached_lowered(key[0], chip, *key[1:])
-        divided, _ = randomly_grouped(model, np.random.default_rng(0), change=change)
+        divided, _ = randomly_grouped(model, np.random.default_rng(trial), change=change)
         same_bits(divided, cached_network(*key).feeds(), flat)
     assert gone > 3
 
