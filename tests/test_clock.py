@@ -20,21 +20,15 @@ CYCLES, BYTES = 0.1, 0.02
 """How far a network may be from the profile."""
 
 
-FAR = {
-    "silu/bm1684x/f16",
-    "silu/bm1684x/bf16",
-}
-"""Cells of other modes that are further."""
-
-
 @pytest.mark.parametrize("cell", [f"{n}/{c}/{m}" for n in recorded.networks() for c in CHIPS for m in OTHERS])
 def test_cycles_in_other_modes(cell: str) -> None:
-    """Beside the real totals in benchmarks/conformance/clock.json; cells that come near leave the list."""
+    """Beside the real totals in benchmarks/conformance/clock.json."""
     network, chip, mode = cell.split("/")
     there = next(row.there for row in known_rows() if (row.network, row.chip, row.mode) == (network, chip, mode))
     here = our_clock(Compiled(Replay(network).lowered(f"{chip}/{mode}"), {}, chip))
     moved = (here.load_bytes + here.store_bytes) / (there.load_bytes + there.store_bytes)
-    assert (abs(here.cycles / there.cycles - 1) <= CYCLES and abs(moved - 1) <= BYTES) == (cell not in FAR)
+    assert abs(here.cycles / there.cycles - 1) <= CYCLES
+    assert abs(moved - 1) <= BYTES
 
 
 @pytest.mark.parametrize("chip", CHIPS)

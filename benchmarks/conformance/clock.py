@@ -135,7 +135,8 @@ def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
 def measured_row(network: Network, key: Key, upstream: Upstream) -> Row | None:
     """Any network beside the real tools; None where they refuse it."""
     top = upstream.transform(network.proto, network.sample)
-    files = upstream.deploy(top, network.share_table(top), network.sample, key.chip, key.mode)
+    table = network.share_table(top)
+    files = upstream.deploy(top, table, network.sample, key.chip, key.mode, simulated=False)
     there = their_clock(files)
     if there is None:
         return None

@@ -14,6 +14,7 @@ from benchmarks.accuracy.measure import DIGITS, SAMPLES, TRAINED, config
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.text import Op, read
 from benchmarks.conformance.upstream import Files
+from benchmarks.explore import networks as sized
 from tests.upstream import networks as small
 from tpusim import chips, zoo
 from tpusim.calibration.samples import load_samples
@@ -36,6 +37,8 @@ from tpusim.ops.structure import TopNone, TopWeight
 from tpusim.simulator import Timeline, timeline
 
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
+HELD_OUT = {"mobilenet_v2": sized.mobilenet_v2, "yolov5n": sized.yolo, "vit_tiny": sized.vit}
+"""Networks that no model was fitted to."""
 Array = np.ndarray
 Samples = list[dict[str, Array]]
 THEIRS, OWN = "table", "own_table"
@@ -168,7 +171,7 @@ def _source(name: str) -> tuple[onnx.ModelProto, Samples | str]:
         return proto, small.samples(proto)
     if name == TRAINED:
         return onnx.load(DIGITS / "digits.onnx"), str(DIGITS / "calibration.npz")
-    return zoo.build(name), SAMPLES
+    return HELD_OUT[name]() if name in HELD_OUT else zoo.build(name), SAMPLES
 
 
 @dataclass

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from xdsl.ir import Block, BlockArgument, Operation
 
 from tpusim.chips import ChipSpec
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of
 from tpusim.ops.base import TpuOp
@@ -85,7 +86,7 @@ def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
     """The ops with each inserted one right behind what it reads, of several the last first, as there."""
     casts = defaultdict[Operation | Block, list[TpuOp]](list)
     for op in ops:
-        if op.INSERTED:
+        if _inserted(op):
             casts[op.operands[0].owner].append(op)
     found = list[TpuOp]()
 
@@ -97,10 +98,15 @@ def _inserted_first(ops: Sequence[TpuOp]) -> list[TpuOp]:
     for owner in [owner for owner in casts if not isinstance(owner, TpuOp)]:
         add(owner)
     for op in ops:
-        if not op.INSERTED:
+        if not _inserted(op):
             found.append(op)
             add(op)
     return found
+
+
+def _inserted(op: TpuOp) -> bool:
+    """Whether it was put between two ops, which it is then named after; a node may be lowered to an op of its kind."""
+    return op.INSERTED and op_name(op).startswith(value_name(op.operands[0]))
 
 
 def _argument(op: TopInput) -> int:

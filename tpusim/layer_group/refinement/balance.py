@@ -6,6 +6,7 @@ stays where nothing is gained by going on. Nobody asks whether there is room: wh
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from xdsl.ir import SSAValue
 
@@ -20,7 +21,17 @@ Size = Callable[[SSAValue], int]
 
 
 def arranged(plan: GroupSchedule, model: CostModel) -> tuple[Row, ...]:
-    """The rows of a group of a search, which has no addresses yet; what looks up a table counts as no time."""
+    """The rows of a group of a search, which has no addresses yet."""
+    size = partial(_tensor_bytes, plan, model)
+    return balanced(plan.rows, cycles_of(plan, model), size)
+
+
+def _tensor_bytes(plan: GroupSchedule, model: CostModel, value: SSAValue) -> int:
+    return tensor_bytes(value, plan.slices[value], plan.graph, model.chip)
+
+
+def cycles_of(plan: GroupSchedule, model: CostModel) -> Cycles:
+    """What each item of the group takes at the first step, asked once; what looks up a table counts as no time."""
     costs: dict[Scheduled, int] = {}
 
     def cycles(item: Scheduled) -> int:
@@ -30,7 +41,7 @@ def arranged(plan: GroupSchedule, model: CostModel) -> tuple[Row, ...]:
             costs[item] = round(ns * model.chip.tiu_mhz / 1000)
         return costs[item]
 
-    return balanced(plan.rows, cycles, lambda value: tensor_bytes(value, plan.slices[value], plan.graph, model.chip))
+    return cycles
 
 
 def balanced(rows: Sequence[Row], cycles: Cycles, size: Size) -> tuple[Row, ...]:

@@ -1,0 +1,237 @@
+"""TimeStepCombine as TPU-MLIR does it: transfers leave rows that move longer, then rows merge (layer_group.md 13).
+
+Times are those of the assignment (`balance.cycles_of`). Nobody asks whether a merged row is quicker: neighbours stay
+apart if both compute longer than they move by more than a tenth, if a transfer of one is used by an op of the other, or
+if what begins to live in the second has no place beside what lives in the first. All is undone where the group as a
+whole finds no place.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+
+from xdsl.ir import SSAValue
+
+from tpusim.chips import ChipSpec
+from tpusim.isa.layout import align
+from tpusim.layer_group.planning.held import held
+from tpusim.layer_group.refinement.balance import Cycles
+from tpusim.layer_group.refinement.combine import MOST_OPS, Replaced, Rows
+from tpusim.ops.base import TpuOp
+from tpusim.schedule import GroupSchedule, Row, Transferred, areas, lifetimes
+from tpusim.schedule.lifetime import Buffer
+
+MARGIN = 0.1
+"""How much longer, of itself, a row computes than it moves to stay apart."""
+Owner = SSAValue | TpuOp
+
+
+def recombined(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
+    """The group with transfers moved and rows merged."""
+    if len(plan.graph.ops) == 1:
+        return plan
+    if len(plan.graph.ops) <= MOST_OPS:
+        plan = _exchanged(_reassigned(plan, replaced, cycles), replaced, cycles)
+    rows = merged_rows(plan, chip, cycles)
+    return plan if rows == plan.rows else replaced(plan, rows) or plan
+
+
+def _balances(plan: GroupSchedule, rows: Sequence[Row], cycles: Cycles) -> list[tuple[int, int]]:
+    """Cycles of (ops, transfers) of every row; what is held counts in a group of one step."""
+    return [
+        (
+            sum(map(cycles, row.layers)),
+            sum(cycles(t) for t in row.transfers if plan.sections.steps == 1 or not _held(plan, t.value)),
+        )
+        for row in rows
+    ]
+
+
+def _held(plan: GroupSchedule, value: SSAValue) -> bool:
+    return value in plan.graph.weights and (plan.held(value) or value in held(plan.graph))
+
+
+def _reassigned(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
+    """One transfer of every row that moves longer goes where that gains most, unless one came to that row."""
+    done = set[int]()
+    for at in range(len(plan.rows)):
+        balance = _balances(plan, plan.rows, cycles)
+        if balance[at][1] <= balance[at][0] or at in done:
+            continue
+        found = _best_move(plan, at, [tiu - dma for tiu, dma in balance], cycles)
+        new = replaced(plan, _moved(plan.rows, [(found[0], at, found[1])])) if found else None
+        if found and new:
+            plan = new
+            done.add(found[1])
+    return plan
+
+
+def _best_move(plan: GroupSchedule, at: int, slack: Sequence[int], cycles: Cycles) -> tuple[Transferred, int] | None:
+    """The transfer of a row and the row where it gains most, the first of equals; what is held stays."""
+    found, most, life = None, 0, lifetimes(plan.rows)
+    free = (transfer for transfer in plan.rows[at].transfers if not _held(plan, transfer.value))
+    for transfer, to in product(free, range(len(plan.rows))):
+        cost = cycles(transfer)
+        gain = min(slack[to] - cost, 0) + min(slack[at] + cost, 0) - slack[at]
+        if gain > most and to != at and _may_move(plan.rows, life, transfer, at, to):
+            found, most = (transfer, to), gain
+    return found
+
+
+def _may_move(
+    rows: Sequence[Row], life: dict[SSAValue, tuple[int, int]], transfer: Transferred, at: int, to: int
+) -> bool:
+    """A load passes no op that reads it; a store stays in its turn of the loop, behind the op that makes the tensor."""
+    value = transfer.value
+    if transfer.kind == "load":
+        way = range(at + 1, to + 1) if to > at else range(to, at)
+        return not any(rows[row].reads(value) for row in way)
+    start, end = life[value]
+    if any(value in op.results for op in rows[to].layers):
+        return False
+    if start < end:
+        return to > start
+    return to > start if at > start else to < start
+
+
+def _moved(rows: Sequence[Row], moves: Iterable[tuple[Transferred, int, int]]) -> Rows:
+    new = list(rows)
+    for transfer, at, to in moves:
+        new[at], new[to] = new[at].without(transfer), new[to].plus(transfer)
+    return tuple(new)
+
+
+def _exchanged(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
+    """A load and a later store in each other's rows, the first pair that costs nothing and fits."""
+    slack = [tiu - dma for tiu, dma in _balances(plan, plan.rows, cycles)]
+    for at, row in enumerate(plan.rows):
+        load = next((t for t in row.transfers if t.kind == "load" and not _held(plan, t.value)), None)
+        pair = load and next(_partners(plan, load, at, slack, cycles), None)
+        if load and pair:
+            store, to = pair
+            new = replaced(plan, _moved(plan.rows, [(load, at, to), (store, to, at)]))
+            if new is not None:
+                return new
+    return plan
+
+
+def _partners(
+    plan: GroupSchedule, load: Transferred, at: int, slack: Sequence[int], cycles: Cycles
+) -> Iterator[tuple[Transferred, int]]:
+    life = lifetimes(plan.rows)
+    for to in range(len(plan.rows) - 1, at, -1):
+        if not _may_move(plan.rows, life, load, at, to):
+            continue
+        for store in plan.rows[to].transfers:
+            if store.kind == "store" and _may_move(plan.rows, life, store, to, at):
+                change = cycles(load) - cycles(store)
+                after = min(slack[at] + change, 0) + min(slack[to] - change, 0)
+                if after >= min(slack[at], 0) + min(slack[to], 0):
+                    yield store, to
+
+
+def merged_rows(plan: GroupSchedule, chip: ChipSpec, cycles: Cycles) -> Rows:
+    """The rows with neighbours merged, from the first pair on, again and again."""
+    rows = plan.rows
+    address = dict(plan.allocation.address)
+    at = 0
+    while at < len(rows) - 1:
+        new = _merged(plan, rows, at, address, chip, cycles)
+        rows, at = (rows, at + 1) if new is None else (new, 0)
+    return rows
+
+
+def _merged(
+    plan: GroupSchedule, rows: Rows, at: int, address: dict[Owner, int], chip: ChipSpec, cycles: Cycles
+) -> Rows | None:
+    pair = rows[at : at + 2]
+    if all(_computes_long(*balance) for balance in _balances(plan, pair, cycles)):
+        return None
+    buffers = areas(replace(plan, rows=rows))
+    if not _independent(plan, rows, at, buffers):
+        return None
+    placed = _beside(plan, rows, at, buffers, address, chip)
+    if placed is None:
+        return None
+    address.update(placed)
+    one = Row((*pair[0].layers, *pair[1].layers), (*pair[0].transfers, *pair[1].transfers))
+    return (*rows[:at], one, *rows[at + 2 :])
+
+
+def _computes_long(tiu: int, dma: int) -> bool:
+    return tiu - dma > MARGIN * tiu and dma <= tiu
+
+
+def _independent(plan: GroupSchedule, rows: Rows, at: int, buffers: Sequence[Buffer]) -> bool:
+    """Whether no transfer of either row belongs to an op of the other, and no operand of the first dies in the second.
+
+    A held load in the first row may, which another row takes over in a loop.
+    """
+    first, second = rows[at : at + 2]
+    alone = at == 0 or plan.sections.steps == 1
+    passing = {t for t in first.transfers if t.kind == "load" and not alone and _held(plan, t.value)}
+    if any(_belongs(t, second) for t in first.transfers if t not in passing):
+        return False
+    if any(_belongs(t, first) for t in second.transfers):
+        return False
+    ends = {b.owner for b in buffers if b.end == at + 1}
+    return not any(value in ends for op in first.layers for value in op.operands)
+
+
+def _belongs(transfer: Transferred, row: Row) -> bool:
+    if transfer.kind == "load":
+        return row.reads(transfer.value)
+    return any(transfer.value in op.results for op in row.layers)
+
+
+def _beside(
+    plan: GroupSchedule, rows: Rows, at: int, buffers: Sequence[Buffer], address: dict[Owner, int], chip: ChipSpec
+) -> dict[Owner, int] | None:
+    """Addresses of what begins to live in the second row, beside what the first row has; None without room.
+
+    What is loaded there finds none. Of areas of one size one counts; behind one that takes a bank of its own no other
+    is placed.
+    """
+    loaded, moved = ({t.value for t in row.transfers} for row in (rows[at + 1], rows[at]))
+    stays = {b.owner for b in buffers if isinstance(b.owner, SSAValue) and _held(plan, b.owner)}
+    new = {b.size: b.owner for b in buffers if b.start == at + 1 and b.owner not in stays}
+    if loaded & {b.owner for b in buffers if b.start == at + 1 and b.owner not in stays}:
+        return None
+    living = [b for b in buffers if b.owner in stays or (b.start != at + 1 and _lives(b, at))]
+    banks = {address[b.owner] // chip.lmem_bank_bytes for b in living}
+    free = [bank for bank in range(chip.lmem_bytes // chip.lmem_bank_bytes) if bank not in banks]
+    used = {address[b.owner]: b.size for b in living if b.owner not in stays | moved}
+    for place in list(used):
+        used.setdefault(place // chip.lmem_bank_bytes * chip.lmem_bank_bytes, 0)
+    return _placed(new, used, free, chip)
+
+
+def _lives(buffer: Buffer, at: int) -> bool:
+    if buffer.start > buffer.end:
+        return at >= buffer.start or at < buffer.end
+    return buffer.start <= at <= buffer.end
+
+
+def _placed(new: dict[int, Owner], used: dict[int, int], free: list[int], chip: ChipSpec) -> dict[Owner, int] | None:
+    found = dict[Owner, int]()
+    bank = chip.lmem_bank_bytes
+    for size in sorted(new, reverse=True):
+        place = _gap(size, used, chip)
+        if place is None and free and size <= bank:
+            found[new[size]] = free.pop(0) * bank
+            break
+        if place is not None:
+            found[new[size]] = place
+            used[place] = size
+    return found if len(found) == len(new) else None
+
+
+def _gap(size: int, used: dict[int, int], chip: ChipSpec) -> int | None:
+    """The first room between two areas, before the end of the first one's bank."""
+    places, bank = sorted(used), chip.lmem_bank_bytes
+    for low, high in zip(places, places[1:], strict=False):
+        end = high if high // bank == low // bank else (low // bank + 1) * bank
+        start = align(low + used[low], chip.eu_bytes)
+        if start + size <= end:
+            return start
+    return None
