@@ -47,6 +47,7 @@ from tpusim.search import (
     search_threshold,
     write_qtable,
 )
+from tpusim.search.fewest import _Search  # pyright: ignore[reportPrivateUsage]
 from tpusim.search.goal import cosine
 
 RECORDED = Path(__file__).resolve().parent / "upstream" / "names"
@@ -150,6 +151,19 @@ def test_joint_search_beats_accuracy_first_and_grouping_later() -> None:
     assert joint.floats in front and by_loss.floats not in front
     for one, next_one in pairwise(front):
         assert asked.cycles(one) < asked.cycles(next_one) and asked.score(one).value < asked.score(next_one).value
+
+
+def test_only_what_groups_may_make_cheaper_goes_on_the_clock() -> None:
+    """Of sets that are estimated to take longer than the best one, whose groups cost no more than those of integers."""
+    asked = Trials(calibrated(), INT8, samples(2), Cosine(0.9))
+    none, dear = frozenset[str](), frozenset({"mix_Relu"})
+    tried = _Search(asked, none, 10, lambda _: None)
+    assert asked.estimate(dear) > asked.estimate(none) and asked.reached(dear)
+    assert not tried._is_cheaper(dear, none) and asked.tried[1] == 1  # pyright: ignore[reportPrivateUsage]
+    asked._cycles[none] += 10_000  # pyright: ignore[reportPrivateUsage]
+    assert tried._returned(none) == 0  # pyright: ignore[reportPrivateUsage]  the integers' own groups
+    asked._cycles[dear] = asked.cycles(none) + 20_000  # pyright: ignore[reportPrivateUsage]
+    assert 0 < tried._returned(dear) <= 0.01 * asked.estimate(dear)  # pyright: ignore[reportPrivateUsage]
 
 
 def test_what_is_good_enough_stays_and_what_is_out_of_reach_is_told() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tpusim_kernels.base import Array, ArrayLike, f32, i64, kernel
+from tpusim_kernels.prim.flat import in_rows
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 from tpusim_kernels.prim.smallfloat import to_bf16, to_f16
 
 _ROUNDED = {"float32": f32, "float16": to_f16, "bfloat16": to_bf16}
 
 
+@in_rows
 @kernel(static=("out_dtype", "through"))
 def quantize(x: Array, inv_scale: ArrayLike, zp: ArrayLike, *, out_dtype: str, through: str = "float32") -> Array:
     """Compute q = sat(round-half-away(F(x * inv_scale)) + zp) (numerics 8.1, float -> int).
@@ -22,6 +24,7 @@ def quantize(x: Array, inv_scale: ArrayLike, zp: ArrayLike, *, out_dtype: str, t
     return saturate(to_int(product, RoundMode.HALF_AWAY_FROM_ZERO) + i64(zp), out_dtype)
 
 
+@in_rows
 @kernel(static=("through",))
 def dequantize(q: Array, scale: ArrayLike, zp: ArrayLike, *, through: str = "float32") -> Array:
     """Compute x = f32(scale) * F(q - zp) in f32 (numerics 8.1, int -> float).

@@ -18,8 +18,8 @@ MEASURED = 2
 """Samples, the first, that losses are measured on."""
 PRICED = 12
 """How many ops are priced alone, those that lose most."""
-MORE = 1.01
-"""Sets of more cycles than these times the best set's, both estimated, are not put on the clock."""
+MORE = 0.01
+"""By how much of the best set's cycles another one may have more, both estimated, and still be put on the clock."""
 EXCHANGES = 3
 """How many ops are tried in the place of one."""
 CLOCKED = 60
@@ -154,9 +154,15 @@ class _Search:
 
     def _promises(self, one: Floats, than: Floats) -> bool:
         """Whether nothing speaks against it before it is on the clock: estimates of its cycles, then a few samples."""
-        trials, most = self._trials, self._trials.estimate(than) * MORE
+        trials, most = self._trials, self._trials.estimate(than) + self._returned(than)
         roughly = sum(self._rough[name] for name in one - than) - sum(self._rough[name] for name in than - one)
         return trials.estimate(than) + roughly <= most and trials.estimate(one) <= most and trials.likely(one)
+
+    def _returned(self, floats: Floats) -> float:
+        """The cycles that other groups may give back: what groups cost this set more than the network as it is."""
+        asked = self._trials
+        mine, base = (asked.cycles(one) - asked.estimate(one) for one in (floats, frozenset[str]()))
+        return min(max(mine - base, 0.0), asked.estimate(floats) * MORE)
 
     @cached_property
     def _rough(self) -> dict[str, float]:

@@ -15,6 +15,7 @@ from jax import lax
 from jax.core import Tracer
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, kernel
+from tpusim_kernels.prim.flat import in_rows
 
 SIGN, MAGNITUDE, INFINITY = 0x80000000, 0x7FFFFFFF, 0x7F800000
 
@@ -149,9 +150,10 @@ def within_bf16(x: ArrayLike) -> np.ndarray:
     return np.clip(np.asarray(x, np.float32), np.float32(-LARGEST_BF16), np.float32(LARGEST_BF16))
 
 
+@in_rows
 @kernel(static=("dtype", "finite"))
 def _narrow(x: Array, *, dtype: str, finite: bool) -> Array:
-    """Rounding and conversion as one function, which is compiled once per shape."""
+    """Rounding and conversion as one function, which is compiled once per size of a row."""
     if dtype == "float16":
         return to_f16(x).astype(jnp.float16)
     return (to_bf16_cv18xx if finite else to_bf16)(x).astype(jnp.bfloat16)

@@ -1,0 +1,51 @@
+"""Elementwise kernels outside a trace: one executable for all shapes of about one size.
+
+A network has tensors of dozens of shapes, and each would be compiled for. So the elements are laid out in a row that is
+filled up to a power of two. What is compiled is the same function, and elements do not meet: bits are the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from tpusim_kernels.base import Array
+
+P = ParamSpec("P")
+LEAST = 1 << 12
+"""Elements that a row has at least."""
+Elementwise = Callable[Concatenate[Array, P], Array]
+
+
+def in_rows(function: Elementwise[P]) -> Elementwise[P]:
+    """The same kernel: of its first argument, any shape, element by element, and of scalars.
+
+    Outside a trace and on a CPU it runs on rows, and its result is NumPy's.
+    """
+
+    @functools.wraps(function)
+    def call(x: Array, *args: P.args, **kwargs: P.kwargs) -> Array:
+        if not _in_rows(x, *args):
+            return function(x, *args, **kwargs)
+        array = np.asarray(x)
+        row = np.zeros(_filled(array.size), array.dtype)
+        row[: array.size] = array.ravel()
+        found = np.asarray(function(cast("Array", row), *args, **kwargs))
+        return cast("Array", found[: array.size].reshape(array.shape))
+
+    return call
+
+
+def _in_rows(*arguments: Any) -> bool:
+    traced = any(isinstance(value, Tracer) for value in arguments)
+    scalars = all(np.ndim(value) == 0 for value in arguments[1:])
+    return not traced and scalars and jax.default_backend() == "cpu"
+
+
+def _filled(size: int) -> int:
+    return max(1 << (size - 1).bit_length(), LEAST) if size else LEAST

@@ -1,0 +1,43 @@
+"""Elementwise kernels on rows: the bits of each shape alone, and one executable for shapes of about one size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tpusim_kernels import store
+from tpusim_kernels.cast import dequantize, quantize
+from tpusim_kernels.prim.smallfloat import narrowed
+
+SHAPES = (3, 5, 7), (105,), (0, 4), (2, 2048), (4097,)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bits_are_those_of_the_shape_alone(shape: tuple[int, ...]) -> None:
+    """As in a trace, which has no rows; with numbers that saturate, infinities, NaN and subnormals."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal(shape) * 10.0 ** rng.integers(-42, 6, shape)).astype(np.float32)
+    x.flat[:4] = (np.inf, -np.inf, np.nan, 1e-41)[: x.size]
+    scale = np.float32(20.5)
+    for alone in (
+        lambda v: quantize(v, scale, 3, out_dtype="int8"),
+        lambda v: dequantize(v, scale, 3),
+        lambda v: narrowed(v, np.dtype(np.float16)),
+    ):
+        given = x if alone(x[:0]).dtype != np.float32 else rng.integers(-128, 128, shape).astype(np.int8)
+        found, expected = np.asarray(alone(given)), np.asarray(jax.jit(alone)(given))
+        assert found.shape == shape and found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
+
+
+def test_shapes_share_executables(tmp_path: Path) -> None:
+    """Of 105, 210 and 4096 elements; 4097 need the next size."""
+    before = store.store()
+    store.use(tmp_path)
+    try:
+        for shape, files in (((3, 5, 7), 1), ((2, 105), 1), ((2, 2048), 1), ((4097,), 2)):
+            quantize(np.zeros(shape, np.float32), np.float32(0.75), 1, out_dtype="uint8", through="bfloat16")
+            assert len([path for path in tmp_path.glob("*/*") if path.is_file()]) == files
+    finally:
+        store.use(None if before is None else before.folder)
