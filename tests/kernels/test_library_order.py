@@ -147,3 +147,13 @@ def test_trials_by_integers_are_near(kernel: int):
     rounded = np.clip(np.rint(x * scale), -128, 127) / scale
     direct = np.asarray(wanted) - np.asarray(conv2d_estimate(rounded, hwio, b, do_relu=True, **geometry))
     assert abs(np.asarray(found) - direct).max() < 1e-5 < abs(direct).max()
+
+
+def test_a_trial_tells_products_that_are_rounded_before_the_sum() -> None:
+    """Some of the library's kernels multiply, round and add: without AVX-512 those of few columns."""
+    a, b = library._trial((1, 8, 16), 1), library._trial((1, 16, 24), 2)  # pyright: ignore[reportPrivateUsage]
+    total = np.zeros((1, 8, 24), np.float32)
+    for k in range(16):
+        total += a[:, :, k : k + 1] * b[:, k : k + 1]
+    fused = library._chain(a, b)  # pyright: ignore[reportPrivateUsage]
+    assert np.mean(total != fused) > 0.2
