@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from tpusim_kernels import store
+from tpusim_kernels.base import Array
 from tpusim_kernels.cast import dequantize, quantize
+from tpusim_kernels.prim.flat import in_rows
 from tpusim_kernels.prim.smallfloat import narrowed
 
 SHAPES = (3, 5, 7), (105,), (0, 4), (2, 2048), (4097,)
@@ -31,13 +31,15 @@ def test_bits_are_those_of_the_shape_alone(shape: tuple[int, ...]) -> None:
         assert found.shape == shape and found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
 
 
-def test_shapes_share_executables(tmp_path: Path) -> None:
+def test_shapes_share_executables() -> None:
     """Of 105, 210 and 4096 elements; 4097 need the next size."""
-    before = store.store()
-    store.use(tmp_path)
-    try:
-        for shape, files in (((3, 5, 7), 1), ((2, 105), 1), ((2, 2048), 1), ((4097,), 2)):
-            quantize(np.zeros(shape, np.float32), np.float32(0.75), 1, out_dtype="uint8", through="bfloat16")
-            assert len([path for path in tmp_path.glob("*/*") if path.is_file()]) == files
-    finally:
-        store.use(None if before is None else before.folder)
+    given: list[tuple[int, ...]] = []
+
+    @in_rows
+    def doubled(x: Array) -> Array:
+        given.append(x.shape)
+        return jnp.asarray(x) * 2
+
+    for shape, rows in (((3, 5, 7), {4096}), ((2, 105), {4096}), ((2, 2048), {4096}), ((4097,), {4096, 8192})):
+        assert doubled(np.ones(shape, np.float32)).sum() == 2 * np.prod(shape)
+        assert set(given) == {(row,) for row in rows}

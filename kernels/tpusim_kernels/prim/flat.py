@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -25,7 +26,7 @@ Elementwise = Callable[Concatenate[Array, P], Array]
 def in_rows(function: Elementwise[P]) -> Elementwise[P]:
     """The same kernel: of its first argument, any shape, element by element, and of scalars.
 
-    Outside a trace and on a CPU it runs on rows, and its result is NumPy's.
+    Outside a trace and on a CPU it runs on rows, which NumPy fills and cuts: nothing is compiled for that.
     """
 
     @functools.wraps(function)
@@ -36,7 +37,7 @@ def in_rows(function: Elementwise[P]) -> Elementwise[P]:
         row = np.zeros(_filled(array.size), array.dtype)
         row[: array.size] = array.ravel()
         found = np.asarray(function(cast("Array", row), *args, **kwargs))
-        return cast("Array", found[: array.size].reshape(array.shape))
+        return jnp.asarray(found[: array.size].reshape(array.shape))
 
     return call
 

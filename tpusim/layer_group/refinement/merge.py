@@ -14,12 +14,11 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import align
-from tpusim.layer_group.planning.held import held
+from tpusim.layer_group.planning import held
 from tpusim.layer_group.refinement.balance import Cycles
 from tpusim.layer_group.refinement.combine import MOST_OPS, Replaced, Rows
 from tpusim.ops.base import TpuOp
-from tpusim.schedule import GroupSchedule, Row, Transferred, areas, lifetimes
-from tpusim.schedule.lifetime import Buffer
+from tpusim.schedule import Buffer, GroupSchedule, Row, Transferred, areas, lifetimes
 
 MARGIN = 0.1
 """How much longer, of itself, a row computes than it moves to stay apart."""
