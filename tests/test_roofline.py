@@ -17,9 +17,7 @@ from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.cli import main
 from tpusim.explore.roofline import MEMORY, Found, under_roofs
-from tpusim.grouping import divide
 from tpusim.ir.module import save_model
-from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.page.roofs import roofs
 from tpusim.prospect.fit import assumed
@@ -74,8 +72,8 @@ def test_what_would_change_it_is_asked_of_the_clock(compiled: tuple[tpusim.Compi
         ]
     (again,) = found.regrouped
     spec = chips.load("bm1688").replace("twice the memory", lmem_bytes=2 * chips.load("bm1688").lmem_bytes)
-    other = divide(assumed(DIGITS, LoweringConfig(spec, "int8")), LayerGroupConfig())
-    assert again.name == MEMORY and again.cycles == tpusim.grouping.cycles(other)
+    other = tpusim.compile(DIGITS, chip=spec, table=net.table)
+    assert again.name == MEMORY and again.cycles == timeline(other.program, spec).cycles
     assert sum(part.sums("cycles")[0] for part in again.parts) == found.roofs.cycles
 
 
