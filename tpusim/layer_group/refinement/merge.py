@@ -6,7 +6,7 @@ if what begins to live in the second has no place beside what lives in the first
 whole finds no place.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -35,29 +35,27 @@ def recombined(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: 
     return plan if rows == plan.rows else replaced(plan, rows) or plan
 
 
-def _balances(plan: GroupSchedule, rows: Sequence[Row], cycles: Cycles) -> list[tuple[int, int]]:
-    """Cycles of (ops, transfers) of every row; what is held counts in a group of one step."""
+def _stays(plan: GroupSchedule) -> frozenset[SSAValue]:
+    """The constants that no cut makes smaller, or that are loaded once."""
+    return frozenset(held(plan.graph)).union(filter(plan.held, plan.graph.weights))
+
+
+def _balances(rows: Sequence[Row], stays: frozenset[SSAValue], cycles: Cycles, *, steps: int) -> list[tuple[int, int]]:
+    """Cycles of (ops, transfers) of every row; what stays counts in a group of one step."""
+    counted = frozenset[SSAValue]() if steps == 1 else stays
     return [
-        (
-            sum(map(cycles, row.layers)),
-            sum(cycles(t) for t in row.transfers if plan.sections.steps == 1 or not _held(plan, t.value)),
-        )
-        for row in rows
+        (sum(map(cycles, row.layers)), sum(cycles(t) for t in row.transfers if t.value not in counted)) for row in rows
     ]
-
-
-def _held(plan: GroupSchedule, value: SSAValue) -> bool:
-    return value in plan.graph.weights and (plan.held(value) or value in held(plan.graph))
 
 
 def _reassigned(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
     """One transfer of every row that moves longer goes where that gains most, unless one came to that row."""
-    done = set[int]()
+    done, stays = set[int](), _stays(plan)
     for at in range(len(plan.rows)):
-        balance = _balances(plan, plan.rows, cycles)
+        balance = _balances(plan.rows, stays, cycles, steps=plan.sections.steps)
         if balance[at][1] <= balance[at][0] or at in done:
             continue
-        found = _best_move(plan, at, [tiu - dma for tiu, dma in balance], cycles)
+        found = _best_move(plan.rows, at, [tiu - dma for tiu, dma in balance], stays, cycles)
         new = replaced(plan, _moved(plan.rows, [(found[0], at, found[1])])) if found else None
         if found and new:
             plan = new
@@ -65,14 +63,16 @@ def _reassigned(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> Grou
     return plan
 
 
-def _best_move(plan: GroupSchedule, at: int, slack: Sequence[int], cycles: Cycles) -> tuple[Transferred, int] | None:
-    """The transfer of a row and the row where it gains most, the first of equals; what is held stays."""
-    found, most, life = None, 0, lifetimes(plan.rows)
-    free = (transfer for transfer in plan.rows[at].transfers if not _held(plan, transfer.value))
-    for transfer, to in product(free, range(len(plan.rows))):
+def _best_move(
+    rows: Rows, at: int, slack: Sequence[int], stays: frozenset[SSAValue], cycles: Cycles
+) -> tuple[Transferred, int] | None:
+    """The transfer of a row and the row where it gains most, the first of equals."""
+    found, most, life = None, 0, lifetimes(rows)
+    free = (transfer for transfer in rows[at].transfers if transfer.value not in stays)
+    for transfer, to in product(free, range(len(rows))):
         cost = cycles(transfer)
         gain = min(slack[to] - cost, 0) + min(slack[at] + cost, 0) - slack[at]
-        if gain > most and to != at and _may_move(plan.rows, life, transfer, at, to):
+        if gain > most and to != at and _may_move(rows, life, transfer, at, to):
             found, most = (transfer, to), gain
     return found
 
@@ -102,9 +102,10 @@ def _moved(rows: Sequence[Row], moves: Iterable[tuple[Transferred, int, int]]) -
 
 def _exchanged(plan: GroupSchedule, replaced: Replaced, cycles: Cycles) -> GroupSchedule:
     """A load and a later store in each other's rows, the first pair that costs nothing and fits."""
-    slack = [tiu - dma for tiu, dma in _balances(plan, plan.rows, cycles)]
+    stays = _stays(plan)
+    slack = [tiu - dma for tiu, dma in _balances(plan.rows, stays, cycles, steps=plan.sections.steps)]
     for at, row in enumerate(plan.rows):
-        load = next((t for t in row.transfers if t.kind == "load" and not _held(plan, t.value)), None)
+        load = next((t for t in row.transfers if t.kind == "load" and t.value not in stays), None)
         pair = load and next(_partners(plan, load, at, slack, cycles), None)
         if load and pair:
             store, to = pair
@@ -130,46 +131,51 @@ def _partners(
 
 
 def merged_rows(plan: GroupSchedule, chip: ChipSpec, cycles: Cycles) -> Rows:
-    """The rows with neighbours merged, from the first pair on, again and again."""
-    rows = plan.rows
-    address = dict(plan.allocation.address)
-    at = 0
+    """The rows with neighbours merged, the first pair that may be, again and again.
+
+    What was asked of the pairs before one that merges holds, unless an area moves that is alive there.
+    """
+    rows, at, address = plan.rows, 0, dict(plan.allocation.address)
+    stays, buffers = _stays(plan), areas(plan)
     while at < len(rows) - 1:
-        new = _merged(plan, rows, at, address, chip, cycles)
-        rows, at = (rows, at + 1) if new is None else (new, 0)
+        placed = _merges(plan, rows, at, buffers, address, stays, chip, cycles)
+        if placed is None:
+            at += 1
+            continue
+        address.update(placed)
+        around = any(b.owner in placed and b.start > b.end for b in buffers)
+        first, second = rows[at : at + 2]
+        one = Row((*first.layers, *second.layers), (*first.transfers, *second.transfers))
+        rows = (*rows[:at], one, *rows[at + 2 :])
+        buffers, at = areas(replace(plan, rows=rows)), 0 if around else max(at - 1, 0)
     return rows
 
 
-def _merged(
-    plan: GroupSchedule, rows: Rows, at: int, address: dict[Owner, int], chip: ChipSpec, cycles: Cycles
-) -> Rows | None:
-    pair = rows[at : at + 2]
-    if all(_computes_long(*balance) for balance in _balances(plan, pair, cycles)):
+def _merges(
+    plan: GroupSchedule, rows: Rows, at: int, buffers: Sequence[Buffer], address: Mapping[Owner, int],
+    stays: frozenset[SSAValue], chip: ChipSpec, cycles: Cycles,
+) -> dict[Owner, int] | None:  # fmt: skip
+    """New addresses if a row merges with the next; None if it does not."""
+    steps = plan.sections.steps
+    if all(_computes_long(*balance) for balance in _balances(rows[at : at + 2], stays, cycles, steps=steps)):
         return None
-    buffers = areas(replace(plan, rows=rows))
-    if not _independent(plan, rows, at, buffers):
+    taken = frozenset[SSAValue]() if at == 0 or steps == 1 else stays
+    if not _independent(rows, at, buffers, taken):
         return None
-    placed = _beside(plan, rows, at, buffers, address, chip)
-    if placed is None:
-        return None
-    address.update(placed)
-    one = Row((*pair[0].layers, *pair[1].layers), (*pair[0].transfers, *pair[1].transfers))
-    return (*rows[:at], one, *rows[at + 2 :])
+    return _beside(rows, at, buffers, address, stays, chip)
 
 
 def _computes_long(tiu: int, dma: int) -> bool:
     return tiu - dma > MARGIN * tiu and dma <= tiu
 
 
-def _independent(plan: GroupSchedule, rows: Rows, at: int, buffers: Sequence[Buffer]) -> bool:
+def _independent(rows: Rows, at: int, buffers: Sequence[Buffer], taken: frozenset[SSAValue]) -> bool:
     """Whether no transfer of either row belongs to an op of the other, and no operand of the first dies in the second.
 
-    A held load in the first row may, which another row takes over in a loop.
+    taken: loads in the first row that another row takes over in a loop; they may.
     """
     first, second = rows[at : at + 2]
-    alone = at == 0 or plan.sections.steps == 1
-    passing = {t for t in first.transfers if t.kind == "load" and not alone and _held(plan, t.value)}
-    if any(_belongs(t, second) for t in first.transfers if t not in passing):
+    if any(_belongs(t, second) for t in first.transfers if not (t.kind == "load" and t.value in taken)):
         return False
     if any(_belongs(t, first) for t in second.transfers):
         return False
@@ -184,15 +190,15 @@ def _belongs(transfer: Transferred, row: Row) -> bool:
 
 
 def _beside(
-    plan: GroupSchedule, rows: Rows, at: int, buffers: Sequence[Buffer], address: dict[Owner, int], chip: ChipSpec
-) -> dict[Owner, int] | None:
+    rows: Rows, at: int, buffers: Sequence[Buffer], address: Mapping[Owner, int], stays: frozenset[SSAValue],
+    chip: ChipSpec,
+) -> dict[Owner, int] | None:  # fmt: skip
     """Addresses of what begins to live in the second row, beside what the first row has; None without room.
 
     What is loaded there finds none. Of areas of one size one counts; behind one that takes a bank of its own no other
     is placed.
     """
     loaded, moved = ({t.value for t in row.transfers} for row in (rows[at + 1], rows[at]))
-    stays = {b.owner for b in buffers if isinstance(b.owner, SSAValue) and _held(plan, b.owner)}
     new = {b.size: b.owner for b in buffers if b.start == at + 1 and b.owner not in stays}
     if loaded & {b.owner for b in buffers if b.start == at + 1 and b.owner not in stays}:
         return None
