@@ -32,14 +32,20 @@ def test_bits_are_those_of_the_shape_alone(shape: tuple[int, ...]) -> None:
 
 
 def test_shapes_share_executables() -> None:
-    """Of 105, 210 and 4096 elements; 4097 need the next size."""
+    """Of 105, 210 and 4096 elements; 4097 need the next size, and more than 2**20 a second row."""
     given: list[tuple[int, ...]] = []
 
     @in_rows
     def doubled(x: Array) -> Array:
         given.append(x.shape)
-        return jnp.asarray(x) * 2
+        return jnp.asarray(x) * np.float32(2)
 
-    for shape, rows in (((3, 5, 7), {4096}), ((2, 105), {4096}), ((2, 2048), {4096}), ((4097,), {4096, 8192})):
-        assert doubled(np.ones(shape, np.float32)).sum() == 2 * np.prod(shape)
+    for shape, rows in (
+        ((3, 5, 7), {4096}),
+        ((2, 105), {4096}),
+        ((2, 2048), {4096}),
+        ((4097,), {4096, 8192}),
+        ((3, 349_527), {4096, 8192, 1 << 20}),
+    ):
+        assert float(doubled(jnp.ones(shape, jnp.float32)).sum()) == 2 * np.prod(shape)
         assert set(given) == {(row,) for row in rows}

@@ -1,7 +1,8 @@
 """Elementwise kernels outside a trace: one executable for all shapes of about one size.
 
 A network has tensors of dozens of shapes, and each would be compiled for. So the elements are laid out in a row that is
-filled up to a power of two. What is compiled is the same function, and elements do not meet: bits are the same.
+filled up to a power of two, many of them in several rows. What is compiled is the same function, and elements do not
+meet: bits are the same.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from jax.core import Tracer
 from tpusim_kernels.base import Array
 
 P = ParamSpec("P")
-LEAST = 1 << 12
-"""Elements that a row has at least."""
+LEAST, MOST = 1 << 12, 1 << 20
+"""Elements that a row has; of more there are several rows."""
 Elementwise = Callable[Concatenate[Array, P], Array]
 
 
@@ -34,10 +35,14 @@ def in_rows(function: Elementwise[P]) -> Elementwise[P]:
         if not _in_rows(x, *args):
             return function(x, *args, **kwargs)
         array = np.asarray(x)
-        row = np.zeros(_filled(array.size), array.dtype)
-        row[: array.size] = array.ravel()
-        found = np.asarray(function(cast("Array", row), *args, **kwargs))
-        return jnp.asarray(found[: array.size].reshape(array.shape))
+        flat = array.reshape(-1)
+        parts: list[np.ndarray] = []
+        for start in range(0, max(flat.size, 1), MOST):
+            part = flat[start : start + MOST]
+            row = np.zeros(_filled(part.size), array.dtype)
+            row[: part.size] = part
+            parts.append(np.asarray(function(cast("Array", row), *args, **kwargs))[: part.size])
+        return jnp.asarray((parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(array.shape))
 
     return call
 
