@@ -3,10 +3,10 @@
 from tpusim.layer_group.planning.capacity import explained, shortage
 from tpusim.layer_group.planning.group import IMAGE_AXES, MAX_HALO, Decided, placed, plan, resectioned, view_at_edge
 from tpusim.layer_group.planning.guess import first_guess
-from tpusim.layer_group.planning.held import Crowded, held
+from tpusim.layer_group.planning.held import Crowded, kept_whole
 from tpusim.layer_group.planning.rows import fold, nearest_rows, schedule
 
 __all__ = [
-    "IMAGE_AXES", "MAX_HALO", "Crowded", "Decided", "explained", "first_guess", "fold", "held", "nearest_rows",
+    "IMAGE_AXES", "MAX_HALO", "Crowded", "Decided", "explained", "first_guess", "fold", "kept_whole", "nearest_rows",
     "placed", "plan", "resectioned", "schedule", "shortage", "view_at_edge",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from tpusim.ops.base import GroupType, TpuOp
 from tpusim.schedule import Memo, Subgraph, subgraph
 
 
-def held(graph: Subgraph) -> list[SSAValue]:
+def kept_whole(graph: Subgraph) -> list[SSAValue]:
     """The constants of a group that no cut of their users can make smaller."""
     split: set[SSAValue] = set()
     for op in graph.ops:
@@ -24,7 +24,7 @@ def held(graph: Subgraph) -> list[SSAValue]:
 
 def held_bytes(graph: Subgraph, chip: ChipSpec) -> int:
     """What these constants take of a lane while the group is cut."""
-    return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in held(graph))
+    return sum(tensor_bytes(w, whole_slice(w, graph, chip), graph, chip) for w in kept_whole(graph))
 
 
 def _split(op: TpuOp) -> tuple[SSAValue, ...]:
@@ -60,5 +60,5 @@ def _least(op: TpuOp, chip: ChipSpec, memo: Memo) -> tuple[int, bool]:
 
 
 def _own_bytes(graph: Subgraph, chip: ChipSpec) -> int:
-    own = [value for value in held(graph) if value.has_one_use()]
+    own = [value for value in kept_whole(graph) if value.has_one_use()]
     return sum(tensor_bytes(value, whole_slice(value, graph, chip), graph, chip) for value in own)

@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.isa.layout import align
-from tpusim.layer_group.planning import held
+from tpusim.layer_group.planning import kept_whole
 from tpusim.layer_group.refinement.balance import Cycles
 from tpusim.layer_group.refinement.combine import MOST_OPS, Replaced, Rows
 from tpusim.ops.base import TpuOp
@@ -37,7 +37,7 @@ def recombined(plan: GroupSchedule, chip: ChipSpec, replaced: Replaced, cycles: 
 
 def _stays(plan: GroupSchedule) -> frozenset[SSAValue]:
     """The constants that no cut makes smaller, or that are loaded once."""
-    return frozenset(held(plan.graph)).union(filter(plan.held, plan.graph.weights))
+    return frozenset(kept_whole(plan.graph)).union(filter(plan.held, plan.graph.weights))
 
 
 def _balances(rows: Sequence[Row], stays: frozenset[SSAValue], cycles: Cycles, *, steps: int) -> list[tuple[int, int]]:
