@@ -1,10 +1,11 @@
 """The set of float ops that reaches the goal at the fewest cycles that are found.
 
-What an op takes away is measured with every other op in float, on two samples. What it costs alone is estimated, for
-those that lose most. Ops are taken by loss for their cycles, as few as reach the goal. Then the set is improved: ops
-left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. What decides is the clock, and the
-goal on all samples; a few samples and estimates of cycles only tell which sets are worth that. The same inputs give the
-same set.
+What the integers of every op do to the results is measured on two samples (`Errors`); what it costs alone is estimated,
+for those that lose most. For a cosine a first set is the cheapest by these two, with what the measured sets before it
+lose more than was foreseen; for another goal ops are taken by loss for their cycles, as few as reach it. Then the set
+is improved: ops left out, ops beside it taken in (casts vanish, groups join again), ops exchanged. What decides is the
+clock, and the goal on all samples; errors, a few samples and estimates of cycles only tell which sets are worth that.
+The same inputs give the same set.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,16 +13,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
+from tpusim.search.goal import Cosine
+from tpusim.search.model import Foreseen
 from tpusim.search.trials import Floats, Score, Trials
 
-MEASURED = 2
-"""Samples, the first, that losses are measured on."""
 PRICED = 12
 """How many ops are priced alone, those that lose most."""
 MORE = 0.01
 """By how much of the best set's cycles another one may have more, both estimated, and still be put on the clock."""
 EXCHANGES = 3
 """How many ops are tried in the place of one."""
+ATTEMPTS = 8
+"""How many first sets are measured at most before the model of errors is given up."""
+SPARE = 1.05
+"""By how much a set may lose more than it is allowed, foreseen, and still be tried."""
 CLOCKED = 60
 """How many programs are put on the clock at most, by default."""
 Progress = Callable[[str], None]
@@ -76,8 +81,9 @@ class _Search:
             chosen = self._all
             if trials.likely(self._all) or trials.reached(self._all):
                 self._losses = dict(self._measured())
-                while not trials.reached(chosen := self._beginning(by_loss=by_loss)) and chosen != self._all:
-                    self._told("a few samples promised too much: once more")
+                chosen = self._foreseen_set() if self._foreseen and not by_loss else None
+                while chosen is None or not (trials.reached(chosen) or chosen == self._all):
+                    chosen = self._beginning(by_loss=by_loss)
             if trials.reached(chosen) and not by_loss:
                 chosen = self._improved(chosen)
         none = frozenset[str]()
@@ -87,12 +93,10 @@ class _Search:
         )  # fmt: skip
 
     def _measured(self) -> Iterator[tuple[str, float]]:
-        """(name, loss) of every op that may be float, the largest loss first."""
-        best, found = self._trials.cosine(self._all, MEASURED), dict[str, float]()
-        names = [name for name in self._trials.candidates if name not in self._start]
-        for number, name in enumerate(names, 1):
-            self._told(f"losses: op {number} of {len(names)}")
-            found[name] = max(best - self._trials.cosine(self._all - {name}, MEASURED), 0.0)
+        """(name, loss) of every op that may be float, alone in integers, the largest loss first."""
+        self._told("errors of every op")
+        errors = self._trials.errors
+        found = {name: errors.loss({name}) for name in self._trials.candidates if name not in self._start}
         yield from sorted(found.items(), key=lambda item: -item[1])
 
     # ------------------------------------------------------------------------------------------------- first sets
@@ -120,6 +124,32 @@ class _Search:
             self._told(f"cycles of {name} in float")
             asked[name] = self._trials.estimate(self._start | {name}) - base
         return asked
+
+    @cached_property
+    def _foreseen(self) -> Foreseen | None:
+        """What errors and estimates say of sets; None if the goal is no cosine."""
+        goal = self._trials.goal
+        if not isinstance(goal, Cosine):
+            return None
+        beside = self._trials.elements_between()
+        return Foreseen(self._trials.errors, self._start, self._rough, self._prices, beside, 1 - goal.target)
+
+    def _foreseen_set(self) -> Floats | None:
+        """The cheapest on the clock of the sets that are the cheapest foreseen, and reach the goal; None: none does."""
+        trials, model, best = self._trials, self._foreseen, None
+        assert model is not None
+        for _ in range(ATTEMPTS):
+            one = model.cheapest()
+            self._told(f"similarity of {len(one)} ops in float")
+            if one == best:
+                break
+            reached = trials.likely(one) and trials.reached(one)
+            model.learn(one, trials.loss(one))
+            if reached and (best is None or trials.cycles(one) < trials.cycles(best)):
+                best = one
+            elif best is not None:
+                break
+        return best
 
     def _first(self, order: list[str]) -> Floats:
         """The shortest beginning of an order that is likely to reach the goal, bisected as if longer were better."""
@@ -154,9 +184,16 @@ class _Search:
 
     def _promises(self, one: Floats, than: Floats) -> bool:
         """Whether nothing speaks against it before it is on the clock: estimates of its cycles, then a few samples."""
-        trials, most = self._trials, self._trials.estimate(than) + self._returned(than)
+        trials, model = self._trials, self._foreseen if self._losses else None
+        if model is not None and model.loss(one) > SPARE * model.allowed:
+            return False
+        most = trials.estimate(than) + self._returned(than)
         roughly = sum(self._rough[name] for name in one - than) - sum(self._rough[name] for name in than - one)
-        return trials.estimate(than) + roughly <= most and trials.estimate(one) <= most and trials.likely(one)
+        return (
+            trials.estimate(than) + roughly <= most
+            and trials.estimate(one) <= most
+            and (one > than or trials.likely(one))
+        )
 
     def _returned(self, floats: Floats) -> float:
         """The cycles that other groups may give back: what groups cost this set more than the network as it is."""

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Costs
+from tpusim.search.errors import Errors, neighbours
 from tpusim.search.goal import Cosine, Goal, cosine
 from tpusim.search.reuse import Reuse
 
@@ -35,6 +37,8 @@ Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
 FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
+MEASURED = 2
+"""Samples, the first, that errors are measured on."""
 FEW = 4
 """Samples, the first, that tell which sets are worth running on all of them."""
 
@@ -116,6 +120,22 @@ class Trials:
         """Whether the network with these ops in float reaches the goal."""
         return self.score(floats).value >= self.goal.target
 
+    def loss(self, floats: Floats) -> float:
+        """1 - cosine, by FEW samples as `likely` does unless all were run."""
+        if floats in self._scores:
+            return 1 - self._scores[floats].cosine
+        return (1 - self.cosine(floats)) * self._beyond
+
+    @cached_property
+    def errors(self) -> Errors:
+        """What the integers of every candidate do to the results, on the first MEASURED samples."""
+        with remembering(self._memory):
+            return Errors.of(self._model, self._lowered(frozenset()), self.samples[:MEASURED], self.candidates)
+
+    def elements_between(self) -> list[tuple[str, str, int]]:
+        """(producer, consumer, elements) of every tensor between two ops."""
+        return list(neighbours(self._model))
+
     def likely(self, floats: Floats) -> bool:
         """The same by FEW samples if the goal is a cosine; of other goals they say little.
 
@@ -123,7 +143,7 @@ class Trials:
         """
         if floats in self._scores or not isinstance(self.goal, Cosine) or len(self.samples) <= FEW:
             return self.reached(floats)
-        return (1 - self.cosine(floats)) * self._beyond <= 1 - self.goal.target
+        return self.loss(floats) <= 1 - self.goal.target
 
     def _results(self, floats: Floats, count: int) -> list[dict[str, np.ndarray]]:
         """Of the first samples, by the names of the float results."""
