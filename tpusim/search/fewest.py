@@ -108,10 +108,7 @@ class _Search:
         """
         if by_loss:
             return self._first(list(self._losses))
-        usual = sum(self._prices.values()) / max(len(self._prices), 1)
-        prices = {name: max(self._prices.get(name, usual), 1.0) for name in self._losses}
-        by_price = sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
-        best, *others = self._first(by_price), self._first(list(self._losses)), self._all
+        best, *others = self._first(self._by_price()), self._first(list(self._losses)), self._all
         for one in others:
             best = one if self._is_cheaper(one, best) else best
         return best
@@ -149,7 +146,25 @@ class _Search:
                 best = one
             elif best is not None:
                 break
+        if best is None:
+            return None
+        for order in (self._by_price(), list(self._losses)):
+            one = self._start | set(next(order[:n] for n in range(len(order) + 1) if self._allows(order[:n])))
+            if trials.likely(one) and trials.cycles(one) < trials.cycles(best) and trials.reached(one):
+                best = one
         return best
+
+    def _allows(self, names: list[str]) -> bool:
+        """Whether a set is foreseen to lose no more than it may."""
+        model = self._foreseen
+        assert model is not None
+        return model.loss(self._start | set(names)) <= model.allowed
+
+    def _by_price(self) -> list[str]:
+        """The ops by loss for their cycles."""
+        usual = sum(self._prices.values()) / max(len(self._prices), 1)
+        prices = {name: max(self._prices.get(name, usual), 1.0) for name in self._losses}
+        return sorted(self._losses, key=lambda name: -self._losses[name] / prices[name])
 
     def _first(self, order: list[str]) -> Floats:
         """The shortest beginning of an order that is likely to reach the goal, bisected as if longer were better."""
