@@ -55,7 +55,7 @@ class SearchQtable:
     """What ops become: f16, bf16 or f32; default: the first of them that the chip has."""
     patterns: bool = False
     """Keep in float, unasked, what is known to be sensitive in transformers and in heads of detectors."""
-    clocked: int = 60
+    clocked: int = 8
     """About how many programs to put on the clock at most; the network as it is and the result come on top."""
     front: OptionalPath = None
     """Write the Pareto front of the sets that were run on all samples and put on the clock here, as CSV: the goal's

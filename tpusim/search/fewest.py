@@ -27,7 +27,7 @@ ATTEMPTS = 8
 """How many first sets are measured at most before the model of errors is given up."""
 SPARE = 1.05
 """By how much a set may lose more than it is allowed, foreseen, and still be tried."""
-CLOCKED = 60
+CLOCKED = 8
 """How many programs are put on the clock at most, by default."""
 Progress = Callable[[str], None]
 
@@ -181,12 +181,24 @@ class _Search:
     # ------------------------------------------------------------------------------------------------ improvements
 
     def _improved(self, chosen: Floats) -> Floats:
-        """No move makes the set cheaper any more, or enough programs were on the clock."""
+        """No move makes the set cheaper any more, or enough programs were on the clock.
+
+        A few samples choose the way; the last set on it that reaches the goal on all of them is where the next begins.
+        """
         while True:
-            cheaper = (one for one in self._moves(chosen) if self._is_cheaper(one, chosen))
-            better = next(filter(self._trials.reached, cheaper), None)
-            if better is None or self._trials.tried[1] >= self._clocked:
-                return chosen
+            way = [chosen, *self._way(chosen)]
+            reached = next(one for one in reversed(way) if self._trials.reached(one))
+            if reached in (chosen, way[-1]):
+                return reached
+            chosen = reached
+
+    def _way(self, chosen: Floats) -> Iterator[Floats]:
+        """Sets, each by one move cheaper than the one before, and likely to reach the goal."""
+        while True:
+            better = next((one for one in self._moves(chosen) if self._is_cheaper(one, chosen)), None)
+            if better is None:
+                return
+            yield better
             chosen = better
 
     def _is_cheaper(self, one: Floats, than: Floats) -> bool:
