@@ -7,12 +7,14 @@ on axis 1 where said). Tensors are int8 or uint8 (int32 where a requant reads ac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, i64, kernel
+from tpusim_kernels.prim.narrow import multiply_shift_small
 from tpusim_kernels.prim.requant import multiply_shift, requantize
 from tpusim_kernels.prim.rounding import RoundMode, rsr, saturate
 
@@ -20,22 +22,24 @@ Scalars = Sequence[ArrayLike] | Array
 
 
 def _floor_at(v: Array, floor: ArrayLike, do_relu: bool) -> Array:
-    return jnp.maximum(v, i64(floor)) if do_relu else v
+    return jnp.maximum(v, lax.convert_element_type(floor, v.dtype)) if do_relu else v
 
 
-def _scaled_terms(xs: Sequence[Array], ms: Scalars, rs: Scalars, zs_in: Scalars) -> list[Array]:
-    """RSR((q_i - z_i)*m_i, r_i, HALF_UP) for every input, expanded to the common shape.
+def _scaled_terms(xs: Sequence[Array], ms: Scalars, rs: Scalars, zs_in: Scalars, small: bool = False) -> list[Array]:
+    """RSR((q_i - z_i)*m_i, r_i, HALF_UP) for every input, expanded to the common shape; small: in int32.
 
     Inputs of one shape and dtype are joined first: what goes into a concatenation XLA computes once, else a chain of
     residual sums anew for each that reads the last one.
     """
     count = len(xs)
+    scaled, dtype = (multiply_shift_small, jnp.int32) if small else (multiply_shift, jnp.int64)
+    wide = partial(lax.convert_element_type, new_dtype=dtype)
     if count > 1 and xs[0].ndim and len({(x.shape, x.dtype) for x in xs}) == 1:
         rows = len(xs[0])
-        m, r, z = (_for_rows(parameters, count, rows, xs[0].ndim) for parameters in (ms, rs, zs_in))
-        joined = multiply_shift(i64(lax.concatenate(xs, 0)) - z, m, r)
+        m, r, z = (wide(_for_rows(parameters, count, rows, xs[0].ndim)) for parameters in (ms, rs, zs_in))
+        joined = scaled(wide(lax.concatenate(xs, 0)) - z, m, r)
         return [lax.slice_in_dim(joined, i * rows, (i + 1) * rows) for i in range(count)]
-    terms = [multiply_shift(i64(x) - i64(zs_in[i]), i64(ms[i]), i64(rs[i])) for i, x in enumerate(xs)]
+    terms = [scaled(wide(x) - wide(zs_in[i]), wide(ms[i]), wide(rs[i])) for i, x in enumerate(xs)]
     return broadcast_all(terms)
 
 
@@ -45,18 +49,27 @@ def _for_rows(parameters: Scalars, count: int, rows: int, ndim: int) -> Array:
     return along_axis(repeated, ndim, 0)
 
 
-@kernel(static=("do_relu", "out_dtype"))
+@kernel(static=("do_relu", "out_dtype", "small"))
 def add_int(
-    xs: Sequence[Array], ms: Scalars, rs: Scalars, zs_in: Scalars, z_out: ArrayLike, *, do_relu: bool, out_dtype: str
+    xs: Sequence[Array],
+    ms: Scalars,
+    rs: Scalars,
+    zs_in: Scalars,
+    z_out: ArrayLike,
+    *,
+    do_relu: bool,
+    out_dtype: str,
+    small: bool = False,
 ) -> Array:
     """Compute y = sat(relu(sum_i RSR((q_i - z_i)*m_i, r_i, HALF_UP)) + z_out) (numerics 9.0 Add, 9.5).
 
     xs: n tensors int8|uint8 with NumPy broadcasting; ms, rs, zs_in: n integer scalars each. Every operand is rounded on
-    its own, then summed; relu acts on the sum before z_out. Symmetric mode: all zero points 0.
+    its own, then summed; relu acts on the sum before z_out. Symmetric mode: all zero points 0. small: the multipliers
+    are what `prim.narrow.all_small` takes, of 64 tensors at most; then all is int32.
     """
-    first, *rest = _scaled_terms(xs, ms, rs, zs_in)
+    first, *rest = _scaled_terms(xs, ms, rs, zs_in, small)
     total = sum(rest, start=first)
-    return saturate(_floor_at(total, 0, do_relu) + i64(z_out), out_dtype)
+    return saturate(_floor_at(total, 0, do_relu) + lax.convert_element_type(z_out, total.dtype), out_dtype)
 
 
 @kernel(static=("do_relu", "out_dtype"))

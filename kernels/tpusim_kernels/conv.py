@@ -17,6 +17,7 @@ from jax import lax
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.prim.bytedot import signed
 from tpusim_kernels.prim.forms import form
+from tpusim_kernels.prim.narrow import Narrow, requantize_narrow
 from tpusim_kernels.prim.products import dot, of_patches
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
@@ -30,19 +31,27 @@ class Filter(NamedTuple):
     """An int8 filter as the library takes it, made once on the host (`filter_of`).
 
     values: int8 (kh, kw, ic/groups, oc), the input channels of one group filled up to fours; or (oc, ic) of a 1x1
-    filter, zeros where channels of other groups meet: one product takes less time than many small ones. sums: of every
-    output channel's weights, int32 (oc,).
+    filter, zeros where channels of other groups meet: one product takes less time than many small ones; of one filter
+    per channel the taps as rows, int32 (kh, kw, oc). sums: of every output channel's weights, int32 (oc,).
     """
 
     values: Array | np.ndarray
     sums: Array | np.ndarray
 
+    def in_channel_order(self, order: np.ndarray, groups: int) -> Filter | None:
+        """The filter of output channels order[0], order[1] ...; None where each has inputs of its own."""
+        if self.values.ndim == 2:
+            return Filter(self.values[order], self.sums[order])
+        return Filter(self.values[..., order], self.sums[order]) if groups == 1 else None
+
 
 def filter_of(w: np.ndarray, groups: int) -> Filter | np.ndarray:
     """An int8 filter (oc, ic/groups, kh, kw) in the form its convolution reads; others as they are."""
-    if w.dtype != np.int8 or _is_depthwise(w, groups):
+    if w.dtype != np.int8:
         return w
     sums = w.sum(axis=(1, 2, 3), dtype=np.int32)
+    if _is_depthwise(w, groups) and w.shape[0] == groups:
+        return Filter(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0), np.int32), sums)
     if w.shape[2:] == (1, 1) and (groups == 1 or w.size * groups <= DENSE):
         return Filter(_dense(w.reshape(w.shape[:2]), groups), sums)
     filled = np.pad(w, ((0, 0), (0, -w.shape[1] % 4 if groups == 1 else 0), (0, 0), (0, 0)))
@@ -123,14 +132,19 @@ def _taps(x: Array, kernel: Pair, strides: Pair, dilations: Pair) -> list[Array]
 
 
 def _depthwise(x: Array, w: Array, strides: Pair, dilations: Pair) -> Array:
-    """One filter per channel: sum over taps of x_shifted * w_tap, in the dtype of `x` and `w` (int32 or f32)."""
-    c, _, kh, kw = w.shape
-    taps = jnp.transpose(w, (2, 3, 1, 0)).reshape(kh * kw, 1, 1, 1, c)
-    views = _taps(x, (kh, kw), strides, dilations)
+    """One filter per channel: sum over taps of x_shifted * w_tap, in the dtype of `w`, int32 or f32 (kh, kw, oc)."""
+    kh, kw, c = w.shape
+    taps = w.reshape(kh * kw, 1, 1, 1, c)
+    views = [view.astype(w.dtype) for view in _taps(x, (kh, kw), strides, dilations)]
     acc = views[0] * taps[0]
     for view, tap in zip(views[1:], taps[1:], strict=True):
         acc = acc + view * tap
     return acc
+
+
+def _as_taps(w: Array) -> Array:
+    """(kh, kw, oc) of a filter (oc, 1, kh, kw) of one filter per channel."""
+    return jnp.transpose(w, (2, 3, 1, 0))[:, :, 0]
 
 
 def check_operands(x: Array, w: Array, groups: int, rank: int = 4) -> None:
@@ -167,7 +181,7 @@ def _sum_of_products(x: Array, a: int, w: Array | Filter, strides: Pair, dilatio
         return _with_offset(convolved(x, w.values, strides, dilations, groups), a, w.sums)
     ws, b = signed(w)
     if _is_depthwise(w, groups):
-        return _depthwise(x.astype(jnp.int32) + a, w.astype(jnp.int32), strides, dilations)
+        return _depthwise(x.astype(jnp.int32) + a, _as_taps(w.astype(jnp.int32)), strides, dilations)
     acc = _with_offset(convolved(x, _form(ws, groups), strides, dilations, groups), a, _sums(w))
     if b:  # of every group the sum of its windows
         ones = _form(jnp.ones((groups, *w.shape[1:]), jnp.int8), groups)
@@ -195,6 +209,9 @@ def convolved(x: Array, w: Array | np.ndarray, strides: Pair, dilations: Pair, g
     if w.ndim == 2:
         (tap,) = _taps(x, (1, 1), strides, dilations)
         return dot(tap, jnp.asarray(w), (3, 1))
+    if w.ndim == 3:
+        x = lax.optimization_barrier(x)  # or XLA takes what is not padded from in front of it, and computes it again
+        return _depthwise(x, jnp.asarray(w), strides, dilations)
     _require_room(x, (w.shape[0], w.shape[1]), dilations)
     if groups == 1:  # channels by four, as the library's products take them
         x = jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, w.shape[2] - x.shape[3])))
@@ -223,7 +240,7 @@ def conv2d_accumulate(
 def conv2d_int(
     x: Array,
     w: Array | Filter,
-    b: Array | None,
+    b: Array | Narrow | None,
     m: ArrayLike,
     r: ArrayLike,
     z_in: ArrayLike,
@@ -242,7 +259,7 @@ def conv2d_int(
     x int8|uint8 NCHW padded with z_in; w int8|uint8 (oc, ic/groups, kh, kw), or a `Filter` of it; b int32 (oc,) or
     None, the zero point of x already folded in; m, r integer (oc,) or (1,). acc is int32, the rest int64. Requant:
     `prim.requant.requantize` (multiply_shift and only_shift round HALF_UP; qdm HALF_AWAY). Relu comes after the
-    requant.
+    requant. b a `Narrow`: it has bias and multiplier, m and r are not read, all is int32.
     """
     acc = _accumulate(x, w, z_in, strides, pads, dilations, groups)
     return finished_int(acc, b, m, r, z_out, do_relu, out_dtype, requant)
@@ -250,7 +267,7 @@ def conv2d_int(
 
 def finished_int(
     acc: Array,
-    b: Array | None,
+    b: Array | Narrow | None,
     m: ArrayLike,
     r: ArrayLike,
     z_out: ArrayLike,
@@ -259,12 +276,13 @@ def finished_int(
     requant: str,
 ) -> Array:
     """Bias, requant, relu at z_out and saturation of int32 accumulators (n, oh, ow, oc); the result is NCHW."""
-    wide = i64(acc)
-    if b is not None:
-        wide = wide + along_axis(i64(b), 4, 3)
-    v = requantize(wide, along_axis(i64(m), 4, 3), along_axis(i64(r), 4, 3), requant) + i64(z_out)
+    if isinstance(b, Narrow):
+        v = requantize_narrow(acc, b) + lax.convert_element_type(z_out, jnp.int32)
+    else:
+        wide = i64(acc) if b is None else i64(acc) + along_axis(i64(b), 4, 3)
+        v = requantize(wide, along_axis(i64(m), 4, 3), along_axis(i64(r), 4, 3), requant) + i64(z_out)
     if do_relu:
-        v = jnp.maximum(v, i64(z_out))
+        v = jnp.maximum(v, lax.convert_element_type(z_out, v.dtype))
     return jnp.transpose(saturate(v, out_dtype), (0, 3, 1, 2))
 
 
@@ -290,7 +308,7 @@ def finished_float(y: Array, b: Array | None, do_relu: bool, relu_limit: float) 
 def sum_nhwc(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
     """f32 sums in NHWC of an NHWC f32 image that is padded already; w (oc, ic/groups, kh, kw)."""
     if groups > 1 and w.shape[:2] == (groups, 1):
-        return _depthwise(x, w, strides, dilations)
+        return _depthwise(x, _as_taps(w), strides, dilations)
     return by_library(x, _hwio(w), strides, (0, 0, 0, 0), dilations, groups)
 
 

@@ -22,7 +22,7 @@ from jax.custom_batching import custom_vmap
 from tpusim_kernels.base import Array, pin
 from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
 from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
-from tpusim_kernels.prim.library import filled, keeps_order
+from tpusim_kernels.prim.library import filled, in_order, keeps_order
 
 WIDE, DEEP = 512, 256
 """Positions from which on, and terms beyond which, they are the columns of a product: they come as columns anyway, but
@@ -33,9 +33,9 @@ the result has then to be transposed.
 class OrderedFilter(NamedTuple):
     """An f32 filter of (oc, ic/groups, kh, kw) in the form of its products (`ordered_filter`).
 
-    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together. Of one
-    filter per channel (kh*kw, oc) alone. Where `prim.library` asks for it, oc is filled up with zeros. like: without
-    elements, (oc, ic/groups, kh, kw, 0).
+    blocks: of one tap, f32 (groups, k, oc/groups) each; of several (blocks, k, oc), blocks of equal k together, or
+    (blocks, 1, oc, k) where the library's product has them upright. Of one filter per channel (kh*kw, oc) alone. Where
+    `prim.library` asks for it, oc is filled up with zeros. like: without elements, (oc, ic/groups, kh, kw, 0).
     """
 
     blocks: tuple[Array, ...]
@@ -75,7 +75,15 @@ def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | n
     columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
     ends = np.cumsum([size * count for size, count in runs])[:-1]
     parts = zip(np.split(columns, ends, axis=1), runs, strict=True)
-    return _made([part.reshape(len(part) * count, size, wide) for part, (size, count) in parts], w)
+    blocks = (part.reshape(len(part) * count, size, wide) for part, (size, count) in parts)
+    return _made([_upright(block, places) if across else block for block in blocks], w)
+
+
+def _upright(block: np.ndarray, places: int) -> np.ndarray:
+    """A left operand (blocks, k, oc) as its product with so many columns has it."""
+    count, size, oc = block.shape
+    form = in_order(count, oc, size, places, upright=False)
+    return block if form is None or not form.upright else block.swapaxes(1, 2)[:, None]
 
 
 def _made(blocks: Sequence[np.ndarray], w: np.ndarray) -> OrderedFilter:
@@ -141,10 +149,10 @@ def _of_windows(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
-        count, size, _ = block.shape
+        upright, count, size = block.ndim > 3, len(block), block.shape[-1 if block.ndim > 3 else 1]
         part = lax.slice_in_dim(columns, start, start + count * size).reshape(count, size, places)
-        left, right = (block, part) if across else (part, block)
-        sums.append(ordered_product(left, right, upright=False))
+        left, right = (block[:, 0] if upright else block, part) if across else (part, block)
+        sums.append(ordered_product(left, right, upright=upright))
         start += count * size
     if not across:
         return nchw(total(sums)[:, :oc].reshape(1, *out, oc))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, i64, kernel
 from tpusim_kernels.prim.bytedot import byte_dot
 from tpusim_kernels.prim.inorder import dot_in_order, matmul_blocks
+from tpusim_kernels.prim.narrow import Narrow, requantize_narrow
 from tpusim_kernels.prim.requant import requantize
 from tpusim_kernels.prim.rounding import saturate
 
@@ -58,7 +60,7 @@ def matmul_accumulate(x: Array, w: Array, *, left_transpose: bool, right_transpo
 def matmul_int(
     x: Array,
     w: Array,
-    b: Array | None,
+    b: Array | Narrow | None,
     m: ArrayLike,
     r: ArrayLike,
     z_out: ArrayLike,
@@ -75,9 +77,15 @@ def matmul_int(
 
     x (..., M, K), w (..., K, N) int8|uint8; b int32 None, (1,) or (N,), the zero point of x already folded in; m, r
     integer scalars, (1,) or (N,). With a row per right matrix: b (..., 1, N), m, r (..., 1, 1), batch axes as w's.
-    acc is int32, the rest int64; requant as in `prim.requant.requantize`.
+    acc is int32, the rest int64; requant as in `prim.requant.requantize`. b a `Narrow`: it has bias and multiplier, m
+    and r are not read, all is int32.
     """
-    acc = i64(byte_dot(*_operands(x, w, left_transpose, right_transpose)))
+    sums = byte_dot(*_operands(x, w, left_transpose, right_transpose))
+    if isinstance(b, Narrow):
+        v = requantize_narrow(sums, b)
+        v = jnp.maximum(v, jnp.int32(0)) if do_relu else v  # behind it: what rises stays in order, and 0 stays 0
+        return saturate(v + lax.convert_element_type(z_out, jnp.int32), out_dtype)
+    acc = i64(sums)
     if b is not None:
         acc = acc + _for_columns(b, acc.ndim)
     if do_relu:

@@ -19,6 +19,8 @@ from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 
 Extents = tuple[int, ...]
 WINDOW = ("kernel", "strides", "pads")
+NARROW = 2000
+"""Elements of a window up to which an average of bytes is taken in int32."""
 UNROLLED = 64
 """Elements of a window up to which a sum is no loop."""
 
@@ -146,10 +148,13 @@ def avgpool2d_int(
     if first_round not in ("half_away", "half_up"):
         raise ValueError(f"first_round must be 'half_away' or 'half_up', got {first_round!r}")
     x = jnp.asarray(x, jnp.int32)
-    total = i64(_slide(_padded(x, jnp.int32(0), pads), kernel, strides, jnp.add, jnp.sum))
+    total = _slide(_padded(x, jnp.int32(0), pads), kernel, strides, jnp.add, jnp.sum)
     count = _divisors(x, kernel, strides, pads, count_include_pad)
     size = prod(kernel)
-    v = total if (count == size).all() else _rounded_ratio(total * size, jnp.asarray(count), first_round)
+    v = total
+    if not (count == size).all():
+        wide = jnp.int32 if size <= NARROW else jnp.int64  # twice the sum of size * size bytes
+        v = _rounded_ratio(total.astype(wide) * size, jnp.asarray(count, wide), first_round)
     y = multiply_shift(v, i64(m), i64(r)) if first_round == "half_away" else multiply_shift_cv18xx(v, m, r)
     if do_relu:
         y = jnp.maximum(y, jnp.int64(0))

@@ -20,6 +20,7 @@ from tpusim import border, chips
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, ImportModelError, first_line
 from tpusim.inference.layout import with_few_transpositions
+from tpusim.inference.shuffles import shuffles
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import print_module
@@ -91,7 +92,8 @@ class Steps:
     """The ops of one module, executed on an environment to which their results are added.
 
     chip: None for a top module; record: is told the results of every op that computes; forms: constant operands in the
-    form that their op's kernel reads; quick: float ops of a top module as their estimates.
+    form that their op's kernel reads; quick: float ops of a top module as their estimates; shuffled: ops that have
+    nothing left to do, and the values that are their results.
     """
 
     weights: Mapping[str, Array]
@@ -99,6 +101,7 @@ class Steps:
     record: Recorder | None = None
     forms: Mapping[Place, Any] = field(default_factory=dict[Place, Any])
     quick: bool = False
+    shuffled: Mapping[Operation, SSAValue] = field(default_factory=dict[Operation, SSAValue])
 
     @classmethod
     def of(cls, model: Model, record: Recorder | None = None) -> "Steps":
@@ -122,6 +125,8 @@ class Steps:
             assert isinstance(last, TpuYield)
             for result, value in zip(op.results, last.operands, strict=True):
                 environment[result] = environment[value]
+        elif op in self.shuffled:
+            environment[op.results[0]] = environment[self.shuffled[op]]
         elif isinstance(op, ShapedOp):
             operands = [self.forms.get((op, i), environment[v]) for i, v in enumerate(op.operands)]
             results = self.results(op, operands)
@@ -199,7 +204,22 @@ class Graph:
                 self._forms[op, index] = key
             if name not in concrete and key not in self.weights:
                 self.weights[key] = _on_device(form)
+        self.shuffled = dict(self._taken_shuffles()) if not quick else {}
         self._compiled = Stored(with_few_transpositions(self.trace), self.identity, fixed=self.weights)
+
+    def _taken_shuffles(self) -> Iterator[tuple[Operation, SSAValue]]:
+        """Ops that shuffle channels and the values that are in their order already, by the forms of who makes them."""
+        kept = {v for op in tensor_ops(self.model) for v in op.results if value_name(v) in self.keep}
+        for found in shuffles(self.model.ops, kept | set(self.model.results)):
+            op = found.made.owner
+            assert isinstance(op, ShapedOp)
+            constants = {i: self.model.weights[name] for other, i, name in _constants(self.model) if other is op}
+            forms = op.in_channel_order(constants, found.order)
+            if forms is not None:
+                for index, form in forms.items():
+                    self._forms[op, index] = key = f"operand {index} of {op_name(op)}, shuffled"
+                    self.weights[key] = _on_device(form)
+                yield found.last, found.made
 
     def _form(self, op: ShapedOp, index: int, raw: np.ndarray) -> Any:
         """A constant operand as its op's kernel reads it."""
@@ -228,7 +248,7 @@ class Graph:
 
         environment: Environment = dict(zip(self.model.body.args, arguments, strict=True))
         forms = {place: weights[key] for place, key in self._forms.items()}
-        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick)
+        steps = Steps({**weights, **self._fixed}, self._chip, record, forms, self._quick, self.shuffled)
         with estimates() if self._quick else nullcontext():
             steps.block(self.model.body, environment)
         return [found[name] for name in self.keep]

@@ -7,6 +7,7 @@ import numpy as np
 from tpusim_kernels import arith as kernels
 from tpusim_kernels.cv18xx import sum_int
 from tpusim_kernels.prim.multiplier import bm1684_multiplier, bm1684_right_shift
+from tpusim_kernels.prim.narrow import all_small
 from tpusim_kernels.prim.scale import round_half_away, saturate_np
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, SSAValue
@@ -42,6 +43,8 @@ from tpusim.ops.logical import EVERY_TYPE, GroupType
 from tpusim.ops.rescale import positive_fit
 from tpusim.ops.small_multiplier import binary_why_global, common_shift, why_no_small_multipliers
 
+MOST_TERMS = 64
+"""Tensors whose scaled bytes are summed in int32."""
 DIFFERENCE = (1.0, -1.0)
 """The coefficients of tpu.Add that stand for a difference."""
 
@@ -184,14 +187,16 @@ class TpuAdd(NaryTpu):
                 out_dtype=value_dtype(self.output),
             )  # fmt: skip
             return (y,)
+        ms, rs = ints(self.multipliers), ints(self.rshifts)
         y = kernels.add_int(
             tuple(operands),
-            ints(self.multipliers),
-            ints(self.rshifts),
+            ms,
+            rs,
             tuple(zero_point(v) for v in self.inputs),
             zero_point(self.output),
             do_relu=relu_of(self),
             out_dtype=value_dtype(self.output),
+            small=all_small(ms, rs) and len(operands) <= MOST_TERMS,
         )
         return (y,)
 

@@ -122,6 +122,16 @@ class ShapedOp(IRDLOperation):
         """The op's function on arrays of the operands' shapes (InferenceInterface)."""
         raise NotImplementedError
 
+    REARRANGES: ClassVar[bool] = False
+    """Whether the result has all stored elements of the one operand, and these alone, in some order."""
+
+    def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
+        """What `inference` takes for its operands to give channel order[i] of the result as channel i; None: it cannot.
+
+        constants: the constant operands by number. For operands that are not in the result, it takes what it took.
+        """
+        del constants, order
+
     def for_kernel(self, index: int, constant: Array) -> Any:
         """A constant operand in the form that the op's kernel reads fastest: made on the host, once for many runs.
 

@@ -103,6 +103,7 @@ class TpuPermute(TpuOp):
     """`tpu.Permute`: a byte move, the same stored type."""
 
     name = "tpu.Permute"
+    REARRANGES: ClassVar[bool] = True
 
     input = operand_def(TensorType)
     output = result_def(TensorType)

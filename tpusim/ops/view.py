@@ -213,6 +213,7 @@ class TpuReshape(TpuOp):
     """`tpu.Reshape`: the same elements in the same order, the same stored type."""
 
     name = "tpu.Reshape"
+    REARRANGES: ClassVar[bool] = True
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
 
     input = operand_def(TensorType)

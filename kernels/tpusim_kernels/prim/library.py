@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,17 +43,30 @@ def product(a: Array, b: Array, *, upright: bool = True) -> Array | None:
     found in order: then `a` is transposed.
     """
     (count, k, n), m = b.shape, a.shape[1 if upright else 2]
-    if jax.default_backend() != "cpu" or k < 2 or not a.size * n:
+    form = in_order(count, m, k, n, upright=upright)
+    if form is None:
         return None
-    for stands in (True,) if upright else (False, True):
-        for rows, columns in _extents(m, k, n):
-            if keeps_order(count, rows, k, columns, stands):
-                left = a if stands == upright else _turned(a)
-                more = (0, rows - m)
-                left = jnp.pad(left, ((0, 0), more, (0, 0)) if stands else ((0, 0), (0, 0), more))
-                right = jnp.pad(b, ((0, 0), (0, 0), (0, columns - n)))
-                return _fenced(left, right, stands)[:, :m, :n]
-    return None
+    left = a if form.upright == upright else _turned(a)
+    more = (0, form.rows - m)
+    left = jnp.pad(left, ((0, 0), more, (0, 0)) if form.upright else ((0, 0), (0, 0), more))
+    right = jnp.pad(b, ((0, 0), (0, 0), (0, form.columns - n)))
+    return _fenced(left, right, form.upright)[:, :m, :n]
+
+
+class Form(NamedTuple):
+    """A product that is in order: its left operand as (B, M, K), or else as (B, K, M); its rows and columns."""
+
+    upright: bool
+    rows: int
+    columns: int
+
+
+def in_order(count: int, m: int, k: int, n: int, *, upright: bool) -> Form | None:
+    """The form in which `product` computes such extents, None if there is none. upright: how the left operand comes."""
+    if jax.default_backend() != "cpu" or k < 2 or not count * m * n:
+        return None
+    forms = (Form(stands, *ends) for stands in ((True,) if upright else (False, True)) for ends in _extents(m, k, n))
+    return next((form for form in forms if keeps_order(count, form.rows, k, form.columns, form.upright)), None)
 
 
 def _turned(a: Array) -> Array:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
+from tpusim_kernels.prim.narrow import Narrow
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, FloatAttr, IntegerAttr, NoneType, TensorType, i32
 from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 
@@ -137,7 +138,7 @@ class PackedConvTpu(TpuOp):
                 b = bias_from_planes(np.asarray(b))
         if self.packed:
             w = self.unpacked_filter(np.asarray(w))
-        return x, w, None if b is None else b.reshape(-1), requant
+        return x, w, b if b is None or isinstance(b, Narrow) else b.reshape(-1), requant
 
     def unpacked_filter(self, packed: np.ndarray) -> np.ndarray:
         """(oc, ic/g, kernel axes) of packed rows."""

@@ -1,12 +1,13 @@
 """`tpu.Conv2D`: exact integer or float convolution, its slices, and the CONV / depthwise commands."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv_float import conv2d_float
+from tpusim_kernels.prim.narrow import Narrow, narrow
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntegerAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import irdl_op_definition, opt_attr_def
@@ -98,17 +99,40 @@ class TpuConv2D(PackedConvTpu):
         if requant is None:
             return (conv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
         y = kernels.conv2d_int(
-            x, self.for_kernel(1, w), b, *requant, zero_point(self.input), zero_point(self.output),
-            out_dtype=value_dtype(self.output), requant=_REQUANTS[self.quant_mode.data if self.quant_mode else ""],
-            **self.geometry,
+            x, self.for_kernel(1, w), self._narrowed(b, *requant), *requant, zero_point(self.input),
+            zero_point(self.output), out_dtype=value_dtype(self.output), requant=self._requant, **self.geometry,
         )  # fmt: skip
         return (y,)
 
+    @property
+    def _requant(self) -> str:
+        """What the kernel calls the quant_mode."""
+        return _REQUANTS[self.quant_mode.data if self.quant_mode else ""]
+
     def for_kernel(self, index: int, constant: Array) -> Any:
-        """The filter of an integer convolution as its library takes it."""
+        """The filter of an integer convolution as its library takes it, its bias with the multipliers."""
         if index == 1 and self.integer and isinstance(constant, np.ndarray):
             return kernels.filter_of(cast("np.ndarray", constant), self.groups)
+        if index == 2 and self.integer and not self.packed and self.multiplier is not None and self.rshift is not None:
+            return self._narrowed(constant, np.array(ints(self.multiplier)), np.array(ints(self.rshift)))
         return constant
+
+    def in_channel_order(self, constants: Mapping[int, np.ndarray], order: np.ndarray) -> Mapping[int, Any] | None:
+        """Filter and bias in that order, with the multipliers, where they are as one form."""
+        if not self.integer or self.packed or 1 not in constants or len(constants) + is_none(self.bias) < 2:  # noqa: PLR2004
+            return None
+        filter, bias = self.for_kernel(1, constants[1]), self.for_kernel(2, constants.get(2))
+        if not isinstance(filter, kernels.Filter) or not isinstance(bias, Narrow):
+            return None
+        ordered = filter.in_channel_order(order, self.groups)
+        return None if ordered is None else {1: ordered, 2: bias.in_channel_order(order)}
+
+    def _narrowed(self, bias: Any, m: Array, r: Array) -> Any:
+        """A constant bias, or None, with the multipliers as the kernel takes them in int32; else as it is."""
+        if self._requant != "multiply_shift" or not (bias is None or isinstance(bias, np.ndarray)):
+            return bias
+        found = narrow(m, r, cast("Any", bias), zero_point(self.output), value_dtype(self.output))
+        return cast("Any", bias) if found is None else found
 
     def unpacked(self, operands: Sequence[Array]) -> tuple[Array, Array, Array, tuple[Array, Array] | None]:
         """As without merging, or out of the merged rows."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from tpusim_kernels import matmul as kernels
+from tpusim_kernels.prim.narrow import Narrow, narrow
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, NoneType, TensorType
 from xdsl.irdl import irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.pattern_rewriter import RewritePattern
@@ -129,9 +130,9 @@ class TpuMatMul(Product, TpuOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Integers: exact product, bias, relu, one requant (numerics.md 9.2)."""
         b, multi, (x, w) = operands[2], operands[3:], self.factors(operands)
-        bias, relu = None if b is None else b.reshape(-1), relu_of(self)
-        left, right = self.transposes
+        relu, (left, right) = relu_of(self), self.transposes
         if self.scaling is None:
+            bias = None if b is None else b.reshape(-1)
             y = kernels.matmul_float(x, w, bias, left_transpose=left, right_transpose=right, do_relu=relu)
             return (limited(self.stored(y), self),)
         m: Array
@@ -143,12 +144,23 @@ class TpuMatMul(Product, TpuOp):
             m, r = (
                 np.array(ints(a), np.int64).reshape(rows) for a in (self.multipliers, self.rshifts) if a is not None
             )
-            bias = None if b is None else b.reshape(*self._matrices, 1, -1)
+            b = None if b is None else b.reshape(*self._matrices, 1, -1)
+        elif b is not None and not isinstance(b, Narrow):
+            b = b.reshape(-1)
         y = kernels.matmul_int(
-            x, w, bias, m, r, zero_point(self.output), left_transpose=left, right_transpose=right,
+            x, w, self.for_kernel(2, b), m, r, zero_point(self.output), left_transpose=left, right_transpose=right,
             do_relu=relu, out_dtype=value_dtype(self.output), requant="qdm" if self.qdm else "multiply_shift",
         )  # fmt: skip
         return (self.stored(y),)
+
+    def for_kernel(self, index: int, constant: Any) -> Any:
+        """A constant bias, or None, with the multiplier as the kernel takes them in int32; else as it is."""
+        fixed = constant is None or isinstance(constant, np.ndarray)
+        if index != 2 or not fixed or self.scaling is None or self.qdm or is_set(self.fuse_rq):  # noqa: PLR2004
+            return cast("Any", constant)
+        m, r = (np.array([one]) for one in self.scaling)
+        found = narrow(m, r, cast("Any", constant), zero_point(self.output), value_dtype(self.output))
+        return cast("Any", constant) if found is None else found
 
     def macs(self) -> int:
         """Multiply-accumulates: elements of the result times K."""

@@ -1,0 +1,59 @@
+"""Channel shuffles of a whole graph, done by the constants of the op in front of them.
+
+Views and Permutes that together put the channels of a tensor in another order (shufflenet's) are the slowest way that a
+compiled loop can read: byte by byte, and with the loop in front of them drawn in. Where an op's constants can be in
+that order from the beginning, nothing is left to do.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tpusim.ir.types import shape_of
+from tpusim.ops.base import ShapedOp
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """`last` gives the channels of `made` in another order: channel i is channel order[i] there."""
+
+    made: SSAValue
+    last: ShapedOp
+    order: np.ndarray
+
+
+def shuffles(ops: Iterable[Operation], kept: Collection[SSAValue]) -> Iterator[Shuffle]:
+    """The shuffles between ops that compute, whose values nobody else reads; kept: values that must be as they are."""
+    for op in ops:
+        if isinstance(op, ShapedOp) and not op.REARRANGES and len(op.results) == 1:
+            chain = list(_chain(op.results[0], kept))
+            found = (_order(op.results[0], chain[:length]) for length in range(len(chain), 0, -1))
+            longest = next(((chain[-1 - i], order) for i, order in enumerate(found) if order is not None), None)
+            if longest is not None:
+                yield Shuffle(op.results[0], *longest)
+
+
+def _chain(value: SSAValue, kept: Collection[SSAValue]) -> Iterator[ShapedOp]:
+    """The ops behind a value that only rearrange it, each the only reader of the one before."""
+    while value not in kept and value.has_one_use():
+        op = next(iter(value.uses)).operation
+        if not isinstance(op, ShapedOp) or not op.REARRANGES:
+            return
+        yield op
+        value = op.results[0]
+
+
+def _order(value: SSAValue, chain: list[ShapedOp]) -> np.ndarray | None:
+    """The order of channels that ops give, None where they do more, or nothing."""
+    shape = shape_of(value)
+    if len(shape) < 2 or shape_of(chain[-1].results[0]) != shape:  # noqa: PLR2004  no channels
+        return None
+    places = np.arange(np.prod(shape)).reshape(shape)
+    moved = places
+    for op in chain:
+        moved = np.asarray(op.inference([moved])[0])
+    order = moved[0].reshape(shape[1], -1)[:, 0] // int(np.prod(shape[2:]))
+    same = np.array_equal(moved, places[:, order])
+    return order if same and not np.array_equal(order, np.arange(shape[1])) else None
