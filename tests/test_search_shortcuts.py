@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from xdsl.ir import SSAValue
 
 from benchmarks.conformance.replay import Replay
-from benchmarks.how_fast_is_the_compiler import assumed_four
+from benchmarks.how_fast_is_the_compiler import assumed_four, chain
 from tpusim import chips
 from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
@@ -28,6 +28,7 @@ from tpusim.ir.text import print_module, verify
 from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_groups, group_layers, orders
 from tpusim.layer_group.planning import Crowded, plan
 from tpusim.layer_group.search import dynamic
+from tpusim.layer_group.search.alike import Names
 from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.ops.base import TpuOp
@@ -191,6 +192,71 @@ def test_costs_of_other_modules_change_no_group(
         assert with_costs == print_module(divide(model, config).module)
     assert sum(planned[::2]) < 0.8 * sum(planned[1::2]) and planned[-2] < planned[-1] / 2
     assert known == len(costs) > 0  # the last module was there before
+
+
+def chained(depth: int) -> list[TpuOp]:
+    """The base group of so many convolutions, one after the other."""
+    top, _ = canonicalize(import_onnx(chain(depth), name="chain"))
+    lowered, _ = lower(apply_table(top, assumed_four(top)), LoweringConfig("bm1684x", "int8"))
+    model = reorder_weights(optimize_for_chip(lowered))
+    return next(ops for ops, why in base_groups(model, chips.load("bm1684x")) if why is None and len(ops) >= depth)
+
+
+def test_alike_intervals_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain of equal convolutions asks for many intervals for each op and plans few, however long it is."""
+    asked, planned = list[int](), list[int]()
+    asks, plans = dynamic.Run._asked, dynamic.Run._planned
+
+    def asks_counted(self: dynamic.Run, start: int, end: int, *, unplaced: bool = False) -> object:
+        asked[-1] += 1
+        return asks(self, start, end, unplaced=unplaced)
+
+    def plans_counted(self: dynamic.Run, start: int, end: int, *, unplaced: bool = False) -> object:
+        planned[-1] += 1
+        return plans(self, start, end, unplaced=unplaced)
+
+    monkeypatch.setattr(dynamic.Run, "_asked", asks_counted)
+    monkeypatch.setattr(dynamic.Run, "_planned", plans_counted)
+    for depth in (60, 120):
+        asked, planned = [*asked, 0], [*planned, 0]
+        dynamic.dynamic(chained(depth), chips.load("bm1684x"))
+    assert asked[0] > 10 * 60 and asked[1] > 10 * 120
+    assert max(planned) < asked[0] / 5 and planned[1] <= planned[0]
+
+
+def test_names_of_intervals_are_those_of_what_is_alike() -> None:
+    """Of a chain all of one length but the ones that end it; of branches whatever differs in what is read or leaves."""
+    ops = chained(12)
+    names, count = Names(ops), len(ops)
+    convs = [i for i, op in enumerate(ops) if op.name == "tpu.Conv2D"]
+    inner = {names.of(i, i + 4) for i in convs[1:-5]}
+    assert len(convs) == 12 and len(inner) == 1
+    assert names.of(0, 4) not in inner and names.of(count - 4, count) not in inner
+    assert len({names.of(0, end) for end in range(1, count + 1)}) == count
+    model = branches(chips.load("bm1684x"), None)
+    ops = [op for op in model.ops if isinstance(op, TpuOp)]
+    again = [op for op in branches(chips.load("bm1684x"), None).ops if isinstance(op, TpuOp)]
+    pairs = list(combinations(range(len(ops) + 1), 2))
+    mine, other = ([Names(run).of(*pair) for pair in pairs] for run in (ops, again))
+    assert mine == other
+    for one, two in combinations(range(len(pairs)), 2):
+        if mine[one] == mine[two]:
+            assert stands(ops, *pairs[one]) == stands(ops, *pairs[two])
+
+
+def stands(ops: list[TpuOp], start: int, end: int) -> list[object]:
+    """An interval as text: its ops, which of them read what, and what leaves."""
+    inside, numbers = ops[start:end], dict[SSAValue, int]()
+    found: list[object] = []
+    for op in inside:
+        reads = [numbers.setdefault(value, len(numbers)) for value in op.operands]
+        makes = [numbers.setdefault(value, len(numbers)) for value in op.results]
+        leaves = [any(use.operation not in inside for use in value.uses) for value in op.results]
+        attributes = {key: value for key, value in {**op.attributes, **op.properties}.items() if key != "op_name"}
+        found.append(
+            (op.name, str(sorted(attributes.items())), [str(v.type) for v in op.operands], reads, makes, leaves)
+        )
+    return found
 
 
 def tried(model: Model, pins: tuple[ForcedGroup, ...]) -> list[int]:

@@ -31,7 +31,7 @@ class Memo:
 
     in_place: whether results may take the bytes of operands (layer_group.md 10.1, rule 6). A module must not change
     while its memo is in use; a memo is of one chip, with any size of local memory. costs: of groups by what their ops
-    are, from searches in other modules of the chip, None: nobody's. arrange: gives a candidate's rows their transfers;
+    are, also from searches in other modules of the chip. arrange: gives a candidate's rows their transfers;
     None: they stay beside the op before their user.
     """
 
@@ -40,7 +40,6 @@ class Memo:
     ) -> None:
         self.in_place = in_place
         self.arrange = arrange
-        self.shares_costs = costs is not None
         self.costs: Costs = {} if costs is None else costs
         self._answers: dict[object, Any] = {}
 

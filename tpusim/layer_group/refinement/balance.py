@@ -5,7 +5,7 @@ with slack that gain the most change; it goes there row by row, and on the way a
 stays where nothing is gained by going on. Nobody asks whether there is room: what does not fit then is cut finer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from xdsl.ir import SSAValue
@@ -84,12 +84,13 @@ class Ways:
             for row in rows
         ]
 
-    def reach(self, moving: Moving, at: int) -> Sequence[int]:
+    def reach(self, moving: Moving, at: int) -> Iterable[int]:
         """Rows that a transfer of row `at` may move to, the nearest first."""
         end = self._end(moving, at)
         if moving.load:
             return range(at - 1, end - 1, -1)
-        return [to for to in range(at + 1, end + 1) if not self._rows[to].touches(moving.transfer.value)]
+        value, rows = moving.transfer.value, self._rows
+        return (to for to in range(at + 1, end + 1) if not rows[to].touches(value))
 
     def may_end(self, moving: Moving, at: int, to: int) -> bool:
         """Whether row `to` is one of them."""
@@ -99,7 +100,7 @@ class Ways:
     def _end(self, moving: Moving, at: int) -> int:
         """The last row in the direction of the transfer: behind the op that reads it, before the one that makes it."""
         if moving.load:
-            return max((row + 1 for row in moving.read if row <= at), default=0)
+            return next((row + 1 for row in reversed(moving.read) if row <= at), 0)
         return moving.made - 1 if moving.made >= at else len(self._rows) - 1
 
 
@@ -119,16 +120,29 @@ class _Table(Ways):
         return [[moving.transfer for moving in row] for row in self.moving]
 
     def best(self, at: int) -> tuple[Moving, int] | None:
-        """The transfer of a row and the row with slack that gain the most; of equals the least bytes times rows."""
+        """The transfer of a row and the row with slack that gain the most; of equals the least bytes times rows.
+
+        What is gained are the cycles that the two rows lack less.
+        """
         found, most, least = None, 0, 0
+        slack, here = self.slack, min(self.slack[at], 0)
         for moving in self.moving[at]:
+            cycles = moving.cycles
+            left = min(slack[at] + cycles, 0) - here  # what row `at` lacks less, whatever row it is
+            if left <= 0 or left < most:
+                continue
             for to in self.reach(moving, at):
-                if self.slack[to] <= 0:
+                there = slack[to]
+                if there <= 0:
                     continue
-                gain = self._gain(moving, at, to)
+                gain = left if there >= cycles else left + there - cycles
+                if gain < most or gain <= 0:
+                    continue
                 area = moving.size * (abs(to - at) + 1)
-                if gain > most or (found is not None and gain == most and area < least):
+                if gain > most or area < least:
                     found, most, least = (moving, to), gain, area
+                if gain == left:
+                    break  # farther rows gain no more
         return found
 
     def bubble(self, moving: Moving | None, to: int, at: int) -> None:
@@ -144,11 +158,15 @@ class _Table(Ways):
 
     def _heir(self, before: Moving, at: int, to: int) -> Moving | None:
         """Which transfer of row `at` goes on; None if that gains nothing."""
-        found, most, least = None, 0, before.size
+        found, most, least, load = None, 0, before.size, before.load
+        here, there = self.slack[at], self.slack[to]
+        lack = here if here < 0 else 0
         for moving in self.moving[at]:
-            if moving.load != before.load:
+            if moving.load != load:
                 continue
-            gain, size = self._gain(moving, at, to), moving.size
+            cycles, size = moving.cycles, moving.size
+            less = here + cycles if here + cycles < 0 else 0
+            gain = less - lack + (there - cycles if there < cycles else 0)
             if (gain > most or (gain == most and size < least)) and self.may_end(moving, at, to):
                 found, most, least = moving, gain, size
         return found
@@ -158,9 +176,3 @@ class _Table(Ways):
         self.moving[to].append(moving)
         self.slack[at] += moving.cycles
         self.slack[to] -= moving.cycles
-
-    def _gain(self, moving: Moving, at: int, to: int) -> int:
-        """Cycles that the two rows lack less."""
-        cycles, here, there = moving.cycles, self.slack[at], self.slack[to]
-        less = here + cycles if here + cycles < 0 else 0
-        return less - (here if here < 0 else 0) + (there - cycles if there < cycles else 0)

@@ -1,56 +1,103 @@
-"""What intervals of ops are, whatever module they stand in: modules that differ in a few ops share costs of groups."""
+"""What intervals of ops are, wherever they stand: alike ones, of one module or of several, are costed once."""
 
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.ir.described import described
+from tpusim.ir.types import is_tensor
 from tpusim.ops.base import TpuOp
+
+Uses = tuple[tuple[int, int], ...]
+"""(place in the run, number of the operand) of the uses by ops of the run."""
+
+
+class _Read(NamedTuple):
+    """An operand: the place of the op that makes it, None outside the run, and its uses."""
+
+    made: int | None
+    uses: Uses
+
+
+class _Made(NamedTuple):
+    """A result: its uses, whether ops outside the run use it, and whether anything does."""
+
+    uses: Uses
+    leaves: bool
+    used: bool
 
 
 class Names:
     """The intervals of a run by all that a group of them depends on; equal names are groups that cost the same.
 
     An op counts with its kind, attributes and types, and with the kinds of ops that it reads from and that read its
-    results; a tensor with its users inside, in their order, and whether it leaves. Names and values do not count.
+    results; a tensor with its users inside, in their order, and whether it leaves. Names and values do not count, nor
+    does where the interval begins: places are told from the op that reads or makes the tensor.
     """
 
     def __init__(self, ops: Sequence[TpuOp]) -> None:
         place: dict[Operation, int] = {op: i for i, op in enumerate(ops)}
-        self._ops = [_number_of(op) for op in ops]
-        self._reads = [[(v, place.get(v.owner), _users(v, place)) for v in op.operands] for op in ops]  # type: ignore[arg-type]
-        self._made = [[_users(v, place) for v in op.results] for op in ops]
+        uses: dict[SSAValue, Uses] = {}
+        for op in ops:
+            uses.update((v, _uses(v, place)) for v in (*op.operands, *op.results) if v not in uses)
+        self._kinds = [_number_of(op) for op in ops]
+        self._reads = [[_Read(place.get(v.owner), uses[v]) for v in op.operands] for op in ops]  # type: ignore[arg-type]
+        self._made = [[_made(v, uses[v]) for v in op.results] for op in ops]
+        self._whole = [_number(self._clipped(at, 0, len(ops))) for at in range(len(ops))]
+        """Every op in an interval that has all that it reads from, that reads the same, and that reads its results."""
+        self._back: list[list[int]] = [[] for _ in range(len(ops) + 1)]
+        """By first op: the ops for which an interval from there lacks one of these before it."""
+        self._ahead: list[list[int]] = [[] for _ in range(len(ops) + 1)]
+        """By end: the ops for which an interval to there lacks one of these behind it."""
+        for at in range(len(ops)):
+            first, last = self._span(at)
+            for start in range(first + 1, at + 1):
+                self._back[start].append(at)
+            for end in range(at + 1, last + 1):
+                self._ahead[end].append(at)
 
     def of(self, start: int, end: int) -> Hashable:
         """The name of the ops start..end as one group."""
-        outside: dict[SSAValue, int] = {}
+        found: list[Hashable] = [*self._whole[start:end]]
+        for at in (*self._back[start], *self._ahead[end]):
+            if start <= at < end:
+                found[at - start] = self._clipped(at, start, end)
+        return tuple(found)
+
+    def _span(self, at: int) -> tuple[int, int]:
+        """The first and the last op of the run that have to do with an op's tensors."""
+        places = [at, *(read.made for read in self._reads[at] if read.made is not None)]
+        places += [user for one in (*self._reads[at], *self._made[at]) for user, _ in one.uses]
+        return min(places), max(places)
+
+    def _clipped(self, at: int, start: int, end: int) -> Hashable:
+        """An op in the interval: what is outside counts as that alone."""
         reads = [
-            (at - start, ()) if at is not None and start <= at < end else self._entering(v, users, start, end, outside)
-            for some in self._reads[start:end]
-            for v, at, users in some
+            read.made - at if read.made is not None and start <= read.made < end else _inside(read.uses, at, start, end)
+            for read in self._reads[at]
         ]
         made = [
-            (_inside(users, start, end), all(start <= user < end for user, _ in users), bool(users))
-            for some in self._made[start:end]
-            for users in some
+            (inside := _inside(one.uses, at, start, end), one.leaves or len(inside) < len(one.uses), one.used)
+            for one in self._made[at]
         ]
-        return tuple(self._ops[start:end]), tuple(reads), tuple(made)
-
-    @staticmethod
-    def _entering(
-        value: SSAValue, users: Sequence[tuple[int, int]], start: int, end: int, outside: dict[SSAValue, int]
-    ) -> Hashable:
-        """A tensor from outside: its number among them, counted down, and its users."""
-        return -1 - outside.setdefault(value, len(outside)), _inside(users, start, end)
+        return self._kinds[at], tuple(reads), tuple(made)
 
 
-def _inside(users: Sequence[tuple[int, int]], start: int, end: int) -> Hashable:
-    return tuple([(user - start, index) for user, index in users if start <= user < end])
+def _inside(uses: Uses, at: int, start: int, end: int) -> Uses:
+    """The uses in the interval, told from op `at`."""
+    return tuple([(user - at, index) for user, index in uses if start <= user < end])
 
 
-def _users(value: SSAValue, place: dict[Operation, int]) -> list[tuple[int, int]]:
-    """(place in the run, number of the operand) of every use; -1: by an op that is not in the run."""
-    return [(place.get(use.operation, -1), use.index) for use in value.uses]
+def _uses(value: SSAValue, place: dict[Operation, int]) -> Uses:
+    """None of what is no tensor: many ops may have the same nothing."""
+    uses = value.uses if is_tensor(value) else ()
+    return tuple((place[use.operation], use.index) for use in uses if use.operation in place)
+
+
+def _made(value: SSAValue, uses: Uses) -> _Made:
+    count = sum(1 for _ in value.uses)
+    return _Made(uses, count > len(uses), count > 0)
 
 
 def _number_of(op: TpuOp) -> int:

@@ -57,7 +57,7 @@ class _Interval:
     cost_ns: float
     """Infinite: the ops cannot be one group."""
     decided: Decided | None = None
-    """None: there is none, or it was planned in another module only (`alike`)."""
+    """None: there is none, or only an interval like it was planned (`alike`)."""
     sure: bool = True
     """Whether its buffers have addresses; otherwise only their sizes were held against local memory."""
     unplaced: bool = False
@@ -103,7 +103,7 @@ class Run:
         return found.decided
 
     def _made_here(self, start: int, end: int, *, unplaced: bool) -> Decided:
-        """What works, by an equal interval of another module."""
+        """What works, by an interval like it."""
         found = self._planned(start, end, unplaced=unplaced).decided
         found = placed(found, self.chip) if unplaced and isinstance(found, GroupSchedule) else found
         assert found is not None
@@ -112,38 +112,36 @@ class Run:
     def _with_addresses(self, start: int, end: int, found: _Interval) -> _Interval:
         """An interval of which only sizes were held against local memory."""
         asked = self._name(start, end, "placed")
-        if asked is not None and asked in self.memo.costs:
+        if asked in self.memo.costs:
             return _Interval(found.cost_ns, unplaced=True)
         plan = found.decided or self._planned(start, end, unplaced=True).decided
         assert isinstance(plan, GroupSchedule)
         able = placed(plan, self.chip)
         if able is None:
             return self._asked(start, end)
-        if asked is not None:
-            self.memo.costs[asked] = found.cost_ns
+        self.memo.costs[asked] = found.cost_ns
         return _Interval(found.cost_ns, able, unplaced=True)
 
     def _asked(self, start: int, end: int, *, unplaced: bool = False) -> _Interval:
-        """An interval that was not asked for yet; its cost may be known from another module."""
+        """An interval that was not asked for yet; its cost may be known from one like it."""
         single = end - start == 1
         if not single and self._hopeless(start, end):
             return _Interval(inf)
         asked = self._name(start, end, "likely" if unplaced else "sure")
-        cost = None if asked is None else self.memo.costs.get(asked)
+        cost = self.memo.costs.get(asked)
         if cost is None:
             found = self._planned(start, end, unplaced=unplaced)
+            self.memo.costs[asked] = found.cost_ns
         else:
             found = _Interval(cost, sure=single or not unplaced or cost == inf, unplaced=unplaced and not single)
-        if asked is not None:
-            self.memo.costs[asked] = found.cost_ns
         works = isfinite(found.cost_ns)
         if not single and (works or not view_at_edge(self.ops[start:end])):
             self._ends[start][end] = works
         return found
 
     def _name(self, start: int, end: int, how: str) -> object:
-        """By what other modules know the cost; None where nobody shares costs."""
-        return (how, self._names.of(start, end)) if self.memo.shares_costs else None
+        """By what the cost is known, here and in other modules."""
+        return how, self.cores, self.chip.lmem_bytes, self._names.of(start, end)
 
     @cached_property
     def _names(self) -> Names:
@@ -183,11 +181,11 @@ class Run:
         it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned, and its
         buffers have found their places.
         """
-        costs = np.full((len(self.ops) + 1,) * 2, inf)
+        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `_shortest` goes through columns
         for start, end in self._able(places):
             costs[start, end] = self.bound(start, end) * MARGIN
         planned = np.zeros_like(costs, dtype=bool)
-        evidence = Evidence(len(self.ops))
+        evidence = Evidence(len(self.ops))  # of several cores: one has nothing to show
         while True:
             division = _shortest(costs)
             unknown = [pair for pair in pairwise(division) if not planned[pair]]
@@ -197,7 +195,8 @@ class Run:
                 costs[pair], planned[pair] = self.likely(*pair).cost_ns, True
                 if self.cores > 1 and isfinite(costs[pair]):
                     evidence.add(*pair, float(costs[pair]) - self.bounds.crossing_ns(*pair))
-            np.maximum(costs, evidence.inside * MARGIN, out=costs, where=~planned)
+            if self.cores > 1:
+                np.maximum(costs, evidence.inside * MARGIN, out=costs, where=~planned)
 
     def _settled(self, division: Sequence[int], costs: np.ndarray) -> bool:
         """Whether all groups of a division cost what was thought, now that they have addresses; `costs` follows."""
