@@ -114,6 +114,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("apart", make(Move, input=neuron(0, (64,)), output=neuron(32, (64,))), "apart from its operands"),
     ("apart", global_conv(output=neuron(64, (1, 64, 4, 4))), "apart from its operands, tile by tile"),
     ("copies", make(Move, input=neuron(0, (1, 64, 2, 8)), output=T), r"be i8 \(1, 64, 2, 8\), got i8 \(1, 64, 4"),
+    ("copies", make(Move, input=neuron(0, T.shape), output=T, kind="turns"), "a copy by turns inside gmem"),
     ("rows", rows(indices=neuron(256, (4,), "f32")), "one axis of i32 indices"),
     ("rows", rows(input=neuron(0, (9, 5))), "an input of three axes"),
     ("rows", rows(input=neuron(0, (2, 9, 5), "u8")), r"the output to be u8 \(2, 4, 5\)"),

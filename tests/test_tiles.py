@@ -308,3 +308,41 @@ def test_a_tile_that_was_not_loaded_is_found() -> None:
 def _with(program: Program, number: int, command: isa.AnyCommand) -> Program:
     commands = (*program.commands[:number], command, *program.commands[number + 1 :])
     return replace(program, commands=commands)
+
+
+LONE = [
+    ("bm1684x", "table", "i8", "i8", 102400, (65536, 32768, 4096)),
+    ("bm1684x", "cast", "f32", "i8", 62720, (32768, 29952)),
+    ("bm1684x", "cast", "f32", "i8", 150528, (98304, 32768, 19456)),
+    ("bm1684x", "cast", "f32", "i8", 200704, (131072, 65536, 4096)),
+    ("bm1684x", "cast", "f32", "i8", 307200, (163840, 131072, 12288)),
+    ("bm1684x", "function", "f16", "f16", 32000, (32000,)),
+    ("bm1684x", "function", "f16", "f16", 48000, (32768, 15232)),
+    ("bm1684x", "function", "f16", "f16", 104000, (65536, 32768, 5696)),
+    ("bm1688", "function", "f16", "f16", 104000, (65536, 32768, 5696)),
+    ("bm1688", "function", "i8", "i8", 64000, (32768, 31232)),
+]
+"""Chip, what, types, elements, and those of each transfer in the profile of TPU-MLIR 1.30.2."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "what", "source", "result", "count", "there"), LONE, ids=str)
+def test_what_is_spread_over_the_lanes_runs_in_halves(
+    chip: str, what: str, source: DType, result: DType, count: int, there: tuple[int, ...]
+) -> None:
+    """As the real compiler cuts it, but that the rest of a block goes with the tile before it."""
+    t = Tensors()
+    x, y = t(source, 1, 32, count // 32), t(result, 1, 32, count // 32)
+    body: isa.TiuCommand = {
+        "table": lambda: isa.Lut(input=x, table=t("i8", 1, 1, 1, 256), output=y, **COMMON),
+        "cast": lambda: isa.Quantize(input=x, output=y, scale=20.0, **COMMON),
+        "function": lambda: (
+            isa.Rescale(input=x, output=y, requant=isa.Requant(3, 9), **COMMON)
+            if source == "i8"
+            else isa.Fn(function=fn.Active("EXP"), inputs=(x,), output=y, **COMMON)
+        ),
+    }[what]()
+    wanted = there if len(there) < 3 else (*there[:-2], sum(there[-2:]))  # noqa: PLR2004  two, and a rest
+    found = [piece.store.inside.elements for piece in tiles(body, chips.load(chip)) if piece.store]
+    assert sum(found) == count and len(found) == len(wanted)
+    assert all(abs(a - b) <= 0.03 * b for a, b in zip(found, wanted, strict=True))

@@ -117,7 +117,7 @@ class Network:
 
     def _gap(self, ops: list[TpuOp], spec: chips.ChipSpec, share: int) -> Gap:
         run = Run(ops, spec)
-        found = run.refined(run.cheapest(clusters(run)))
+        found = run.cheapest(combinations(clusters(run), 2))
         best = min(run.total(pairwise(cuts)) for cuts in _divisions(len(ops)))
         greedy = run.model.total_ns(STRATEGIES["1"](ops, spec))
         figures = (round(ns, 1) for ns in (greedy, run.total(pairwise(found)), best))

@@ -155,12 +155,12 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     upstream has no groups of one op."""
     lone_pools_are_global: bool = False
     """A pool of whole planes that is in no group with others is a global layer, whose kernel moves longer runs."""
+    permutes_by_matrices: bool = False
+    """A Permute that neither one copy of whole rows nor one transposition of matrices does takes several of these."""
     copy_page_ends: int = 1
     """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0
     """What a run costs that is shorter, in global memory or in a lane; 0: runs are rounded up to bursts."""
-    transposed_run_bytes: int = 0
-    """What a run costs at least of a matrix that is transposed on its way, where it is not `dma_run_bytes`."""
     dma_channels: int = 1
     """Memory channels, which pages take in turn: a transfer of fewer pages has their share of the rate."""
     dma_page_bytes: int = 4096

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.check import ID_LIMIT, MESSAGES, check
-from tpusim.isa.commands import AnyCommand, Command, Engine, Move, Place, SendMessage, WaitMessage
+from tpusim.isa.commands import AnyCommand, Command, Engine, Move, Place, SendMessage, TransferKind, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 
@@ -85,6 +85,7 @@ class Emitter:
         source: View,
         target: View,
         *,
+        kind: TransferKind = "",
         holds: str = "",
         op: str,
         step: str = "",
@@ -95,7 +96,7 @@ class Emitter:
     ) -> None:
         """Append a GDMA copy; holds: what `source` is meant to hold; window: `Move.start` and `Move.whole`.
 
-        strides, origin: those of `Move`.
+        kind, strides, origin: those of `Move`.
         """
         start, whole = window
         sources = (holds,) if holds else ()
@@ -103,6 +104,7 @@ class Emitter:
             Move,
             input=source,
             output=target,
+            kind=kind,
             op=op,
             step=step,
             tensor=tensor,

@@ -13,7 +13,18 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, GlobalKernel, HostCall, Move, MoveRows, Place, slice_owner, tile_step
+from tpusim.isa.commands import (
+    Command,
+    Fill,
+    GlobalKernel,
+    HostCall,
+    Move,
+    MoveRows,
+    Place,
+    TransferKind,
+    slice_owner,
+    tile_step,
+)
 from tpusim.isa.layout import work_area
 from tpusim.isa.region import View, itemsize
 from tpusim.isa.stream import Location
@@ -123,10 +134,10 @@ class GlobalContext(WholeContext):
             if store.in_order and prod(store.whole) == prod(shape):
                 yield Location(command, op_name(self.op), store.inside, store.start, store.whole, shape)
 
-    def move(self, source: View, target: View) -> None:
+    def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
         """Append a GDMA copy that writes (a part of) the result."""
         name = op_name(self.op)
-        self._emitter.move(source, target, holds=self._name_of(source), op=name, tensor=name)
+        self._emitter.move(source, target, kind=kind, holds=self._name_of(source), op=name, tensor=name)
 
     def rows(self, command: MoveRows) -> None:
         """Append a gather of rows that writes the result."""

@@ -19,7 +19,7 @@ Engine = Literal["tiu", "gdma"]
 Relation = Literal["Equal", "NotEqual", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor"]
 Place = tuple[Length, Length, Length, Length, Length]
 """(n, c, d, h, w) of an element, or of a whole tensor."""
-TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast"]
+TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "turns"]
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
@@ -578,7 +578,8 @@ class Move(Command, frozen=True, tag="move"):
         where equal distances along c hold for the channels of this transfer alone (it may be negative).
     Start and whole are there, or none: it moves a constant, or is no transfer of a group or a tile.
     kind: of a tile of a global layer, how the library moves it: a tensor, a tensor lane by lane, heads of attention, a
-        matrix over all lanes, or a constant that every lane gets. They differ in what they cost (hardware.md 5.2).
+        matrix over all lanes, or a constant that every lane gets. Of a copy in global memory: "turns", by several
+        transpositions of matrices, one after the other. They differ in what they cost (hardware.md 5.2).
     width: of a matrix, how many columns of a row the library gives to one lane; 0: as the views have it.
     """
 

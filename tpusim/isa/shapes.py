@@ -39,7 +39,7 @@ _TABLE_ENTRIES = 256
 
 
 def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """A copy has the same shape and element type on both sides; a lane copy stays in one memory."""
+    """A copy has the same shape and element type on both sides; a lane copy, and one by turns, stays in one memory."""
     if not isinstance(command, Move | LaneCopy) or isinstance(command, MoveRows):
         return None
     source, target = command.input, command.output
@@ -49,6 +49,8 @@ def copies(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         )
     if isinstance(command, LaneCopy) and source.memory != target.memory:
         return Finding("both views in one memory", f"{source.memory} and {target.memory}", "use Move")
+    if isinstance(command, Move) and command.kind == "turns" and (source.laned or target.laned):
+        return Finding("a copy by turns inside gmem", f"{source.memory} and {target.memory}", "take kind away")
     return None
 
 

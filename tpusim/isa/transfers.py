@@ -25,13 +25,12 @@ from tpusim.isa.functions import Arg
 from tpusim.isa.layout import align, ceil_div, gmem_strides, lmem_strides
 from tpusim.isa.region import View, is_packed, itemsize
 from tpusim.isa.shapes import matrix_shape
+from tpusim.isa.transposition import Matrices, transposition, turned_matrices
 
 _EXTREMES = 4
 """Neighbours along the last axis whose extremes one lane looks for."""
 _PARTS = 8
 """Parts of local memory one of which holds what a tile of a kernel loads and stores."""
-_TRANSPOSING = 64
-"""Lanes over which the longer axis of a matrix is spread to be transposed, on every chip."""
 _CAST_PARTS = 32
 """Parts of local memory one of which holds what a tile of a cast loads and stores."""
 LEAST_WIDTH, CAST_BYTES = 8, 2
@@ -146,6 +145,8 @@ def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     Pages are those in which an end's own runs of rows begin. Single elements of a transposition go through local
     memory, where they are put in order.
     """
+    if command.kind == "turns" and chip.dma_run_bytes:
+        return sum(_transposition_ns(command.input, matrices, chip) for matrices in turned_matrices(command))
     size, run = command.input.nbytes, _common_run(command.input, command.output, chip)
     moved = _by_runs(size, run, chip.dma_channels, chip)
     if chip.dma_run_bytes:
@@ -155,19 +156,20 @@ def _system_copy_ns(command: Move, chip: ChipSpec) -> float:
     if run > itemsize(command.input.dtype) or _in_order(command.input) == _in_order(command.output):
         return direct
     if chip.dma_run_bytes and (matrix := _matrix_of(command)) is not None:
-        return _transposition_ns(command.input, *matrix, chip)
+        return _transposition_ns(command.input, matrix, chip)
     whole = _by_runs(size, size, ceil_div(size, chip.dma_page_bytes), chip)
     there, back = (_transfer_ns(way, whole, chip) for way in ("s2l", "l2s"))
     return min(direct, there + back + command.output.elements / 2 * 1000 / chip.tiu_mhz)
 
 
-def _matrix_of(command: Move) -> tuple[int, int] | None:
-    """(rows, columns) of matrices that a copy transposes, each dense on both sides; None for another order of axes."""
+def _matrix_of(command: Move) -> Matrices | None:
+    """The matrices that a copy transposes, each dense on both sides; None for another order of axes."""
     axes = _merged(command)
     if len(axes) not in (2, 3):
         return None
     (rows, *source), (columns, *target) = axes[-1], axes[-2]
-    return (rows, columns) if [*source, *target] == [columns, 1, 1, rows] else None
+    count = command.input.elements // (rows * columns)
+    return Matrices(count, rows, columns) if [*source, *target] == [columns, 1, 1, rows] else None
 
 
 def _merged(command: Move) -> list[tuple[int, int, int]]:
@@ -182,28 +184,13 @@ def _merged(command: Move) -> list[tuple[int, int, int]]:
     return found
 
 
-def _transposition_ns(view: View, rows: int, columns: int, chip: ChipSpec) -> float:
-    """A load, a copy inside the lanes and a store, one after the other (the same profile).
-
-    A matrix no longer than the lanes lies in one of them, and every element of a step is written for itself. Of others
-    the longer axis goes over 64 lanes, and what lies across it moves in short runs.
-    """
-    vector, size = chip.eu_elements(itemsize(view.dtype)), itemsize(view.dtype)
-    matrices = view.elements // (rows * columns)
-    if max(rows, columns) <= chip.lanes:
-        steps = ceil_div(matrices, chip.lanes) * ceil_div(rows * columns, vector) * min(rows, vector)
-        charged = [max(view.nbytes, matrices * chip.dma_run_bytes)] * 2
-    else:
-        long, short = max(rows, columns), min(rows, columns)
-        together = ceil_div(long, _TRANSPOSING)
-        lanes = matrices * ceil_div(long, together)
-        steps = ceil_div(lanes, chip.lanes) * together * ceil_div(short, vector)
-        runs = (lanes * short, lanes) if columns >= rows else (lanes, lanes * short)
-        charged = [max(view.nbytes, count * (chip.transposed_run_bytes or chip.dma_run_bytes)) for count in runs]
-    slow = _paged(ceil_div(matrices * rows * columns * size, chip.dma_page_bytes), chip)
-    return sum(_kernel_ns(way, moved * slow, chip) for way, moved in zip(("s2l", "l2s"), charged, strict=True)) + (
-        steps * 1000 / chip.tiu_mhz
-    )
+def _transposition_ns(view: View, matrices: Matrices, chip: ChipSpec) -> float:
+    """A load, a copy inside the lanes and a store, one after the other (the same profile)."""
+    found = transposition(matrices, itemsize(view.dtype), chip)
+    slow = _paged(ceil_div(view.nbytes, chip.dma_page_bytes), chip)
+    ways = (("s2l", found.loaded), ("l2s", found.stored))
+    moved = sum(_kernel_ns(way, max(view.nbytes, runs * chip.dma_run_bytes) * slow, chip) for way, runs in ways)
+    return moved + found.steps * 1000 / chip.tiu_mhz
 
 
 def _kernel_ns(direction: str, moved: float, chip: ChipSpec) -> float:
@@ -218,7 +205,10 @@ def _in_order(view: View) -> list[int]:
 
 
 def traffic(command: Command) -> tuple[int, int]:
-    """(bytes loaded from, bytes stored to) global memory: payload, without padding; of FN what it moves for itself."""
+    """(bytes loaded from, bytes stored to) global memory: payload, without padding; of FN what it moves for itself.
+
+    What is put into another order by several transpositions is loaded and stored by each.
+    """
     if isinstance(command, Fn):
         shapes = [view.shape for view in command.inputs]
         return command.function.moved(shapes, command.output.shape, itemsize(command.output.dtype))
@@ -227,8 +217,10 @@ def traffic(command: Command) -> tuple[int, int]:
     if isinstance(command, MoveRows):
         return command.indices.nbytes + command.output.nbytes, command.output.nbytes
     if isinstance(command, Move | Fill):
-        load = sum(view.nbytes for view in command.reads() if view.memory == "gmem")
-        return load, sum(view.nbytes for view in command.writes() if view.memory == "gmem")
+        times = len(turned_matrices(command)) if isinstance(command, Move) and command.kind == "turns" else 1
+        sides = (command.reads(), command.writes())
+        load, store = (times * sum(view.nbytes for view in views if view.memory == "gmem") for views in sides)
+        return load, store
     return 0, 0
 
 
@@ -241,7 +233,7 @@ def dma_ns(command: Move | Fill, chip: ChipSpec) -> float:
         return cycles_cv18xx.dma_ns(command, chip)
     if isinstance(command, MoveRows):
         return _rows_ns(command, chip)
-    if isinstance(command, Move) and command.kind and chip.dma_run_bytes:
+    if isinstance(command, Move) and command.kind not in ("", "turns") and chip.dma_run_bytes:
         return _tile_ns(command, chip)
     system = [view for _, view in command.operands() if view.memory == "gmem"]
     plain = all(view.interleave == 1 and not is_packed(view.dtype) for _, view in command.operands())

@@ -11,7 +11,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.formats import ModeName, NumberFormat
 from tpusim.ir.quantisation import QuantParams
 from tpusim.ir.weights import WeightStore
-from tpusim.isa.commands import Command
+from tpusim.isa.commands import Command, TransferKind
 from tpusim.isa.region import View
 from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window, Windows
 
@@ -197,8 +197,8 @@ class EmitContext(Protocol):
         """Append a TIU command (inside a GlobalKernel for a global layer)."""
         ...
 
-    def move(self, source: View, target: View) -> None:
-        """Append a GDMA copy between views of GMEM (global layers of pure data movement)."""
+    def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
+        """Append a GDMA copy between views of GMEM (global layers of pure data movement); kind: of `Move`."""
         ...
 
     def fill(self, target: View, value: float) -> None:

@@ -14,7 +14,7 @@ from tpusim.chips import ChipSpec
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import is_tensor, shape_of
-from tpusim.isa.commands import Command, MoveRows
+from tpusim.isa.commands import Command, MoveRows, TransferKind
 from tpusim.isa.layout import ceil_div, lmem_bytes
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, tiles
@@ -114,7 +114,7 @@ class SliceContext(ABC):
         value = self.op.results[0]
         return lmem_view(value, self.output_address(), self._out.shape, self.chip, constant=False, aligned=True)
 
-    def move(self, source: View, target: View) -> None:
+    def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
         """Not available inside a group: data movement between tensors of a group is TIU work."""
         raise NotImplementedError(f"{self.op.name}: no GDMA copies inside a layer group")
 
@@ -146,8 +146,8 @@ class WholeContext(ABC):
         """Emit a call of the host, which computes what the command says."""
 
     @abstractmethod
-    def move(self, source: View, target: View) -> None:
-        """A GDMA copy that writes (a part of) the result."""
+    def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
+        """A GDMA copy that writes (a part of) the result; kind: of `Move`."""
 
     @abstractmethod
     def rows(self, command: MoveRows) -> None:

@@ -14,6 +14,7 @@ from tpusim.ir.attrs import LayerGroupAttr, copy_name, ints, ints_attr
 from tpusim.ir.module import is_returned
 from tpusim.ir.types import shape_of
 from tpusim.ir.weights import WeightStore
+from tpusim.isa.transposition import transpositions
 from tpusim.ops.base import (
     Array,
     Builder,
@@ -136,8 +137,10 @@ class TpuPermute(TpuOp):
         return permutation_map(order, way) if order[-1] == len(order) - 1 else None
 
     def emit(self, ctx: EmitContext) -> None:
-        """One strided copy: the operand read in the order of the result."""
-        ctx.move(*shorter_axes(turned(ctx.input(0), ints(self.order)), ctx.output()))
+        """One strided copy, the operand read in the order of the result; or as several transpositions of matrices."""
+        order = ints(self.order)
+        several = ctx.chip.permutes_by_matrices and len(transpositions(shape_of(self.input), order)) > 1
+        ctx.move(*shorter_axes(turned(ctx.input(0), order), ctx.output()), kind="turns" if several else "")
 
 
 class PermuteUndone(RewritePattern):

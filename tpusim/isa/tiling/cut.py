@@ -114,7 +114,7 @@ def _largest(form: Form, chip: ChipSpec, share: int, room: int, columns: int, *,
     least: the smallest tile may take more than its share.
     """
     n, c, h, w = form.result.view.shape
-    sizes: Sizes = (1 if form.one_by_one else n, min(c, form.most or c), h, w)
+    sizes: Sizes = (1 if form.one_by_one else n, min(c, form.most or c), h, min(w, form.columns or w))
     if _fits(form, sizes, chip, share, room):
         return sizes
     for axis in form.cuts:

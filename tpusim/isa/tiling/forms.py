@@ -8,7 +8,7 @@ pads have one.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import replace as altered
-from math import isqrt, prod
+from math import ceil, isqrt, prod
 from typing import Any, cast
 
 import msgspec
@@ -70,6 +70,8 @@ _EXTREMES, _SEARCHING = 4, 32
 _NEIGHBOURS, _REDUCED = 16, 128
 """Neighbours that one lane has of a softmax of integers, and of anything but a softmax."""
 _SOFTMAXES = (Softmax, SoftmaxInt, SoftmaxTables)
+_BLOCK = 32768
+"""Elements of what is spread over the lanes in which tiles are counted, whatever their type."""
 _REPEATED = 4
 """Share of repeated elements: two tiles and their results fill half of local memory, as there."""
 _TWO_AND_A_SUM = 2.8
@@ -101,8 +103,8 @@ class Form:
     """A command, its operands and its result (last) over four axes, and the axes of the result that may be cut.
 
     cuts: the first is cut first. share: which part of local memory one tile should fill at most, so that transfers
-    and computing overlap. most: lanes of a tile at most, 0 for all. one_by_one: a tile has one of axis 0, and none is
-    moved while another is computed.
+    and computing overlap. most: lanes of a tile at most, 0 for all. columns: of the last axis at most, 0 for all.
+    one_by_one: a tile has one of axis 0, and none is moved while another is computed.
     """
 
     body: Command
@@ -110,6 +112,7 @@ class Form:
     cuts: tuple[int, ...]
     share: float = 8
     most: int = 0
+    columns: int = 0
     one_by_one: bool = False
 
     @property
@@ -187,14 +190,14 @@ def _elementwise(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 def _active(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Spread over the lanes as a matrix, as a cast is."""
-    yield from _spread(body, chip, "matrix")
+    yield from _in_halves(body, chip, LEAST_WIDTH)
 
 
 def _cast(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """A cast is spread over the lanes where the chip's are; one of two floats everywhere."""
     if chip.casts_fill_lanes or isinstance(body, Arith):
         least = max(1, CAST_BYTES // min(itemsize(view.dtype) for _, view in body.operands()))
-        yield from _spread(body, chip, kind="matrix", share=32, least=least)
+        yield from _in_halves(body, chip, least)
     elif _dense(body):
         views = [seen(view, _image(view.shape)) for _, view in body.operands()]
         yield Form(body, tuple(map(Part, views)), (0, 2, 1, 3), _TWO_AND_A_SUM)
@@ -246,6 +249,24 @@ def _spread(
     yield Form(body, tuple(parts), (3, 1), share)
 
 
+def _in_halves(body: Command, chip: ChipSpec, least: int) -> Iterator[Form]:
+    """Equal runs of elements to all lanes, as a matrix: in two tiles, or as few as fit, of whole blocks.
+
+    So loads, steps and stores overlap. What is left of the last block is a tile of its own there, and here part of the
+    last one.
+    """
+    for form in _spread(body, chip, "matrix", least=least):
+        size = [itemsize(part.view.dtype) for part in form.parts]
+        fitting = chip.lanes * chip.lmem_bytes // (_BLOCK * (2 * sum(size) + size[0]))
+        blocks = form.result.view.elements / _BLOCK
+        if blocks <= 1 or not fitting:
+            yield form
+            continue
+        tile = ceil(blocks / max(2, ceil(blocks / fitting))) * _BLOCK
+        columns = tile // form.result.view.shape[1]
+        yield altered(form, share=1, columns=columns - columns % chip.eu_bytes or columns)
+
+
 def _width(count: int, size: int, least: int, chip: ChipSpec) -> int:
     """How many neighbours a lane gets at once: a divisor of their number that takes the fewest steps."""
     wanted, vector = max(least, ceil_div(count, chip.lanes)), chip.eu_elements(size)
@@ -294,7 +315,7 @@ def _lut(body: Command, chip: ChipSpec) -> Iterator[Form]:
         return
     for form in _active(msgspec.structs.replace(body, table=body.input), chip):
         source, _, result = form.parts
-        yield Form(body, (source, _constant(body.table), result), form.cuts)
+        yield altered(form, body=body, parts=(source, _constant(body.table), result))
 
 
 # -------------------------------------------------------------------------------------------------------- along an axis

@@ -8,7 +8,17 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import op_name
-from tpusim.isa.commands import ChannelRescale, Command, Fill, GlobalKernel, Move, MoveRows, Rescale, tile_step
+from tpusim.isa.commands import (
+    ChannelRescale,
+    Command,
+    Fill,
+    GlobalKernel,
+    Move,
+    MoveRows,
+    Rescale,
+    TransferKind,
+    tile_step,
+)
 from tpusim.isa.cycles import command_ns
 from tpusim.isa.region import View
 from tpusim.isa.tiling import Piece, Transfer, turns_of
@@ -64,8 +74,8 @@ def global_ns(op: TpuOp, chip: ChipSpec) -> float:
     return bench.ns
 
 
-def _move_ns(source: View, target: View, chip: ChipSpec) -> float:
-    return command_ns(Move(id=0, dep=0, op="", input=source, output=target), chip)
+def _move_ns(source: View, target: View, chip: ChipSpec, kind: TransferKind = "") -> float:
+    return command_ns(Move(id=0, dep=0, op="", input=source, output=target, kind=kind), chip)
 
 
 class _Bench(SliceContext):
@@ -155,9 +165,9 @@ class _GlobalBench(WholeContext):
         move = Move(id=0, dep=0, op="", input=source, output=target, kind=moved.kind, width=moved.width)
         return command_ns(move, self.chip)
 
-    def move(self, source: View, target: View) -> None:
+    def move(self, source: View, target: View, *, kind: TransferKind = "") -> None:
         """Count a copy by the GDMA."""
-        self.ns += _move_ns(source, target, self.chip)
+        self.ns += _move_ns(source, target, self.chip, kind)
 
     def rows(self, command: MoveRows) -> None:
         """Count a gather by the GDMA."""

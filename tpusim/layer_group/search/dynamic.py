@@ -4,7 +4,7 @@ best[j] = min over i of best[i] + cost of the group i..j, which is the interval 
 fixed. Most intervals are never planned: a lower bound of their cost shows that they cannot win.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
@@ -36,7 +36,7 @@ _Piece = tuple[int, int, Decided]
 def dynamic(
     ops: list[TpuOp], chip: ChipSpec, cores: int = 1, memo: Memo | None = None, *, better_shapes: bool = False
 ) -> list[Decided]:
-    """The cheapest groups found: by dynamic programming, slid and merged, or the greedy ones if they cost less.
+    """The cheapest groups found: by dynamic programming, or the greedy ones if they cost less.
 
     better_shapes: the sections of the groups, and of those that a cut divides, are searched for the least time
     (shape_secs_search_strategy 1).
@@ -44,7 +44,7 @@ def dynamic(
     run = Run(ops, chip, cores, memo)
     if len(ops) == 1:
         return [run.spread(alone(ops[0], chip, run.memo))]
-    cuts = run.refined(run.cheapest(clusters(run)))
+    cuts = run.cheapest(combinations(clusters(run), 2))
     found = [run.decided(i, j) for i, j in pairwise(cuts)]
     first = [run.spread(item) for item in greedy(ops, chip, run.memo)]
     if better_shapes:
@@ -172,17 +172,16 @@ class Run:
         """Nanoseconds of a division into these intervals of ops."""
         return sum(self.interval(i, j).cost_ns for i, j in intervals)
 
-    def cheapest(self, places: Sequence[int]) -> list[int]:
-        """The cuts, ends included, of the cheapest division into groups from place to place, and ones of a few ops.
+    def cheapest(self, able: Iterable[tuple[int, int]]) -> list[int]:
+        """The cuts, ends included, of the cheapest division into groups that are among these.
 
-        places: ends included. A group that ends elsewhere has as many ops as a cluster at most; one of a single op
-        always works (it may be a global layer), so that a division is found.
+        able: first op and end; a single op always works (it may be a global layer).
         An interval counts with its lower bound until it stands on the cheapest division by what is known so far; then
         it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned, and its
         buffers have found their places.
         """
         costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `_shortest` goes through columns
-        for start, end in self._able(places):
+        for start, end in able:
             costs[start, end] = self.bound(start, end) * MARGIN
         planned = np.zeros_like(costs, dtype=bool)
         evidence = Evidence(len(self.ops))  # of several cores: one has nothing to show
@@ -205,43 +204,11 @@ class Run:
             costs[pair] = self.interval(*pair).cost_ns
         return before == [float(costs[pair]) for pair in pairwise(division)]
 
-    def _able(self, places: Sequence[int]) -> Iterator[tuple[int, int]]:
-        count = len(self.ops)
-        yield from combinations(places, 2)
-        for start in range(count):
-            yield from ((start, end) for end in range(start + 1, min(start + self.cluster_size, count) + 1))
-
     def bound(self, start: int, end: int) -> float:
         """Nanoseconds that no group of these ops undercuts; one op alone may be a global layer, and is planned."""
         if end - start == 1:
             return self.interval(start, end).cost_ns
         return self.bounds.least_ns(start, end)
-
-    def refined(self, cuts: list[int]) -> list[int]:
-        """Cuts slid inside the clusters beside them, and neighbours merged, while that is cheaper."""
-        reach = self.cluster_size
-        cuts = list(cuts)
-        if reach > 1:
-            for at in range(1, len(cuts) - 1):
-                self._slide(cuts, at, reach)
-        at = 1
-        while at < len(cuts) - 1:
-            first, cut, last = cuts[at - 1 : at + 2]
-            apart = self.total(((first, cut), (cut, last)))
-            if self.bound(first, last) < apart and self.interval(first, last).cost_ns < apart * MARGIN:
-                del cuts[at]
-            else:
-                at += 1
-        return cuts
-
-    def _slide(self, cuts: list[int], at: int, reach: int) -> None:
-        first, cut, last = cuts[at - 1 : at + 2]
-        best = self.total(((first, cut), (cut, last)))
-        for other in range(max(cut - reach, first + 1), min(cut + reach, last - 1) + 1):
-            if self.bound(first, other) + self.bound(other, last) < best:
-                cost = self.total(((first, other), (other, last)))
-                if cost < best * MARGIN:
-                    best, cuts[at] = cost, other
 
     def shaped(self, decided: Decided) -> Decided:
         """A group with the sections that cost least."""
@@ -288,13 +255,8 @@ def _shortest(costs: np.ndarray) -> list[int]:
 
 
 def clusters(run: Run) -> list[int]:
-    """Where the program may cut: from each cut on, at the place within reach that the fewest bytes cross.
-
-    Decision: section 12 says how long clusters are, not where they end.
-    """
+    """Where groups may begin and end: where the cheapest ones of at most `cluster_size` ops do."""
     size, count = run.cluster_size, len(run.ops)
-    cuts = [0]
-    while cuts[-1] < count:
-        able = range(cuts[-1] + 1, min(cuts[-1] + size, count) + 1)
-        cuts.append(count if able[-1] == count else min(able, key=lambda cut: (run.bounds.crossing_bytes(cut), -cut)))
-    return cuts
+    if size == 1:
+        return [*range(count + 1)]
+    return run.cheapest((i, j) for i in range(count) for j in range(i + 1, min(i + size, count) + 1))
