@@ -73,6 +73,10 @@ def conv(
     return OpCase(name, build, {"x": image(chw, batch)}, "tpu.Conv2D", axes=axes)
 
 
+PADDED_APART = frozenset({("bm1684", "int8")})
+"""Where the padded convolution of an image is in no group."""
+
+
 def conv_cases() -> list[OpCase]:
     same = {"pads": [1, 1, 1, 1]}
     relu = [node("Relu", "a")]
@@ -84,7 +88,8 @@ def conv_cases() -> list[OpCase]:
         conv("conv-3x3", SMALL, 12, 3, **same),
         conv("conv-1x1", MEDIUM, 20, 1),
         conv("conv-5x5-s2-uneven-pads", ODD, 12, 5, strides=[2, 2], pads=[2, 1, 1, 2]),
-        conv("conv-7x7-s2", (3, 11, 10), 8, 7, strides=[2, 2], pads=[3, 3, 3, 3]),
+        replace(conv("conv-7x7-s2", (3, 11, 10), 8, 7, strides=[2, 2], pads=[3, 3, 3, 3]), global_for=PADDED_APART),
+        replace(conv("conv-image-batch-6", (3, 11, 10), 8, 3, pads=[2, 0, 1, 1], batch=6), global_for=PADDED_APART),
         conv("conv-2x2-s3", ODD, 7, 2, strides=[3, 2]),
         conv("conv-dilated", ODD, 6, 3, dilations=[2, 2], pads=[2, 2, 2, 2]),
         conv("conv-grouped", MEDIUM, 8, 3, group=2, **same),
@@ -311,7 +316,8 @@ def data_cases() -> list[OpCase]:
         return case(name, [node("Concat", " ".join(inputs), axis=axis)], inputs, "tpu.Concat", **more)
 
     def view(name: str, nodes: Nodes, **more: Any) -> OpCase:
-        return case(name, nodes, {"x": more.pop("shape", x)}, more.pop("result", "tpu.Reshape"), **{"axes": "", **more})
+        fixed: dict[str, Any] = {"axes": "", "global_on": frozenset({"bm1684"})}
+        return case(name, nodes, {"x": more.pop("shape", x)}, more.pop("result", "tpu.Reshape"), **fixed | more)
 
     focus = [node("Slice", f"x {at} e a s", f"{at}{at}") for at in "opqr"]
     focus.append(node("Concat", "oo pp qq rr", axis=1))

@@ -124,6 +124,7 @@ def movement_cases() -> list[OpCase]:
         return case(name, [node("Resize", "x - s", **attributes)], result, constants=constants, **more)
 
     floats = dict.fromkeys(CHIPS, "has no integer form")
+    from_lane_0: dict[str, Any] = {"global_on": frozenset({"bm1684"})}
     concat = node("Concat", "c b a", axis=1)
     return [
         pad("pad", [0, 0, 1, 2, 0, 0, 3, 0]),
@@ -139,17 +140,20 @@ def movement_cases() -> list[OpCase]:
              constants={"p": np.array([0, 0, 0, 1, 0, 0, 2, 1]), "v": scalar(0.0), "w": values((4, 5, 3, 3))},
              tolerance=SUMS),
         cut("slice-rows", [1], [5], [2], [1]),
-        cut("slice-channels", [3], [68], [1], [1], inputs={"x": image(WIDE)}),
+        cut("slice-channels", [3], [68], [1], [1], inputs={"x": image(WIDE)}, **from_lane_0),
+        cut("slice-second-row", [64], [70], [1], [1], inputs={"x": image(WIDE)}),
         cut("slice-steps", [1, -4], [2**40, -1], [2, 3], [2, 2]),
-        cut("slice-everything", [1, 1, 0], [4, 6, 4], [1, 2, -1], [1, 3, 1], inputs={"x": (6, *SMALL)}),
+        cut("slice-everything", [1, 1, 0], [4, 6, 4], [1, 2, -1], [1, 3, 1], inputs={"x": (6, *SMALL)},
+            **from_lane_0),
         cut("slice-batch", [1], [3], [0], [1], axes="", batched=False),
         cut("slice-batch-word", [4], [7], [0], [1], axes="", batched=False, inputs={"x": (7, 5, 6)}),
         cut("slice-batch-step", [0], [7], [0], [3], axes="", batched=False, inputs={"x": (7, 5, 6)}),
         cut("slice-channel-step", [0], [5], [1], [2], axes=""),
         cut("slice-backwards", [-1, 1], [-100, 4], [2, 3], [-2, 1], result="tpu.Gather", axes="", fallback=floats),
-        case("slice-attributes", [node("Slice", "x", starts=[1, 0], ends=[3, -1], axes=[1, 3])], "tpu.Slice", opset=9),
+        case("slice-attributes", [node("Slice", "x", starts=[1, 0], ends=[3, -1], axes=[1, 3])], "tpu.Slice", opset=9,
+             **from_lane_0),
         case("split", [node("Split", "x s", "a", axis=1), concat], "tpu.Slice",
-             constants={"s": np.array([2, 1, 2])}),
+             constants={"s": np.array([2, 1, 2])}, **from_lane_0),
         case("split-attribute", [node("Split", "x", "a", axis=-2, split=[3, 2, 1]), node("Concat", "c b a", axis=2)],
              "tpu.Slice", opset=11),
         case("tile", [node("Abs", "x", "a"), node("Tile", "a t")], "tpu.Tile", axes="",
@@ -166,7 +170,7 @@ def movement_cases() -> list[OpCase]:
              constants={"i": np.array([[4, 0], [1, 1]])}),
         case("gather-regular", [node("Gather", "x i", axis=2)], "tpu.Slice", constants={"i": np.array([1, 3, 5])}),
         case("gather-one", [node("Gather", "x i", "a", axis=1), node("Relu", "a")], "tpu.Slice",
-             constants={"i": np.array(-2)}),
+             constants={"i": np.array(-2)}, **from_lane_0),
         resize("upsample-2x3", [1, 1, 2, 3], "tpu.Upsample"),
         resize("upsample-wide", [1, 1, 2, 2], "tpu.Upsample", inputs={"x": (6, 70, 3, 2)}, nearest_mode="floor",
                coordinate_transformation_mode="asymmetric"),

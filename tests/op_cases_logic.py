@@ -66,13 +66,19 @@ def compare_cases() -> list[OpCase]:
     ]  # fmt: skip
 
 
+GLOBAL: dict[str, Any] = {"global_on": frozenset({"bm1684"})}
+"""What BM1684 selects in global memory."""
+
+
 def where_cases() -> list[OpCase]:
     mask = node("Greater", "z w", "m")
     zero = {"w": scalar(0.0)}
 
     def case(name: str, branches: str, inputs: Mapping[str, Shape] = TWO, **more: Any) -> OpCase:
         constants = zero | more.pop("constants", {})
-        return row(name, [mask, node("Where", f"m {branches}")], inputs, "tpu.Where", constants=constants, **more)
+        return row(
+            name, [mask, node("Where", f"m {branches}")], inputs, "tpu.Where", constants=constants, **GLOBAL, **more
+        )
 
     return [
         case("where", "x z"),
@@ -87,10 +93,10 @@ def where_cases() -> list[OpCase]:
         case("where-rank", "x c", {"x": (6, 5), "z": image(SMALL)}, constants={"c": scalar(0.1)},
              fixed=frozenset({"x"}), axes=""),
         row("where-fixed-mask", [node("Where", "m x z")], TWO, "tpu.Where",
-            constants={"m": values((1, 5, 6, 5)) > 0}),
+            constants={"m": values((1, 5, 6, 5)) > 0}, **GLOBAL),
         row("where-reshaped-mask", [mask, node("Reshape", "m s", "r"), node("Where", "r x c")],
             {"x": image(SMALL), "z": (BATCH, 30, 5)}, "tpu.Where", batched=False,
-            constants={**zero, "c": scalar(0.5), "s": np.array([BATCH, 5, 6, 5])}),
+            constants={**zero, "c": scalar(0.5), "s": np.array([BATCH, 5, 6, 5])}, **GLOBAL),
     ]  # fmt: skip
 
 
@@ -114,7 +120,7 @@ def arg_cases() -> list[OpCase]:
             constants={"c": np.array(2)}, fallback=dict.fromkeys(CHIPS, "indices are compared in f32")),
         row("argmax-where", [node("ArgMax", "x", "a", axis=1), node("Greater", "a c", "m"), node("Where", "m a d")], X,
             "tpu.Where", kind=INT, constants={"c": np.array(1), "d": np.array(-1)},
-            fallback=dict.fromkeys(CHIPS, "indices are selected in f32")),
+            fallback=dict.fromkeys(CHIPS, "indices are selected in f32"), **GLOBAL),
         row("gather-computed", [node("ArgMax", "x", "a", axis=1, keepdims=0), node("Gather", "w a", axis=0)],
             {"x": (BATCH, 48)}, "tpu.Gather", constants={"w": values((48, 7))},
             fallback=dict.fromkeys(CHIPS, "Gather has no integer form"), axes=""),

@@ -22,6 +22,8 @@ _COMMAND = re.compile(r"(\S+)\|(\w+)\|s:(\d+)\|b:\d+\|g:\d+\|e:(\d+)\|t:\d+(?:\|
 _TOTAL = re.compile(r"TCYC : (\d+)")
 _BYTES = re.compile(r"\bdr\[(\d)\] \w+:(\d+)")
 END = "func.return"
+HALF_CAST = "new_cast"
+"""Behind the name of a cast that is split into a conversion and a product with its scale, that of the conversion."""
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,13 @@ def _sides(
 def _stem(name: str, known: Mapping[str, str]) -> str:
     """Our name of the lowered op that a name begins with: rewriting appends `_` and more.
 
-    Where a Permute goes behind another op both get the names of both: the later op counts.
+    Where a Permute goes behind another op both get the names of both: the later op counts. A cast is split in two
+    before that, and the first half has another name.
     """
     found, rest = list[str](), name
     while nearest := next(_begins(rest, known), ""):
         found.append(nearest)
-        rest = rest.removeprefix(nearest).removeprefix("_")
+        rest = rest.removeprefix(nearest).removeprefix("_").removeprefix(HALF_CAST).removeprefix("_")
     order = {each: at for at, each in enumerate(known)}
     return known[found[0] if rest else max(found, key=order.__getitem__)] if found else name
 

@@ -102,6 +102,9 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Batched matrix products in 16 or 8 bits work on (b, rows, heads, columns), and so do casts, constants, masks and
     softmax between two of them: Permutes from and to (b, heads, rows, columns) are no ops of their own
     (`heads_inside`)."""
+    permutes_behind: bool = False
+    """A Permute by (0, 2, 1, 3) goes behind a cast, function, softmax, requant or op with a number that alone reads
+    it and is read once; two in a row are none."""
     attention: bool = False
     """A block of attention is a tpu.Attention for each head; else products, softmax and Permutes."""
     flash_attention: bool = False
@@ -109,6 +112,9 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""
+    padded_image: bool = False
+    """A padded integer convolution of one group over a network's input of 3 channels has its rows padded by a tpu.Pad
+    of its own, and is in no group (`rows_in_channels`)."""
     whole_image_products: tuple[str, ...] = ()
     """Float types, as in "bf16", in which a convolution of one group whose window is its whole image is a product."""
     hard_activations: Literal["op", "constants", "depthwise"] = "op"
@@ -139,6 +145,14 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which Conv3D and Pool3D have local forms."""
     equal_shapes: bool = False
     """Ops of several tensors take two, of one shape."""
+    views: bool = True
+    """Views have local forms; else only those that add or drop a fourth axis of extent 1, which windows over rows have
+    around them here and the real compiler has not."""
+    slices: Literal["any", "lane_0", "scattered"] = "any"
+    """Which Slices have local forms: of up to four axes; of four axes whose first channel is in lane 0; of three or
+    four axes, those without steps, too, that are no single run of global memory."""
+    work_areas: Literal["bytes", "words"] = "bytes"
+    """What ops take beside their tensors in local memory: as in the 1684X family, or in words of 32 bits (9.3)."""
     casts_of_f32: bool = True
     """A Cast from or to f32 has a local form; else only those between BF16 and integers, to signed ones."""
     joins_channels_only: bool = False

@@ -110,6 +110,12 @@ def lmem_bytes(
     return ceil_div(n, factor) * ceil_div(c, chip.lanes) * cs * itemsize(dtype) * factor
 
 
+def word_bytes(shape: tuple[int, int, int, int], batch: int, chip: ChipSpec) -> int:
+    """Bytes per lane of words of 32 bits that `batch` images of a tensor share."""
+    n, c, h, w = shape
+    return lmem_bytes((ceil_div(n, batch), c, h, w), "f32", chip)
+
+
 def gmem_bytes(shape: tuple[int, ...], dtype: DType, chip: ChipSpec) -> int:
     """Bytes of an activation in global memory: dense, with the batch rounded up to whole words on a 4N chip."""
     factor = chip.batch_factor(itemsize(dtype))

@@ -18,7 +18,7 @@ from tpusim.ir.attrs import floats, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
-from tpusim.isa.layout import activation_view, lmem_bytes
+from tpusim.isa.layout import activation_view, lmem_bytes, word_bytes
 from tpusim.isa.region import DType, View
 from tpusim.ops.base import (
     Array,
@@ -225,6 +225,13 @@ class TpuAdd(NaryTpu):
         if self.multipliers is None:
             return 0
         return 2 * max(lmem_bytes(output.shape, self._partial, chip), 2 * lmem_bytes(output.shape, "i8", chip))
+
+    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Two operands and the result, 16 bits each (layer_group.md 9.3)."""
+        if self.multipliers is None:
+            return 0
+        used = 2 * lmem_bytes(output.shape, self._partial, chip)
+        return max(used, 3 * word_bytes(output.shape, 2, chip))
 
     def emit(self, ctx: EmitContext) -> None:
         """f32: additions or a subtraction; int8: AR mul+shift per operand, a saturating addition (codegen.md DC-04)."""

@@ -474,6 +474,15 @@ class TpuOp(ShapedOp):
         del chip, output, inputs
         return 0
 
+    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """The same on a chip whose library counts words of 32 bits (`LocalRules.work_areas`, layer_group.md 9.3)."""
+        return self.buffer_bytes(chip, output, inputs)
+
+    def work_area_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """`buffer_bytes` or `word_buffer_bytes`, as the chip counts."""
+        asked = self.word_buffer_bytes if chip.local.work_areas == "words" else self.buffer_bytes
+        return asked(chip, output, inputs)
+
     def counts_for_moves(self) -> bool:
         """Whether the time of the op counts where transfers are moved beside it (layer_group.md 8.4)."""
         return True

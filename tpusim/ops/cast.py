@@ -15,7 +15,8 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
-from tpusim.ops.base import Array, EmitContext
+from tpusim.isa.layout import word_bytes
+from tpusim.ops.base import Array, EmitContext, TensorSlice
 from tpusim.ops.families import UnaryTpu, is_set, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
@@ -45,6 +46,15 @@ class TpuCast(UnaryTpu):
         if kinds & {"float32", "uint8"} and not chip.local.casts_of_f32:
             return f"{chip.name} casts only between BF16 and signed integers in local memory"
         return super().why_global(chip)
+
+    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Of f32 two copies, of bytes their words (layer_group.md 9.3)."""
+        del output
+        source, target = (storage_dtype(element_of(value)) for value in (self.input, self.output))
+        assert inputs[0] is not None  # the operand is a tensor
+        if source.name == "float32":
+            return 2 * word_bytes(inputs[0].shape, 1, chip)
+        return word_bytes(inputs[0].shape, 4, chip) if target.name == "float32" and source.itemsize == 1 else 0
 
     def of_host(self, chip: ChipSpec) -> bool:
         """On CV18xx the CPU quantises f32 as it is ("quant")."""

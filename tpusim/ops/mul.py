@@ -213,6 +213,14 @@ class TpuMul(NaryTpu):
         used = lmem_bytes(output.shape, self._partial, chip) + len(self._centred()) * word
         return max(used, word if self.scaling == (1, 0) else 2 * word)
 
+    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Integers: two copies of the result to requantise it, or what the products take (layer_group.md 9.3)."""
+        del inputs
+        if self.scaling is None:
+            return 0
+        used = lmem_bytes(output.shape, self._partial, chip)
+        return max(used, 0 if self.scaling == (1, 0) else 2 * lmem_bytes(output.shape, "i8", chip))
+
     # ---------------------------------------------------------------------------------------------------------- codegen
 
     def emit(self, ctx: EmitContext) -> None:

@@ -35,6 +35,7 @@ from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, only_user, part_of, shorter_axes
 from tpusim.ops.moves import offset_map, pairs_of
+from tpusim.ops.padded_image import PaddedImageConv
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
 
@@ -141,6 +142,12 @@ class TpuPad(TpuOp):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Pad the array on all sides."""
         return (padded(operands[0], ints(self.paddings), self.mode.data, self.val.value.data),)
+
+    @classmethod
+    def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Of BM1684's image, whose convolution has its rows padded."""
+        del weights
+        return (PaddedImageConv(cls),) if chip.forms.padded_image else ()
 
     def moves(self, way: Way) -> AffineMap | None:
         """A store can do it, and fill the border with a constant."""

@@ -230,9 +230,10 @@ class TpuReshape(TpuOp):
         return (operands[0].reshape(shape_of(self.output)),)
 
     def why_global(self, chip: ChipSpec) -> str | None:
-        """Local if the first two axes stay and both ranks are above 4, or none is (layer_group.md 2)."""
-        del chip
+        """Local if the first two axes stay and both ranks are above 4, or none is (layer_group.md 2, DL-10)."""
         x, y = shape_of(self.input), shape_of(self.output)
+        if not chip.local.views and not (x == (*y, 1) or y == (*x, 1)):
+            return f"{chip.name} has no local form of a view of {x} as {y}, which is free in global memory"
         if len(x) < 2 or x[:2] != y[:2] or (len(x) > 4) != (len(y) > 4) or max(len(x), len(y)) > 5:
             return f"a view of {x} as {y} is free in global memory; local ones keep two axes and the rank class"
         return None

@@ -35,7 +35,7 @@ def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgrap
     def asked() -> int:
         result, *inputs = (None if s is None else largest_slice(s) for s in parts)
         assert result is not None
-        return align(op.buffer_bytes(chip, result, inputs), chip.eu_bytes)
+        return align(op.work_area_bytes(chip, result, inputs), chip.eu_bytes)
 
     sizes = tuple([None if s is None else s.sizes for s in parts])
     return graph.memo.get(("work", op, graph.kind, sizes), asked)

@@ -246,7 +246,7 @@ def _shortest(costs: np.ndarray) -> list[int]:
     best, before = np.zeros(len(costs)), [0] * len(costs)
     for at in range(1, len(costs)):
         through = best[:at] + costs[:at, at]
-        before[at] = int(through.argmin())  # on ties the longest group
+        before[at] = int(np.argmax(through * MARGIN <= through.min()))  # on ties the longest group
         best[at] = through[before[at]]
     way = [len(costs) - 1]
     while way[-1]:

@@ -17,12 +17,13 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
-from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes
+from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes, word_bytes
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
     Axis,
     EmitContext,
+    GroupType,
     ReorderContext,
     Shape,
     TensorSlice,
@@ -62,6 +63,7 @@ class TpuConv2D(PackedConvTpu):
     (CV18xx): bias is the bytes of `pack_channels`, bias, multiplier and shift; in BF16 the planes of `bias_planes`.
     `use_3ic_optimize`: 1, 2, 3 if h, w or both axes of the kernel lie in the packed filter's channels (2.4).
     `inserts`: zero points between the rows and between the columns of the input, inside the pads.
+    `rows_in_channels`: the chip's library takes the kernel's rows as channels, in no group (layer_group.md 7.1).
     """
 
     name = "tpu.Conv2D"
@@ -72,6 +74,7 @@ class TpuConv2D(PackedConvTpu):
     coeff_merged = opt_attr_def(BoolAttr)
     inserts = opt_attr_def(ArrayAttr)
     use_3ic_optimize = opt_attr_def(IntegerAttr)
+    rows_in_channels = opt_attr_def(BoolAttr)
 
     def integer_forms(self) -> tuple[tuple[str, ...], ...]:
         """The integer forms of the op itself, which requantises its own accumulators."""
@@ -265,6 +268,12 @@ class TpuConv2D(PackedConvTpu):
                 return f"{each} output channels per group: an even number up to {chip.lanes} is required"
         return None
 
+    def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
+        """A convolution with `rows_in_channels` is in no group, others are as the op is."""
+        if is_set(self.rows_in_channels):
+            return "the kernel's rows are channels of its image, which no group has"
+        return super().why_not_in(kind, chip)
+
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + max(K, stride), i = o*stride - pad (layer_group.md 7.2); coefficients are whole."""
         if operand != 0:
@@ -305,6 +314,22 @@ class TpuConv2D(PackedConvTpu):
             rows = ceil_div(c // self.groups, chip.lanes)
             total += n * rows * channel_stride(h, w, dtype, chip, aligned=True) * size + 2 * rows * size
         return align(total, chip.eu_bytes)
+
+    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """Of floats: what a depthwise convolution makes of a plane of up to 2047 (layer_group.md 9.3)."""
+        x = inputs[0]
+        if self.integer or x is None:
+            return 0
+        g = self.geometry
+        (top, left, bottom, right), (n, _, h, w) = g["pads"], x.shape
+        padded = h + top + bottom, w + left + right
+        if not self.depthwise and max(padded) <= MAX_PLANE:
+            return 0
+        rows, columns = (
+            (min(size, MAX_PLANE) - reach) // stride + 1
+            for size, reach, stride in zip(padded, self.reach, g["strides"], strict=True)
+        )
+        return word_bytes((n, output.shape[1], rows, columns), 1, chip)
 
     def _merging_bytes(self, chip: ChipSpec, output: TensorSlice, x: TensorSlice) -> int:
         """The shifted image, ones and positions of a merged kernel; a copy of an input that others use (9.3)."""
@@ -361,6 +386,8 @@ class TpuConv2D(PackedConvTpu):
         return {"filter": filter, "bias": bias, "requant_table": table}
 
 
+MAX_PLANE = 2047
+"""Rows and columns, with padding, that a float convolution of BM1684 takes at once."""
 _MERGED = (), (0,), (1,), (0, 1)
 """Axes of the kernel by `use_3ic_optimize`."""
 _REQUANTS = {"": "multiply_shift", "MultiplierShift": "multiply_shift", "OnlyShift": "only_shift", "QDM": "qdm"}

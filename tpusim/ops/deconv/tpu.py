@@ -99,6 +99,11 @@ class TpuDeconv(DeconvBase):
         need = self._need(axis, window)
         return need and need.window
 
+    def word_buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
+        """BM1684's library needs no work area (layer_group.md 9.3)."""
+        del chip, output, inputs
+        return 0
+
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """A copy of one channel group of a grouped op; 8-bit: of any but a depthwise one (layer_group.md 9.3)."""
         del output

@@ -78,6 +78,26 @@ class PermuteBehindRows(RewritePattern):
             _exchange(user, rewriter)
 
 
+@dataclass
+class PermuteBehindUser(RewritePattern):
+    """Permute by (0, 2, 1, 3) -> op by elements or rows, both used once: the Permute behind the op, whatever follows.
+
+    Two in a row are none.
+    """
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """`op` is the Permute."""
+        if not isinstance(op, TpuPermute) or ints(op.order) != HEADS:
+            return
+        user = only_user(op.output)
+        if isinstance(user, TpuPermute) and ints(user.order) == HEADS:
+            _cancel(op, user, rewriter)
+        elif isinstance(user, (*ELEMENTWISE, TpuSoftmax)) and _by_rows(user, op.output) and only_user(user.results[0]):
+            user.operands[list(user.operands).index(op.output)] = op.input
+            rewriter.erase(op)
+            _exchange(user, rewriter)
+
+
 def _takes_heads(op: Product) -> bool:
     """Two operands of four axes that only this product reads, both behind the right Permutes; not in f32."""
     left, right = _permute_of(op.input), _permute_of(op.right)

@@ -42,7 +42,7 @@ from tpusim.ops.families import (
     zero_point,
 )
 from tpusim.ops.logical import EVERY_TYPE, WHOLE
-from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows
+from tpusim.ops.matmul.inside import HeadsIntoProduct, PermuteBehindRows, PermuteBehindUser
 from tpusim.ops.matmul.product import HEADS, Exchanged, Product
 from tpusim.ops.matmul.whole_image import WholeImageAsProduct
 from tpusim.ops.structure import TopWeight
@@ -169,10 +169,11 @@ class TpuMatMul(Product, TpuOp):
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
         """Where products have the heads inside: Permutes in front and behind. Convolutions of a whole image."""
-        # Heads: BM1684X, BM1688, CV186x and BM1690; whole images: BM1688.
+        # Heads: BM1684X, BM1688, CV186x and BM1690; other Permutes: BM1684 and CV18xx; whole images: BM1688.
         heads = (HeadsIntoProduct(cls), PermuteBehindRows()) if chip.forms.heads_inside_products else ()
+        behind = (PermuteBehindUser(),) if chip.forms.permutes_behind else ()
         types = chip.forms.whole_image_products
-        return (*heads, *[WholeImageAsProduct(weights, cls, types)] * bool(types))
+        return (*heads, *behind, *[WholeImageAsProduct(weights, cls, types)] * bool(types))
 
     # ----------------------------------------------------------------------------------------------------- local memory
 

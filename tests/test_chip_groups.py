@@ -1,0 +1,178 @@
+"""What the real compiler has in a chip's layer groups: recorded groups, and the rules that BM1684's differ by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from builders.timings import in_every_order
+from upstream.networks import Builder
+
+from benchmarks.conformance import recorded
+from benchmarks.conformance.ours import Compiled
+from benchmarks.conformance.pairing import computing, pair
+from benchmarks.conformance.replay import Replay
+from benchmarks.conformance.timing import matching_groups, our_groups, recorded_clock
+from tpusim import chips
+from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.canonicalize import canonicalize
+from tpusim.codegen import generate
+from tpusim.frontend import import_onnx
+from tpusim.inference import run
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.layer_group import LayerGroupConfig, group_layers
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.memory import assign_addresses
+from tpusim.ops.base import TpuOp
+
+LEAST = {"bm1684x/int8": (131, 136), "bm1688/int8": (117, 122), "bm1684/int8": (225, 231), "cv181x/int8": (332, 396),
+         "cv183x/int8": (328, 391)}  # fmt: skip
+"""Groups and global layers of TPU-MLIR 1.30.2 that are ours too, at least, of all that are recorded."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("cell", LEAST)
+def test_recorded_groups(cell: str) -> None:
+    """The same ops and sections."""
+    found = list[bool]()
+    for replay in map(Replay, recorded.networks()):
+        there = replay.data.content.cells.get(cell)
+        if there is not None and there.groups:
+            compiled = Compiled(replay.lowered(cell), {}, cell.split("/")[0])
+            pairs = pair(computing(compiled.ops()), computing(there.ops))
+            found += matching_groups(our_groups(compiled), recorded_clock(there)[0], pairs)
+    least, count = LEAST[cell]
+    assert (sum(found) >= least, len(found)) == (True, count)
+
+
+def image(c: int = 3, k: int = 3, **attributes: Any) -> onnx.ModelProto:
+    b = Builder("image")
+    x = b.input("image", 1, c, 9, 8)
+    x = b.node("Conv", x, b.weight(6, c // attributes.get("group", 1), k, k), out="first", **attributes)
+    b.output(b.node("Relu", b.conv(b.node("Relu", x), 6, 4), out="last"))
+    return b.model()
+
+
+def lowered(proto: onnx.ModelProto, mode: Any, chip: str = "bm1684") -> Model:
+    return lower(canonicalize(import_onnx(proto, name="network"))[0], LoweringConfig(chip, mode))[0]
+
+
+def calibrated(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], chip: str = "bm1684") -> Model:
+    top = canonicalize(import_onnx(proto, name="network"))[0]
+    table, _ = calibrate(top, [feeds], CalibrationConfig("max"))
+    return lower(apply_table(top, table, asymmetric=False), LoweringConfig(chip, "int8"))[0]
+
+
+def kinds(model: Model) -> list[str]:
+    return [op.name.removeprefix("tpu.") for op in model.ops if isinstance(op, TpuOp)]
+
+
+FEEDS = {"image": np.random.default_rng(3).normal(size=(1, 3, 9, 8)).astype(np.float32)}
+
+
+def test_rows_of_an_image_are_padded_in_front() -> None:
+    """BM1684 in INT8: Pad and convolution stand alone; no tensor changes, in the machine neither."""
+    before = calibrated(image(pads=[1, 2, 0, 1], strides=[2, 1]), FEEDS)
+    after = optimize_for_chip(before)
+    assert kinds(after)[:3] == ["Cast", "Pad", "Conv2D"]
+    one, other = run(before, FEEDS), run(after, FEEDS)
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+    whole = group_layers(reorder_weights(after), LayerGroupConfig())
+    apart = [op for op in whole.ops if isinstance(op, TpuOp) and "global_reason" in op.attributes]
+    assert [op.name for op in apart][-2:] == ["tpu.Pad", "tpu.Conv2D"]
+    assert "channels of its image" in str(apart[-1].attributes["global_reason"])
+    program = generate(assign_addresses(whole))
+    machine = in_every_order(program, FEEDS)
+    assert all(np.array_equal(machine[name], other[name]) for name in machine)
+
+
+@pytest.mark.parametrize(
+    ("c", "k", "attributes"),
+    [(3, 3, {}), (3, 1, {"pads": [1, 1, 1, 1]}), (3, 3, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
+     (4, 3, {"pads": [1, 1, 1, 1]}), (3, 3, {"pads": [1, 1, 1, 1], "group": 3})],
+)  # fmt: skip
+def test_other_convolutions_pad_themselves(c: int, k: int, attributes: dict[str, Any]) -> None:
+    """Without padding or rows, dilated, of other channels, of several groups."""
+    feeds = {"image": np.resize(FEEDS["image"], (1, c, 9, 8))}
+    assert "Pad" not in kinds(optimize_for_chip(calibrated(image(c, k, **attributes), feeds)))
+
+
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "cv183x"])
+def test_other_chips_pad_no_image(chip: str) -> None:
+    assert "Pad" not in kinds(optimize_for_chip(calibrated(image(pads=[1, 1, 1, 1]), FEEDS, chip)))
+
+
+def test_floats_pad_no_image() -> None:
+    assert "Pad" not in kinds(optimize_for_chip(lowered(image(pads=[1, 1, 1, 1]), "f32")))
+
+
+def turned(*nodes: tuple[str, dict[str, Any]]) -> onnx.ModelProto:
+    b = Builder("turned")
+    x = b.input("image", 1, 3, 9, 8)
+    for kind, attributes in nodes:
+        x = b.node(kind, x, **attributes)
+    b.output(x)
+    return b.model()
+
+
+HEADS, OTHERS = ("Transpose", {"perm": [0, 2, 1, 3]}), ("Transpose", {"perm": [0, 2, 3, 1]})
+ABS, EXP, SOFT = ("Abs", {}), ("Exp", {}), ("Softmax", {"axis": -1})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [((HEADS, ABS, EXP), ["Active", "Active", "Permute"]), ((HEADS, SOFT), ["Softmax", "Permute"]),
+     ((HEADS, ABS, HEADS), ["Active"]), ((OTHERS, ABS), ["Permute", "Active"])],
+)  # fmt: skip
+def test_permutes_go_behind(nodes: tuple[tuple[str, dict[str, Any]], ...], wanted: list[str]) -> None:
+    """BM1684: behind what follows by elements or rows; two are none; others stay. The result is the same."""
+    before = lowered(turned(*nodes), "f32")
+    after = optimize_for_chip(before)
+    assert kinds(after) == wanted
+    name = op_name(before.results[0].owner)  # type: ignore[arg-type]
+    last = op_name(after.results[0].owner)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(run(before, FEEDS)[name], run(after, FEEDS)[last])
+
+
+def cut(shape: tuple[int, ...], axis: int, first: int, end: int) -> onnx.ModelProto:
+    b = Builder("cut")
+    x = b.node("Abs", b.input("image", *shape))
+    starts, ends, axes = (b.constant(np.array([value])) for value in (first, end, axis))
+    b.output(b.node("Slice", x, starts, ends, axes))
+    return b.model()
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "first", "local"),
+    [((2, 70, 4, 4), 1, 64, True), ((2, 70, 4, 4), 1, 3, False), ((2, 70, 4, 4), 2, 1, True), ((2, 70, 4), 2, 1, False),
+     ((1, 3, 730, 720), 2, 1, False)],
+)  # fmt: skip
+def test_slices_from_lane_0(shape: tuple[int, ...], axis: int, first: int, local: bool) -> None:  # noqa: FBT001
+    """BM1684 copies lane by lane: of four axes, from a channel in lane 0 on, images below 2**19 elements."""
+    model = lowered(cut(shape, axis, first, shape[axis]), "f32")
+    (op,) = [op for op in model.ops if op.name == "tpu.Slice"]
+    assert isinstance(op, TpuOp)
+    assert (op.why_not_local(chips.load("bm1684")) is None) == local
+
+
+WORK = {
+    "shuffle": {
+        "imagerelu1_Relu_si8": 2048,
+        "concat14_Concat_f32": 128,
+        "averagepool12_AveragePool_to_concat14_Concat": 128,
+    },
+    "rectifiers": {"leaky_LeakyRelu": 1024},
+}
+"""`buffer_size` of TPU-MLIR 1.30.2 for BM1684 in INT8."""
+
+
+@pytest.mark.parametrize("network", WORK)
+def test_work_areas_are_the_real_ones(network: str) -> None:
+    """Casts, requants and slopes."""
+    grouped = Compiled(Replay(network).lowered("bm1684/int8"), {}, "bm1684").grouped()
+    found = {op_name(op): str(op.attributes.get("group_info")) for op in grouped.module.walk() if isinstance(op, TpuOp)}
+    for name, size in WORK[network].items():
+        assert f"buffer_size = {size}," in found[name]
