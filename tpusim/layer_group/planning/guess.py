@@ -10,7 +10,6 @@ from tpusim.isa.layout import ceil_div
 from tpusim.layer_group.local_memory import tensor_bytes, work_bytes
 from tpusim.layer_group.slicing import extents, shared, whole_slices
 from tpusim.ops.base import Axis, GroupType, TpuOp
-from tpusim.ops.structure import TopInput
 from tpusim.schedule import Sections, Subgraph, ValueSlices
 
 Slices = Mapping[SSAValue, ValueSlices]
@@ -28,8 +27,6 @@ def first_guess(graph: Subgraph, limit: Sections, chip: ChipSpec) -> Sections | 
         if found is None:
             return None
         guess = found
-    if guess.steps == 1 and streams(graph, slices, chip):
-        return _streamed(limit)
     return guess
 
 
@@ -55,28 +52,6 @@ def _guess_of_op(rest: int, guess: Sections, limit: Sections, graph: Subgraph) -
     if h > limit.h:
         h, w = limit.h, max(w, ceil_div(h, limit.h))
     return Sections(n, c, d, h, w) if w <= limit.w else None
-
-
-def streams(graph: Subgraph, slices: Slices, chip: ChipSpec) -> bool:
-    """Whether the group should start with more than one section although one would fit.
-
-    Decision: nothing runs before a network input is there, so its load is the only one that no other work can hide;
-    cut in two, the second half loads while the first is computed. Inputs of less than a bank are not worth it.
-    """
-    if len(graph.ops) == 1:
-        return False
-    return any(
-        isinstance(v.owner, TopInput) and tensor_bytes(v, slices[v], graph, chip) > chip.lmem_bank_bytes
-        for v in graph.inputs
-    )
-
-
-def _streamed(limit: Sections) -> Sections | None:
-    """Two sections along the first axis that has them."""
-    for axis in ("n", "h", "c", "d", "w"):
-        if limit.count(axis) > 1:
-            return replace(Sections(), **{axis: 2})
-    return None
 
 
 def more_sections(sections: Sections, limit: Sections, graph: Subgraph, chip: ChipSpec) -> Sections | None:
