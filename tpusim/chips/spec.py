@@ -153,8 +153,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     lone_casts_are_global: bool = False
     """A cast, table, function, softmax, sum, requant or op with a constant in no group with others is a global layer:
     upstream has no groups of one op."""
-    lone_pools_are_global: bool = False
-    """A pool of whole planes that is in no group with others is a global layer, whose kernel moves longer runs."""
+    lone_pools_are_global: Literal["none", "floats", "all"] = "none"
+    """Which pools of whole planes are global layers where they are in no group with others."""
     copy_page_ends: int = 1
     """At how many ends of a copy within global memory few pages have few channels."""
     dma_run_bytes: int = 0
