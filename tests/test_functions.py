@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from builders.groups import pool, value
+from msgspec.structs import replace
 from streams import gmem
 
 from tpusim import chips
 from tpusim.errors import CommandError
 from tpusim.isa import functions as fn
 from tpusim.isa.check import check
-from tpusim.isa.commands import Fn, GlobalKernel, Pool
+from tpusim.isa.commands import Conv, Fn, GlobalKernel, Pool
 from tpusim.isa.cycles import tiu_cycles
 from tpusim.isa.region import View
 from tpusim.isa.text import command_line, parse_command
+from tpusim.layer_group.cost import CostModel
 from tpusim.simulator.function import MEANINGS
 
 IMAGE, TABLE = (2, 6, 4, 5), (1, 1, 1, 256)
@@ -425,16 +428,78 @@ def test_rows_of_whole_vectors_are_folded(chip: str, dtype: Any, plane: tuple[in
     assert tiu_cycles(command, chips.load(chip)) == cycles
 
 
-@pytest.mark.parametrize(
-    ("chip", "dtype", "cycles"), [("bm1684x", "f32", 25), ("bm1688", "f32", 40), ("bm1688", "f16", 26)]
-)
-def test_planes_of_whole_vectors_are_folded(chip: str, dtype: Any, cycles: int) -> None:
-    """A global pool of 12 x 12 in the same profile."""
-    view, output = (View("lmem", 0, shape, dtype, "aligned") for shape in ((1, 8, 12, 12), (1, 8, 1, 1)))
+PLANES = [
+    ("bm1684x", "f32", (8, 12, 12), 9 + 16), ("bm1688", "f32", (8, 12, 12), 36 + 4),
+    ("bm1688", "f16", (8, 12, 12), 18 + 8),
+    ("bm1684x", "f32", (1280, 7, 7), 20 + 80 + 320), ("bm1684x", "f16", (1280, 7, 7), 20 + 40 + 640),
+    ("bm1688", "f32", (1280, 7, 7), 40 + 520 + 160), ("bm1688", "bf16", (1280, 7, 7), 40 + 280 + 320),
+    ("bm1684x", "f32", (128, 2, 2), 2 + 2 + 32), ("bm1688", "f32", (128, 2, 2), 4 + 16),
+]  # fmt: skip
+"""(chip, type, input, TIU cycles: what fills the last vector up, over the vectors, over one) in the same profile."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "dtype", "shape", "cycles"), PLANES)
+def test_planes_are_folded(chip: str, dtype: Any, shape: tuple[int, int, int], cycles: int) -> None:
+    channels, *plane = shape
+    view, output = (View("lmem", 0, s, dtype, "aligned") for s in ((1, *shape), (1, channels, 1, 1)))
     command = Pool(
-        id=1, dep=0, op="op", mode="max", input=view, output=output, kernel=(12, 12), strides=(1, 1), pads=(0, 0, 0, 0)
-    )
+        id=1, dep=0, op="op", mode="max", input=view, output=output, kernel=tuple(plane), strides=(1, 1),
+        pads=(0, 0, 0, 0),
+    )  # fmt: skip
     assert tiu_cycles(command, chips.load(chip)) == cycles
+
+
+LIMITED = [
+    ("bm1684x", "f16", False, 5400 + 78), ("bm1684x", "f16", True, 5400 + 2 * 78),
+    ("bm1688", "bf16", False, 27000 + 500), ("bm1688", "f16", True, 27000 + 2 * 500),
+]  # fmt: skip
+"""(chip, type, whether at most 6, TIU cycles) of a convolution of 40 to 130 channels of 20 x 20 in the same profile."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "dtype", "six", "cycles"), LIMITED)
+def test_relus_of_floats_take_steps_of_their_own(chip: str, dtype: Any, six: bool, cycles: int) -> None:
+    shapes = (1, 40, 20, 20), (1, 130, 9, 64), (1, 130, 20, 20)
+    view, filter, output = (View("lmem", 0, shape, dtype, "aligned") for shape in shapes)
+    command = Conv(
+        id=1, dep=0, op="op", input=view, filter=filter, output=output, kernel=(3, 3), pads=(1, 1, 1, 1), relu=True,
+        relu_limit=6.0 if six else -1.0,
+    )  # fmt: skip
+    assert tiu_cycles(command, chips.load(chip)) == cycles
+    assert tiu_cycles(replace(command, relu=False), chips.load(chip)) < cycles - 70
+
+
+COPIED = [("bm1684x", "f16", 4 * 50), ("bm1684x", "i8", 4 * 25), ("bm1688", "f16", 4 * 200), ("bm1688", "i8", 4 * 100)]
+"""(chip, type, TIU cycles) of the lane copies of 3 channels of 40 x 40 to as many lanes as a kernel has places."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "dtype", "cycles"), COPIED)
+def test_the_last_channel_is_spread_in_twice_the_steps(chip: str, dtype: Any, cycles: int) -> None:
+    shapes = (1, 3, 40, 40), (1, 16, 1, 64), (1, 16, 40, 40)
+    view, filter, output = (View("lmem", 0, shape, dtype, "aligned") for shape in shapes)
+    command = Conv(
+        id=1, dep=0, op="op", input=view, filter=filter, output=output, kernel=(3, 3), pads=(1, 1, 1, 1), merged=(0, 1)
+    )
+    spread = replace(command, spread=True)
+    assert tiu_cycles(command, chips.load(chip)) - tiu_cycles(spread, chips.load(chip)) == cycles
+
+
+LONE_POOLS = [
+    ("bm1684x", (1, 1280, 7, 7), 22478), ("bm1688", (1, 1280, 7, 7), 14428), ("bm1684x", (2, 128, 7, 7), 7694),
+    ("bm1688", (2, 128, 7, 7), 3253), ("bm1684x", (1, 100, 8, 8), 3011), ("bm1688", (1, 100, 8, 8), 2100),
+    ("bm1684x", (1, 512, 56, 56), 131692), ("bm1688", (1, 512, 56, 56), 248080), ("bm1688", (4, 2048, 7, 7), 85706),
+]  # fmt: skip
+"""(chip, input, cycles) of a network of one global mean in F32 in the same profile."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("chip", "shape", "cycles"), LONE_POOLS)
+def test_lone_pools_of_floats_take_what_the_profile_has(chip: str, shape: tuple[int, ...], cycles: int) -> None:
+    op, spec = pool(value(shape), shape[2], 1, 0), chips.load(chip)
+    assert op.why_rather_global(spec)
+    assert CostModel(spec).global_ns(op) * spec.tiu_mhz / 1000 == pytest.approx(cycles, rel=6e-3)
 
 
 MEANS = [

@@ -10,7 +10,7 @@ from math import ceil
 import msgspec
 import numpy as np
 import pytest
-from builders.groups import I8, OLD, Rule, X, add, conv, odd, outside, pool, value
+from builders.groups import I8, OLD, Rule, X, add, conv, network_input, odd, outside, pool, value
 from builders.replays import (
     Dag,
     accesses,
@@ -57,7 +57,9 @@ from tpusim.layer_group.planning import fold, nearest_rows, plan, schedule
 from tpusim.layer_group.slicing import SliceError, even_windows, extents, max_sections, slice_group, whole_slices
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp, Window
+from tpusim.ops.cast import TpuCast
 from tpusim.ops.logical import AXES
+from tpusim.ops.relu import TpuRelu
 from tpusim.ops.structure import TpuGroup, TpuLoad, TpuStore, group_info
 from tpusim.schedule import Buffer, GroupSchedule, Row, Sections, Subgraph, Transferred, subgraph
 from tpusim.simulator import Simulator
@@ -198,6 +200,30 @@ def test_users_that_differ_share_the_union() -> None:
     assert h_windows(ops, x, 3) == ((0, 5), (3, 5), (6, 4))
     wide, narrow = conv(x, 5), conv(x, 3)
     assert h_windows([wide, narrow, add(wide.output, narrow.output)], x, 2) == ((0, 7), (3, 7))
+
+
+def test_casts_and_tables_pass_margins_to_users_that_read_a_part() -> None:
+    """Of shufflenet in F16 a cast stands in front of a pool: TPU-MLIR 1.30.2 refuses its group of five ops and more."""
+    x = value()
+    cast = TpuCast.create(operands=[x], result_types=[x.type])
+    reader = conv(cast.output, 1)
+    assert h_windows([conv(x, 3), cast, add(reader.output, reader.output)], x, 2) == ((0, 6), (4, 6))
+    refused([conv(x, 3), cast, pool(cast.output, 1, 1, 0)], Sections(h=2), X, "tpu.Cast cannot read a part")
+
+
+def test_which_kernels_read_a_part_of_a_slice() -> None:
+    """layer_group.md 7.3."""
+    x = value()
+    relu = TpuRelu.create(operands=[x], result_types=[x.type])
+    refused([conv(x, 3), relu], Sections(h=2), X, "tpu.Relu cannot read a part of a slice")
+    assert h_windows([conv(x, 3), add(x, x)], x, 2) == ((0, 6), (4, 6))
+
+
+def test_an_input_of_the_network_has_the_same_windows_for_all() -> None:
+    """TPU-MLIR 1.30.2 has a convolution of 3x3 beside one of 1x1 in one group where an op made their operand alone."""
+    x = network_input()
+    refused([conv(x, 3), conv(x, 1)], Sections(h=2), X, "different windows of an input along h")
+    assert h_windows([conv(x, 3), conv(x, 3)], x, 2) == ((0, 6), (4, 6))
 
 
 def test_an_output_with_users_inside_is_stored_with_their_halo() -> None:

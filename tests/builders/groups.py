@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 from xdsl.dialects.func import ReturnOp
+from xdsl.dialects.test import TestOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition
 
@@ -15,7 +16,7 @@ from tpusim.ir.attrs import flag, int_attr, ints_attr
 from tpusim.ir.modes import pool_mode
 from tpusim.ir.types import UniformType, f16, f32, shape_of, tensor
 from tpusim.ops.add import TpuAdd
-from tpusim.ops.base import Axis, Window
+from tpusim.ops.base import Axis, Margins, Window
 from tpusim.ops.conv import TpuConv2D
 from tpusim.ops.families import UnaryTpu
 from tpusim.ops.matmul import TpuMatMul
@@ -30,7 +31,12 @@ I8 = UniformType.of(0.1)
 
 def value(shape: Sequence[int] = (1, 4, 10, 8), element: object = f32) -> SSAValue:
     """An activation made by some op outside every group."""
-    return TopInput.create(result_types=[tensor(shape, element)]).output  # type: ignore[arg-type]
+    return TestOp.create(result_types=[tensor(shape, element)]).results[0]  # type: ignore[arg-type]
+
+
+def network_input(shape: Sequence[int] = (1, 4, 10, 8)) -> SSAValue:
+    """An f32 input of the network."""
+    return TopInput.create(result_types=[tensor(shape, f32)]).output
 
 
 def weight(shape: Sequence[int]) -> SSAValue:
@@ -78,6 +84,7 @@ class Odd(UnaryTpu):
     """An element-wise op with any backward rule the test gives it."""
 
     name = "test.odd"
+    MARGINS: ClassVar[Margins] = "read"
     RULES: ClassVar[dict[Operation, tuple[Rule, bool]]] = {}
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:

@@ -153,8 +153,8 @@ class ChipSpec(msgspec.Struct, frozen=True, cache_hash=True, forbid_unknown_fiel
     lone_casts_are_global: bool = False
     """A cast, table, function, softmax, sum, requant or op with a constant in no group with others is a global layer:
     upstream has no groups of one op."""
-    lone_pools_are_global: bool = False
-    """A pool of whole planes that is in no group with others is a global layer, whose kernel moves longer runs."""
+    lone_pools_are_global: Literal["none", "floats", "all"] = "none"
+    """Which pools of whole planes are global layers where they are in no group with others."""
     permutes_by_matrices: bool = False
     """A Permute that neither one copy of whole rows nor one transposition of matrices does takes several of these."""
     copy_page_ends: int = 1

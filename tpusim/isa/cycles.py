@@ -49,7 +49,7 @@ from tpusim.isa.interpolation import interpolation_cycles
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.matrices import lane_columns, row_steps, runs_on_vectors
 from tpusim.isa.region import View, itemsize
-from tpusim.isa.shapes import matrix_shape
+from tpusim.isa.shapes import FLOATS, matrix_shape
 from tpusim.isa.softmax import DIVISION_STEPS, softmax_cycles
 from tpusim.isa.transfers import dma_ns, fills_lanes, kernel_dma_ns, kernel_tiles
 
@@ -139,7 +139,8 @@ def _brought(command: Conv, channels: int, chip: ChipSpec) -> int:
 def _merging(command: Conv, chip: ChipSpec) -> int:
     """What puts a kernel's axes into channels: each goes to as many lanes, then a depthwise PorD of ones shifts them.
 
-    A load spreads its tensor on its way; what an op made is spread by lane copies.
+    A load spreads its tensor on its way; what an op made is spread by a lane copy of every channel, the last in two
+    steps where others take one.
     """
     if not (axes := command.merged):
         return 0
@@ -148,7 +149,7 @@ def _merging(command: Conv, chip: ChipSpec) -> int:
     shifted = [command.output.shape[2 + axis] if axis in axes else (ih, iw)[axis] for axis in (0, 1)]
     vector, rows = chip.eu_elements(itemsize(command.input.dtype)), ceil_div(ic * inside, chip.lanes)
     steps = n * rows * ceil_div(prod(shifted), vector) * (chip.strided_window_steps if _strides(command) else 1)
-    spread = 0 if command.spread else n * ic * ceil_div(ih * iw, vector)
+    spread = 0 if command.spread else n * (ic + 1) * ceil_div(ih * iw, vector)
     return spread + _ONES + inside * (ic - 1) + inside * steps
 
 
@@ -229,12 +230,16 @@ def _borders(command: Pool, size: int, chip: ChipSpec) -> int:
 
 
 def _folded_plane(command: Pool, size: int, chip: ChipSpec) -> int | None:
-    """Two PorD where one window of floats is a plane of whole vectors: over these, then over one; None: another."""
+    """Two PorD where one window of floats is a plane: over its vectors, then over one; None: another.
+
+    The last vector is filled up by an AR where the plane leaves some of it free.
+    """
     n, c, *plane = command.input.shape
-    vectors, left = divmod(prod(plane), chip.eu_elements(size))
-    if size == 1 or left or tuple(plane) != command.kernel or any(command.pads):
+    vector = chip.eu_elements(size)
+    if size == 1 or tuple(plane) != command.kernel or any(command.pads):
         return None
-    return n * ceil_div(c, chip.lanes) * (vectors + chip.eu_elements(size))
+    filled = prod(plane) % vector != 0
+    return n * ceil_div(c, chip.lanes) * (filled + ceil_div(prod(plane), vector) + vector)
 
 
 def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec) -> int:
@@ -380,6 +385,17 @@ def _serial(command: Fn, half_cycles: int, chip: ChipSpec) -> int:
     return ceil_div(half_cycles * length * ceil_div(command.output.elements // length, chip.lanes), 2)
 
 
+def _limits(command: Command, chip: ChipSpec) -> int:
+    """An AR in place for the relu of floats behind another command, and one for its upper limit: two steps each."""
+    if not isinstance(command, Conv | Depthwise | Pool | Arith | ChannelScale) or not command.relu:
+        return 0
+    floats = all(view.dtype in FLOATS for _, view in command.operands())
+    if not floats or (isinstance(command, Arith) and command.kind in ("copy", "truncate")):
+        return 0
+    above = isinstance(command, Conv | Depthwise | Arith) and command.relu_limit >= 0
+    return 2 * (1 + above) * _steps(command.output, itemsize(command.output.dtype), chip)
+
+
 def _message(command: SendMessage | WaitMessage, chip: ChipSpec) -> int:
     """Decision: one cycle; what a barrier of the cores really costs is not known."""
     return 1
@@ -415,7 +431,7 @@ def tiu_cycles(command: Command, chip: ChipSpec) -> int:
     cost = _TIU.get(type(command))
     if cost is None:
         raise CommandError(f"{command.label}: no TIU cycle formula; add one to tpusim/isa/cycles.py")
-    return cost(command, chip)
+    return cost(command, chip) + _limits(command, chip)
 
 
 def kernel_tiu_ns(kernel: GlobalKernel, chip: ChipSpec) -> float:

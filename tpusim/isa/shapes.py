@@ -34,7 +34,7 @@ from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import align
 from tpusim.isa.region import View, is_packed, itemsize, numpy_dtype
 
-_FLOATS = ("f32", "f16", "bf16")
+FLOATS = ("f32", "f16", "bf16")
 _TABLE_ENTRIES = 256
 
 
@@ -237,23 +237,23 @@ def element_types(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """
     if isinstance(command, Compare | Where):
         return _logic_types(command)
-    if isinstance(command, Quantize) and command.input.dtype not in _FLOATS:
+    if isinstance(command, Quantize) and command.input.dtype not in FLOATS:
         return Finding("a float input", command.input.dtype, "use Rescale for integers")
-    if isinstance(command, Dequantize) and command.output.dtype not in _FLOATS:
+    if isinstance(command, Dequantize) and command.output.dtype not in FLOATS:
         return Finding("a float output", command.output.dtype, "use Rescale for integers")
     if isinstance(command, Arith) and command.kind == "truncate" and command.a.dtype != "f32":
         return Finding("an f32 to truncate", command.a.dtype, "copy it")
-    if isinstance(command, Arith) and command.output.dtype not in _FLOATS:
+    if isinstance(command, Arith) and command.output.dtype not in FLOATS:
         return _integer_arith(command)
     if not isinstance(command, Conv | Depthwise | MatMul | Pool | Rescale | ChannelRescale | Select):
         return None
-    if isinstance(command, Select) and command.output.dtype not in _FLOATS:
+    if isinstance(command, Select) and command.output.dtype not in FLOATS:
         slope = command.slope
         if not isinstance(slope, View) and slope != int(slope):
             return Finding("an integral slope", str(slope), "quantise it, with a right shift")
     names = ("input", "filter", "bias", "left", "right", "slope", "table", "output")
     known = [view for name, view in command.operands() if name in names and view.dtype != "u16"]  # planes of f32
-    kinds = {view.dtype in _FLOATS for view in known}
+    kinds = {view.dtype in FLOATS for view in known}
     if len(kinds) == 1:
         return None
     got = ", ".join(f"{name} {view.dtype}" for name, view in command.operands())
@@ -265,10 +265,10 @@ def _logic_types(command: Compare | Where) -> Finding | None:
     others = (command.b,) if isinstance(command, Compare) else (command.on_true, command.on_false)
     for other in others:
         if isinstance(other, View):
-            alike = (other.dtype in _FLOATS) == (wanted in _FLOATS) if isinstance(command, Compare) else None
+            alike = (other.dtype in FLOATS) == (wanted in FLOATS) if isinstance(command, Compare) else None
             if not (other.dtype == wanted if alike is None else alike):
                 return Finding(f"operands of {wanted}", other.dtype, "convert with Quantize or Dequantize")
-        elif wanted not in _FLOATS and other != int(other):
+        elif wanted not in FLOATS and other != int(other):
             return Finding("an integral constant", str(other), "quantise the constant")
     return None
 
@@ -282,7 +282,7 @@ def _integer_arith(command: Arith) -> Finding | None:
     return first(
         Finding(f"{name} of an integer type", view.dtype, "convert it with Quantize")
         for name, view in command.operands()
-        if view.dtype in _FLOATS
+        if view.dtype in FLOATS
     )
 
 
@@ -339,7 +339,7 @@ def functions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
 
 def fill_values(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A fill of an integer tensor has an integral value inside the type's range."""
-    if not isinstance(command, Fill) or command.output.dtype in _FLOATS:
+    if not isinstance(command, Fill) or command.output.dtype in FLOATS:
         return None
     info = np.iinfo(numpy_dtype(command.output.dtype))
     if command.value == int(command.value) and info.min <= command.value <= info.max:

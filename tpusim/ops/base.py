@@ -7,7 +7,7 @@ in turn are the contexts of `tpusim.ops.contexts`; op modules find them here too
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tpusim_kernels.prim.smallfloat import narrowed, widened
@@ -279,6 +279,11 @@ class TopOp(ShapedOp):
         raise NotImplementedError
 
 
+Margins = Literal["none", "passed", "read"]
+"""What an op of upstream does with a slice that is larger than it needs: nothing, it gives it to its result's users
+as large as it is, or it reads a part (layer_group.md 7.3)."""
+
+
 class TpuOp(ShapedOp):
     """An op of one chip; its `inference` computes exactly what the chip computes."""
 
@@ -286,6 +291,8 @@ class TpuOp(ShapedOp):
     """Operands that are not EU-aligned in local memory (hardware.md 2.3)."""
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = IMAGES
     """Types of group that know this op (layer_group.md 3)."""
+    MARGINS: ClassVar[Margins] = "none"
+    """Which of these the op does."""
     ALONE: ClassVar[str] = ""
     """What it is called, if a library kernel has it where it is in no group with others; empty: a group of its own."""
     INSERTED: ClassVar[bool] = False
@@ -465,9 +472,16 @@ class TpuOp(ShapedOp):
         """Whether the op can read its window out of a larger slice shared with other users (layer_group.md 7.3)."""
         return False
 
+    def reads_windows(self, chip: ChipSpec) -> bool:
+        """`accepts_margins`, as far as the chip's kernels do; convolutions know better (layer_group.md 7.3)."""
+        return self.MARGINS == "read" and self.accepts_margins() and not chip.conv_margins_only
+
     def shares_windows(self, chip: ChipSpec) -> bool:
-        """`accepts_margins`, as far as the chip's compiler allows it; convolutions know better (layer_group.md 7.3)."""
-        return self.accepts_margins() and not chip.conv_margins_only
+        """Whether it may stand beside users that need other windows: it, or all users of its result, read a part."""
+        if self.MARGINS != "passed":
+            return self.reads_windows(chip)
+        readers = (use.operation for use in self.results[0].uses)
+        return all(not isinstance(reader, TpuOp) or reader.reads_windows(chip) for reader in readers)
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Work-buffer bytes per lane for one slice (layer_group.md 9.3)."""

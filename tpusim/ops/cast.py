@@ -16,7 +16,7 @@ from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import word_bytes
-from tpusim.ops.base import Array, EmitContext, TensorSlice
+from tpusim.ops.base import Array, EmitContext, Margins, TensorSlice
 from tpusim.ops.families import UnaryTpu, is_set, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
@@ -38,6 +38,7 @@ class TpuCast(UnaryTpu):
     INSERTED: ClassVar[bool] = True
     truncated = opt_attr_def(BoolAttr)
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
+    MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a cast"
 
     def why_global(self, chip: ChipSpec) -> str | None:

@@ -23,6 +23,7 @@ from tpusim.ops.base import (
     Builder,
     EmitContext,
     LoweringContext,
+    Margins,
     RangeRule,
     Shape,
     TensorSlice,
@@ -138,6 +139,7 @@ class TpuConcat(TpuOp):
     """
 
     name = "tpu.Concat"
+    MARGINS: ClassVar[Margins] = "read"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
     inputs = var_operand_def(TensorType)

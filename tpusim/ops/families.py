@@ -26,6 +26,7 @@ from tpusim.ops.base import (
     EmitContext,
     GroupType,
     Holds,
+    Margins,
     Shape,
     TensorSlice,
     TopOp,
@@ -177,6 +178,8 @@ def aligned(builder: Builder, values: Sequence[SSAValue], smallest: int = 0) -> 
 
 class NaryTpu(TpuOp):
     """Two or more tensors in, their broadcast out; local, cut along any axis, reads any window of a larger slice."""
+
+    MARGINS: ClassVar[Margins] = "read"
 
     inputs = var_operand_def(TensorType)
     output = result_def(TensorType)

@@ -28,6 +28,7 @@ from tpusim.ops.base import (
     Builder,
     EmitContext,
     LoweringContext,
+    Margins,
     RangeRule,
     Shape,
     TopOp,
@@ -175,6 +176,7 @@ class TpuSlice(TpuOp):
     """`tpu.Slice`: a byte move, the same stored type."""
 
     name = "tpu.Slice"
+    MARGINS: ClassVar[Margins] = "read"
 
     input = operand_def(TensorType)
     output = result_def(TensorType)

@@ -74,6 +74,8 @@ _BLOCK = 32768
 """Elements of what is spread over the lanes in which tiles are counted, whatever their type."""
 _REPEATED = 4
 """Share of repeated elements: two tiles and their results fill half of local memory, as there."""
+_PLANES = 3
+"""Share of planes of floats, as there."""
 _TWO_AND_A_SUM = 2.8
 """Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
 
@@ -489,19 +491,21 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """One window of all of every plane; as many neighbouring planes to every lane, as there, where that comes out even.
+    """One window of all of every plane; as many neighbouring planes of bytes to a lane, where that comes out even.
 
-    Others come two to a lane at most.
+    Others of bytes come two to a lane at most.
     """
     assert isinstance(body, Pool)
     n, c, *plane = body.input.shape
-    known = chip.lone_pools_are_global and _dense(body)
-    if not known or tuple(plane) != body.kernel or any(body.pads):
+    floats = itemsize(body.input.dtype) > 1
+    known = chip.lone_pools_are_global == "all" or (floats and chip.lone_pools_are_global == "floats")
+    if not known or not _dense(body) or tuple(plane) != body.kernel or any(body.pads):
         return
     size, each = prod(plane), c // chip.lanes
-    if n > 1 or c % chip.lanes:
+    if floats or n > 1 or c % chip.lanes:
         parts = (Part(view, (0, 1, None, None)) for view in (body.input, replace(body.output, shape=(n, c, 1, 1))))
-        yield Form(body, tuple(parts), (0, 1), most=2 * chip.lanes)
+        share, most = (_PLANES, 0) if floats else (8, 2 * chip.lanes)
+        yield Form(body, tuple(parts), (0, 1), share, most)
         return
     source = seen(body.input, (each, chip.lanes, *plane), (size, each * size, plane[1], 1))
     result = seen(body.output, (each, chip.lanes, 1, 1), (1, each, 1, 1))

@@ -12,6 +12,7 @@ from tpusim.layer_group.slicing.sections import common_batch, extents
 from tpusim.layer_group.slicing.windows import even_windows, lane_windows
 from tpusim.ops.base import Axis, TpuOp, Window
 from tpusim.ops.logical import AXES, Extents
+from tpusim.ops.structure import TopInput
 from tpusim.schedule import Sections, Subgraph, ValueSlices, Windows
 
 _IMPOSSIBLE: Window = (0, -1)
@@ -166,6 +167,8 @@ class _Slicer:
                     f"users need different windows along {axis}, which {self.chip.name} cannot share: "
                     f"{_difference(requests)}"
                 )
+            if isinstance(value.owner, TopInput):
+                raise SliceError(f"users need different windows of an input along {axis}: {_difference(requests)}")
             return _union(requests, axis, self.chip)
         return first
 

@@ -15,7 +15,7 @@ from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import align, lmem_bytes, word_bytes
-from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window, logical_shape
+from tpusim.ops.base import Array, Axis, EmitContext, Margins, Shape, TensorSlice, TpuOp, Window, logical_shape
 from tpusim.ops.families import UnaryTpu, command_dtype, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
@@ -144,6 +144,7 @@ class TpuLut(TpuOp):
 
     name = "tpu.Lut"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = EVERY_TYPE
+    MARGINS: ClassVar[Margins] = "passed"
     ALONE: ClassVar[str] = "a table"
 
     input = operand_def(TensorType)

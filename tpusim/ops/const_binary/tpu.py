@@ -14,7 +14,7 @@ from tpusim.ir.types import element_of
 from tpusim.isa import commands as isa
 from tpusim.isa import functions
 from tpusim.isa.layout import activation_view, ceil_div, lmem_bytes, word_bytes
-from tpusim.ops.base import Array, EmitContext, TensorSlice
+from tpusim.ops.base import Array, EmitContext, Margins, TensorSlice
 from tpusim.ops.families import (
     UnaryTpu,
     command_dtype,
@@ -182,6 +182,7 @@ class TpuAddConst(ConstTpu):
     """`tpu.AddConst`: sat(relu(RSR(q*m + C, r))), or x + c."""
 
     name = "tpu.AddConst"
+    MARGINS: ClassVar[Margins] = "read"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
     KIND: ClassVar[Kind] = "add"
 
@@ -191,6 +192,7 @@ class TpuSubConst(ConstTpu):
     """`tpu.SubConst`: sat(relu(RSR(q*m - C, r)) + z_out), C - q*m if reversed; or x - c, c - x."""
 
     name = "tpu.SubConst"
+    MARGINS: ClassVar[Margins] = "read"
     KIND: ClassVar[Kind] = "sub"
 
     is_reverse = opt_attr_def(BoolAttr)

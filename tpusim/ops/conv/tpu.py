@@ -290,7 +290,7 @@ class TpuConv2D(PackedConvTpu):
         """Reads any window of a larger slice."""
         return True
 
-    def shares_windows(self, chip: ChipSpec) -> bool:
+    def reads_windows(self, chip: ChipSpec) -> bool:
         """On every chip that shares windows; of several groups where the chip says so (layer_group.md 7.3)."""
         return self.groups == 1 or chip.grouped_conv_margins
 

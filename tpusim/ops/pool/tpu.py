@@ -11,7 +11,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints
 from tpusim.ir.modes import PoolModeAttr, RoundModeAttr
-from tpusim.ir.types import shape_of
+from tpusim.ir.types import shape_of, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.region import View
 from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, TpuOp, Window
@@ -175,11 +175,9 @@ class TpuPool2D(PoolTpu):
         """Where a library kernel has all of each plane."""
         if shape_of(self.input)[2:] != self.geometry["kernel"] or any(self.geometry["pads"]):
             return None
-        return (
-            "a pool of whole planes with no op beside it has a kernel of its own"
-            if chip.lone_pools_are_global
-            else None
-        )
+        floats = uniform_of(self.input) is None
+        known = chip.lone_pools_are_global == "all" or (floats and chip.lone_pools_are_global == "floats")
+        return "a pool of whole planes with no op beside it has a kernel of its own" if known else None
 
     def backward_slice(self, axis: Axis, window: Window, operand: int) -> Window | None:
         """h, w: t = (s-1)*stride + k, i = o*stride - pad (layer_group.md 7.2)."""
