@@ -591,21 +591,20 @@ def require_near_estimates(model: Model, sample: dict[str, np.ndarray]) -> None:
     assert isinstance(op, TopOp)
     operands = tuner._operands(op, floats)
     trial = Trial(Way(op, operands, {}), operands, floats["y"])
-    for threshold in (0.5, 1.0, 3.0):
-        assert trial.distance(threshold) == pytest.approx(
-            tuner._distance(op, threshold), abs=tuning.ROUNDING * trial.unit
-        )
+    thresholds = (0.5, 1.0, 3.0)
+    wanted = [tuner._distance(op, threshold) for threshold in thresholds]
+    assert trial.distances(thresholds) == pytest.approx(wanted, abs=tuning.ROUNDING * trial.unit)
 
 
 def test_large_linear_maps_are_factored_where_int8_products_are_not_quick(byte_products: bool):
-    """A factor has as many columns as the image has channels, a difference of results as many as the filter."""
+    """A factor needs no result, and finds no rounding in an image of ones; without one, results are compared."""
     w, shape = np.eye(400, 160, dtype=np.float32)[..., None, None], (1, 160, 3, 3)
     model = import_onnx(network([node("Conv", "x w")], {"w": w})({"x": shape}))
     tuner = Tuner(Gradual(model, "all"), [{"x": np.ones(shape, np.float32)}])
     op, operands = tuner._ops["y"], tuner._operands(tuner._ops["y"], tuner._floats[0])
     way = Way(op, operands, {})
-    found = way.difference(way.values(operands), np.float32(50), np.zeros((1, 3, 3, 400), np.float32))
-    assert found.shape[-1] == (400 if byte_products else 160)
+    found = way.squares(way.values(operands), np.float32([50]), np.zeros((1, 3, 3, 400), np.float32))
+    assert found == pytest.approx([9 * 160.0 if byte_products else 0.0])
 
 
 @pytest.mark.usefixtures("byte_products")
@@ -617,9 +616,9 @@ def test_estimates_choose_no_other_threshold(monkeypatch: pytest.MonkeyPatch):
     samples = [{"x": rng.standard_t(3, size=(1, 64, 9, 9)).astype(np.float32)} for _ in range(2)]
     tuner, absmax = Tuner(Gradual(model, "all"), samples), max(float(abs(s["x"]).max()) for s in samples)
     runs: list[bool] = []
-    exact, estimated = Tuner._run, Trial.distance
+    exact, estimated = Tuner._run, Trial.distances
     monkeypatch.setattr(Tuner, "_run", lambda *args: runs.append(estimating()) or exact(*args))
-    monkeypatch.setattr(Trial, "distance", lambda *args: runs.append(estimating()) or estimated(*args))
+    monkeypatch.setattr(Trial, "distances", lambda *args: runs.extend([estimating()] * 22) or estimated(*args))
     found = [tuner.best("y", share * absmax, absmax) for share in (0.1, 0.3, 0.6)]
     assert runs.count(True) == 3 * 22 * 2 and runs.count(False) < 3 * 3 * 2
     monkeypatch.setattr(Tuner, "_near", lambda tuner, op, candidates: candidates)

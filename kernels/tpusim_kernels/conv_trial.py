@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tpusim_kernels.base import Array, ArrayLike, along_axis, f32, kernel
+from tpusim_kernels.base import Array, along_axis, f32, kernel
 from tpusim_kernels.conv import GEOMETRY, Pads, Pair, convolved, filter_of, relu_with_limit
+from tpusim_kernels.trial import rounded, squares
 
 BASE = 254
 """What one part weighs of the part before it: every integer is a multiple of it plus one of -127 to 127."""
@@ -50,7 +51,7 @@ def parts_of(w: np.ndarray) -> Parts:
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
 def conv2d_trial(
     x: Array,
-    scale: ArrayLike,
+    scales: Array,
     parts: Parts,
     b: Array | None,
     wanted: Array,
@@ -62,17 +63,22 @@ def conv2d_trial(
     do_relu: bool,
     relu_limit: float = -1.0,
 ) -> Array:
-    """Compute wanted - relu(conv(q / scale, w) + b), q = x * scale rounded half to even and kept in -128 to 127.
+    """Compute the sum of squares of wanted - relu(conv(q / scale, w) + b) for each scale, q = rounded(x * scale).
 
-    x (n, h, w, ic), b (oc,) or None, wanted (n, oh, ow, oc), scale f32; groups: 1. The difference is as wanted.
+    x (n, h, w, ic), scales f32 (m,), b (oc,) or None, wanted (n, oh, ow, oc); groups: 1. The sums are f32 (m,).
     """
     top, left, bottom, right = pads
-    q = _rounded(x, scale).astype(jnp.int8)
-    q = lax.pad(q, jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
-    high, middle, low = jnp.split(f32(convolved(q, parts.values, strides, dilations, groups)), 3, axis=3)
-    y = ((high * BASE + middle) * BASE + low) * along_axis(parts.steps / f32(scale), 4, 3)
-    y = y if b is None else y + along_axis(f32(b), 4, 3)
-    return wanted - relu_with_limit(y, do_relu, relu_limit)
+
+    def difference(scale: Array) -> Array:
+        q = lax.pad(
+            rounded(x, scale).astype(jnp.int8), jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0))
+        )
+        high, middle, low = jnp.split(f32(convolved(q, parts.values, strides, dilations, groups)), 3, axis=3)
+        y = ((high * BASE + middle) * BASE + low) * along_axis(parts.steps / scale, 4, 3)
+        y = y if b is None else y + along_axis(f32(b), 4, 3)
+        return wanted - relu_with_limit(y, do_relu, relu_limit)
+
+    return squares(difference, scales)
 
 
 def factor_of(w: np.ndarray) -> np.ndarray:
@@ -84,14 +90,11 @@ def factor_of(w: np.ndarray) -> np.ndarray:
 
 
 @kernel(static=("strides",))
-def linear_trial(x: Array, scale: ArrayLike, factor: Array, *, strides: Pair) -> Array:
-    """Compute (x - q / scale) @ factor: as long as the difference of a linear 1x1 convolution's results.
+def linear_trial(x: Array, scales: Array, factor: Array, *, strides: Pair) -> Array:
+    """Compute the sum of squares of (x - q / scale) @ factor for each scale, q = rounded(x * scale).
 
-    x (n, h, w, ic), scale f32, factor as `factor_of` gives it. The difference is (n, oh, ow, ic).
+    It is that of the difference of a linear 1x1 convolution's results. x (n, h, w, ic), scales f32 (m,), factor as
+    `factor_of` gives it. The sums are f32 (m,).
     """
     x = x[:, :: strides[0], :: strides[1]]
-    return jnp.matmul(x - _rounded(x, scale) / f32(scale), factor)
-
-
-def _rounded(x: Array, scale: ArrayLike) -> Array:
-    return jnp.clip(jnp.round(x * f32(scale)), -128, 127)
+    return squares(lambda scale: jnp.matmul(x - rounded(x, scale) / scale, factor), scales)

@@ -1,7 +1,7 @@
 """One float op tried with many thresholds: by how much its result changes when its operands are rounded to INT8.
 
-All of it are estimates, sums in any order. Rounding, the op and the difference are one compiled function, kept on disk
-and shared by all ops that are equal; ops that know a quicker way say so (`Estimate.trial`).
+All of it are estimates, sums in any order. Rounding, the op and the difference by all thresholds are one compiled
+function, kept on disk and shared by all ops that are equal; ops that know a quicker way say so (`Estimate.trial`).
 """
 
 import hashlib
@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tpusim_kernels
+from numpy.typing import NDArray
 from tpusim_kernels.store import Stored, text_of
+from tpusim_kernels.trial import rounded, squares
 from xdsl.ir import Operation
 
-from tpusim.ops.base import Difference, TopOp
+from tpusim.ops.base import Squares, TopOp
 
-PART = 1 << 16
-"""Values whose squares are added up in f32."""
 ALIGNED = 64
 """Bytes: JAX reads such an array where it is, and others from a copy."""
 Known = dict[str, Stored]
@@ -39,29 +38,28 @@ class Way:
             kept = [on_device(array, self._orders.get(i, ())) for i, array in enumerate(constants)]
             rounds = [not weighs and array.dtype == np.float32 for array, weighs in operands]
             quicker = self._whole(op, rounds, kept, known)
-        self.difference: Difference = quicker
+        self.squares: Squares = quicker
 
     def values(self, operands: Sequence[tuple[Any, bool]]) -> list[Any]:
-        """The operands of one sample that are no constants, as `difference` takes them."""
+        """The operands of one sample that are no constants, as `squares` takes them."""
         return [on_device(array, self._orders.get(i, ())) for i, (array, weighs) in enumerate(operands) if not weighs]
 
-    def _whole(self, op: TopOp, rounds: Sequence[bool], kept: Sequence[Any], known: Known) -> Difference:
+    def _whole(self, op: TopOp, rounds: Sequence[bool], kept: Sequence[Any], known: Known) -> Squares:
         identity = _identity(op)
         compute, weighs = op.estimate().compute, self._weighs
 
-        def tried(values: list[Any], constants: list[Any], scale: Any, wanted: Any) -> Any:
-            left = iter(values)
-            operands = [constant if weighs[i] else next(left) for i, constant in enumerate(constants)]
-            operands = [_rounded(v, scale) if rounds[i] else v for i, v in enumerate(operands)]
-            return wanted - compute(operands)[0]
+        def tried(values: list[Any], constants: list[Any], scales: Any, wanted: Any) -> Any:
+            def difference(scale: Any) -> Any:
+                left = iter(values)
+                operands = [constant if weighs[i] else next(left) for i, constant in enumerate(constants)]
+                operands = [rounded(v, scale) / scale if rounds[i] else v for i, v in enumerate(operands)]
+                return wanted - compute(operands)[0]
+
+            return squares(difference, scales)
 
         key = identity or str(id(op))
         function = known.setdefault(key, Stored(tried, lambda: identity))
-        return lambda values, scale, wanted: function(list(values), list(kept), scale, wanted)
-
-
-def _rounded(values: Any, scale: Any) -> Any:
-    return jnp.clip(jnp.round(values * scale), np.float32(-128), np.float32(127)) / scale
+        return lambda values, scales, wanted: function(list(values), list(kept), scales, wanted)
 
 
 def _identity(op: TopOp) -> str | None:
@@ -88,16 +86,13 @@ class Trial:
             self._one = np.linalg.norm(wanted.ravel(), ord=1)
             self.unit = float(np.linalg.norm(wanted.ravel()) / self._one)
 
-    def distance(self, threshold: float) -> float:
-        """How far the result is from the float one when the operands are rounded by this threshold."""
+    def distances(self, thresholds: Sequence[float]) -> NDArray[np.float64]:
+        """How far the result is from the float one when the operands are rounded by each of these thresholds."""
+        scales = np.array([127.0 / threshold for threshold in thresholds], np.float32)
         with jax.enable_x64(True):
-            found = self._way.difference(self._values, np.float32(127.0 / threshold), self._wanted)
-        square, difference = 0.0, np.asarray(found).ravel()
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            for start in range(0, difference.size, PART):
-                part = difference[start : start + PART]
-                square += float(np.dot(part, part))
-            return float(np.sqrt(square) / self._one)
+            found = np.asarray(self._way.squares(self._values, scales, self._wanted), np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.sqrt(found) / self._one
 
 
 def on_device(array: Any, order: tuple[int, ...]) -> Any:

@@ -117,7 +117,7 @@ class Tuner:
             totals, units = np.zeros(len(candidates)), 0.0
             for floats in self._floats:
                 trial = Trial(way, self._operands(op, floats), floats[op_name(op)])
-                totals += [trial.distance(candidate) for candidate in candidates]
+                totals += trial.distances(candidates)
                 units += trial.unit
         if not np.isfinite(totals).all():
             return candidates

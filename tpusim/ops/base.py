@@ -93,10 +93,10 @@ class FloatRule:
     bf16: FloatMode = "bf16"
 
 
-Difference = Callable[[Sequence[Array], np.float32, Array], Array]
-"""The float result (order of `Estimate.result`) minus that of operands rounded by a scale, or an array as long.
+Squares = Callable[[Sequence[Array], Array, Array], Array]
+"""By how much a float result changes when the operands are rounded by each of some scales: sums of squares, f32 (m,).
 
-Called with values, scale, result.
+Called with values, scales f32 (m,), result (order of `Estimate.result`).
 """
 
 
@@ -105,14 +105,14 @@ class Estimate:
     """A float op as searches try it: its values but for rounding, on arrays stored in the order that is quickest.
 
     compute: as `inference`, sums in any order. operands: number of an operand -> the order of axes that it is stored in
-    (of the others: their own); result: the same of the result, (): its own. trial: a quicker `Difference`, made of the
+    (of the others: their own); result: the same of the result, (): its own. trial: quicker `Squares`, made of the
     operands in their own order, None where they are no constants; it gives None for constants that it does not take.
     """
 
     compute: Callable[[Sequence[Array]], tuple[Array, ...]]
     operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     result: tuple[int, ...] = ()
-    trial: Callable[[Sequence[Array]], Difference | None] | None = None
+    trial: Callable[[Sequence[Array]], Squares | None] | None = None
 
 
 class ShapedOp(IRDLOperation):

@@ -28,13 +28,13 @@ from tpusim.ir.weights import WeightStore
 from tpusim.ops.base import (
     Array,
     Builder,
-    Difference,
     Estimate,
     FloatRule,
     LoweringContext,
     OpT,
     QuantParams,
     Shape,
+    Squares,
     TopOp,
     is_none,
 )
@@ -155,7 +155,7 @@ class TopConv(ConvTop):
 
         return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1), self._trial)
 
-    def _trial(self, constants: Sequence[Array]) -> Difference | None:
+    def _trial(self, constants: Sequence[Array]) -> Squares | None:
         """By its linear map, or by int8 products where they are quick and an image has channels enough to fill them."""
         image, filter, bias = constants
         if filter is None or image is not None or (bias is None and not is_none(self.bias)):
@@ -166,15 +166,15 @@ class TopConv(ConvTop):
         quick = has_byte_products()
         if self._is_linear_map and weights.shape[1] <= min(FACTORED[quick], weights.shape[0] // 2):
             factor, strides = cast("Any", jax).device_put(factor_of(weights)), self.geometry["strides"]
-            return lambda values, scale, _: linear_trial(values[0], scale, factor, strides=strides)  # type: ignore[arg-type]
+            return lambda values, scales, _: linear_trial(values[0], scales, factor, strides=strides)  # type: ignore[arg-type]
         if not quick:
             return None
         parts = Parts(*(cast("Any", jax).device_put(part) for part in parts_of(weights)))
 
-        def difference(values: Sequence[Array], scale: np.float32, wanted: Array) -> Array:
-            return conv2d_trial(values[0], scale, parts, bias, wanted, **self._relu, **self.geometry)  # type: ignore[arg-type]
+        def squares(values: Sequence[Array], scales: Array, wanted: Array) -> Array:
+            return conv2d_trial(values[0], scales, parts, bias, wanted, **self._relu, **self.geometry)  # type: ignore[arg-type]
 
-        return difference
+        return squares
 
     @property
     def _is_linear_map(self) -> bool:
