@@ -327,7 +327,12 @@ FILES: dict[str, Files] = {
         ("local_outputs.npz", "trace.json", "accuracy.json"),
         write_simulation,
         read_simulation,
-        lambda c: [repr(c.simulator), file_key(c.labels), samples_key(c.test_data) if c.test_data else [], c.local_samples],
+        lambda c: [
+            repr(c.simulator),
+            file_key(c.labels),
+            samples_key(c.test_data) if c.test_data else [],
+            c.local_samples,
+        ],
     ),
     "verify": Files(("report.json", "report.html"), write_verdict, read_nothing, lambda c: c.max_drop),
 }
