@@ -38,6 +38,7 @@ from tpusim.isa.stream import load
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
 from tpusim.ops import context
+from tpusim.persistence import stage_keys
 from tpusim.pipeline import ARTEFACTS, STAGES, Artefacts, RunConfig, run
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.store import Store
@@ -181,6 +182,15 @@ def test_resume_runs_what_is_not_complete(tmp_path: Path, int8: Path, monkeypatc
     ran.clear()
     run(config(tmp_path, resume=True, lowering=LoweringConfig("bm1688"), to="lower"))
     assert ran == ["lower"]
+
+
+def test_a_run_without_test_data_depends_on_no_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The working directory holds other things, the results of a run among them."""
+    monkeypatch.chdir(tmp_path)
+    before, tested = (stage_keys(config(tmp_path, test_data=data)) for data in (None, str(tmp_path)))
+    (tmp_path / "note.txt").write_text("new")
+    after, retested = (stage_keys(config(tmp_path, test_data=data)) for data in (None, str(tmp_path)))
+    assert before == after and tested["simulate"] != retested["simulate"]
 
 
 def test_from_a_stage_goes_on_with_what_a_person_edited(used: Path):
