@@ -618,7 +618,9 @@ def test_estimates_choose_no_other_threshold(monkeypatch: pytest.MonkeyPatch):
     runs: list[bool] = []
     exact, estimated = Tuner._run, Trial.distances
     monkeypatch.setattr(Tuner, "_run", lambda *args: runs.append(estimating()) or exact(*args))
-    monkeypatch.setattr(Trial, "distances", lambda *args: runs.extend([estimating()] * 22) or estimated(*args))
+    monkeypatch.setattr(
+        Trial, "distances", lambda *args: runs.extend([estimating()] * len(args[1])) or estimated(*args)
+    )
     found = [tuner.best("y", share * absmax, absmax) for share in (0.1, 0.3, 0.6)]
     assert runs.count(True) == 3 * 22 * 2 and runs.count(False) < 3 * 3 * 2
     monkeypatch.setattr(Tuner, "_near", lambda tuner, op, candidates: candidates)

@@ -70,9 +70,8 @@ def conv2d_trial(
     top, left, bottom, right = pads
 
     def difference(scale: Array) -> Array:
-        q = lax.pad(
-            rounded(x, scale).astype(jnp.int8), jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0))
-        )
+        q = rounded(x, scale).astype(jnp.int8)
+        q = lax.pad(q, jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
         high, middle, low = jnp.split(f32(convolved(q, parts.values, strides, dilations, groups)), 3, axis=3)
         y = ((high * BASE + middle) * BASE + low) * along_axis(parts.steps / scale, 4, 3)
         y = y if b is None else y + along_axis(f32(b), 4, 3)

@@ -10,10 +10,10 @@ from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, f32
 
-HALVES = 16
-"""Parts of an array that are added up in one step, element by element: sums along a row XLA makes one by one."""
+PARTS = 16
+"""Parts of an array that are added up in one step, element by element: XLA adds up one row term by term."""
 FEW = 1 << 11
-"""Elements that are added up one by one."""
+"""Elements that are added up term by term."""
 
 
 def rounded(x: Array, scale: ArrayLike) -> Array:
@@ -30,7 +30,7 @@ def _sum_of_squares(x: Array) -> Array:
     flat = f32(x).reshape(-1)
     flat = flat * flat
     while flat.size > FEW:
-        flat = jnp.pad(flat, (0, -flat.size % HALVES))
-        first, *others = jnp.split(flat, HALVES)
+        flat = jnp.pad(flat, (0, -flat.size % PARTS))
+        first, *others = jnp.split(flat, PARTS)
         flat = sum(others, first)
     return jnp.sum(flat)
