@@ -470,7 +470,9 @@ def test_layer_group_changes_no_bit(tmp_path: Path, int8: Path, chip: str):
 
     on, off = grouped("1"), grouped("off")
     assert on.report is not None and off.report is not None and on.report.passed and off.report.passed
-    assert_equal({n: off.tensors["local"][n] for n in on.tensors["local"]}, on.tensors["local"])
+    alike = on.tensors["local"].keys() & off.tensors["local"].keys()
+    assert on.tensors["local"].keys() - alike <= {"flat_Flatten"}  # a view: global memory has no tensor of its own
+    assert_equal(*({n: tensors["local"][n] for n in alike} for tensors in (off.tensors, on.tensors)))
     assert all(len(g.ops) == 1 for g in off.report.groups)
     assert max(len(g.ops) for g in on.report.groups) > 5
     assert on.report.totals.store_bytes < off.report.totals.store_bytes

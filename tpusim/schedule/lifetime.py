@@ -52,13 +52,13 @@ def lifetimes(rows: Sequence[Row]) -> dict[SSAValue, tuple[int, int]]:
 
 def _date(row: Row, stage: int, now: int, born: dict[SSAValue, int], died: dict[SSAValue, int]) -> None:
     """What one stage makes and uses in a row; `now` counts rows from the first one of the step."""
-    for transfer in row.transfers:
-        if transfer.stage == stage:
-            (born if transfer.kind == "load" else died)[transfer.value] = now
     if stage == 1:
         for op in row.layers:
             born[op.results[0]] = now
             died |= dict.fromkeys(op.operands, now)
+    for transfer in row.transfers:
+        if transfer.stage == stage:
+            (born if transfer.kind == "load" else died)[transfer.value] = now
 
 
 def _rows(born: int, died: int, count: int) -> tuple[int, int]:

@@ -5,16 +5,20 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import accumulate
+from typing import Literal
 
 from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
-from tpusim.ir.types import is_tensor
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Allocation, Buffer, Row
 
 Gap = tuple[int, int]
+Side = Literal["", "spread", "result"]
+"""spread: a work area in which an op spreads its operand over lanes (a convolution whose kernel's axes lie in the
+channels); result: a tensor, no constant, of more than one row. The two never share bytes."""
 Partners = Mapping[SSAValue, tuple[SSAValue, ...]]
 """Operands whose bytes a result may take, by result."""
 _Rank = tuple[int, int, int]
@@ -28,9 +32,9 @@ class _Item:
     owner: SSAValue | TpuOp
     size: int
     rows: int
-    """Rows whose tensors it keeps clear of while it waits: all for a work area of an op whose last operand is held."""
-    alive: int
     """Rows in which it is alive."""
+    side: Side
+    """Who keeps clear of whom in whatever rows they are alive."""
     gaps: list[Gap]
     computed: int
     """Rows whose op reads or writes the tensor."""
@@ -39,7 +43,7 @@ class _Item:
     used: int
     """Rows whose op reads or writes the area, be it a tensor's or the op's own."""
     ops: int
-    """The ops that read the tensor, make it, or work in the area."""
+    """The ops that make the tensor, read it in a later row, or work in the area."""
     meets: int
     """These, and the ops of the rows in which only the DMA uses the tensor."""
     rank: _Rank
@@ -66,7 +70,7 @@ class _Traffic:
         """The tensor is placed now and no longer counts."""
         for row in _bits(item.computed):
             self.computed[row] -= 1
-        for row in _bits(item.moved & ~item.computed):
+        for row in _bits(item.moved):
             self.moved[row] -= 1
         self.see(item.computed | item.moved)
 
@@ -80,6 +84,8 @@ class _Traffic:
                 self.crowded &= ~(1 << row)
 
 
+APART: Mapping[Side, Side] = {"spread": "result", "result": "spread"}
+"""The other side of those that never share bytes."""
 SHORT = 8
 """Rows: buffers that live longer are asked one by one who lives beside them."""
 
@@ -129,21 +135,19 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
             if operand is result.owner.operands[0]:  # type: ignore[union-attr]
                 sharing.setdefault(operand, set()).add(result)
     uses = _Uses(rows)
-    held = {buffer.owner for buffer in buffers if buffer.held}
     found: list[_Item] = []
     for order, buffer in enumerate(buffers):
         spans, owner = buffer.spans(len(rows)), buffer.owner
         alive = sum((1 << end) - (1 << first) for first, end in spans)
         computed, moved = uses.computed.get(owner, 0), uses.moved.get(owner, 0)
         used = computed if isinstance(owner, SSAValue) else alive
-        beside_held = not isinstance(owner, SSAValue) and [v for v in owner.operands if is_tensor(v)][-1] in held
         ops = uses.ops.get(owner, 0)
         found.append(
             _Item(
                 owner=owner,
                 size=buffer.size,
-                rows=(1 << len(rows)) - 1 if beside_held else alive,
-                alive=alive,
+                rows=alive,
+                side=_side(owner, alive),
                 gaps=[(0, chip.lmem_bytes)],
                 computed=computed,
                 moved=moved,
@@ -155,6 +159,12 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
             )
         )
     return found
+
+
+def _side(owner: SSAValue | TpuOp, rows: int) -> Side:
+    if not isinstance(owner, SSAValue):
+        return "spread" if owner.spread_by_load() else ""
+    return "" if isinstance(owner.owner, TopWeight) or rows.bit_count() == 1 else "result"
 
 
 class _Uses:
@@ -173,8 +183,9 @@ class _Uses:
             for transfer in row.transfers:
                 self.moved[transfer.value] = self.moved.get(transfer.value, 0) | 1 << index
             self.of_row.append((1 << count + len(row.layers)) - (1 << count))
+            made = {op.results[0] for op in row.layers}
             for op in row.layers:
-                for owner in (op, *op.operands, *op.results):
+                for owner in (op, *(v for v in op.operands if v not in made), *op.results):
                     self.ops[owner] = self.ops.get(owner, 0) | 1 << count
                 count += 1
 
@@ -184,7 +195,7 @@ def _traffic(items: Sequence[_Item], rows: Sequence[Row]) -> _Traffic:
     for item in items:
         for row in _bits(item.computed):
             traffic.computed[row] += 1
-        for row in _bits(item.moved & ~item.computed):
+        for row in _bits(item.moved):
             traffic.moved[row] += 1
     traffic.see((1 << len(rows)) - 1)
     return traffic
@@ -205,6 +216,7 @@ class _Pending:
             item.key = self._key(item)
         self._heap = sorted(item.key for item in items)
         self._long = [item for item in items if item.rows.bit_count() > SHORT]
+        self._spread = [item for item in items if item.side == "spread"]
         self._short: list[list[_Item]] = [[] for _ in rows]
         for item in items:
             if item.rows.bit_count() <= SHORT:
@@ -234,10 +246,7 @@ class _Pending:
         bank = self._chip.lmem_bank_bytes
         high = align(low + last.size, self._chip.eu_bytes)
         banks = (1 << ceil_div(low + last.size, bank)) - (1 << low // bank)
-        tensor = isinstance(last.owner, SSAValue)
-        for item in self._beside(last.alive):
-            if not (tensor or item.alive & last.alive):
-                continue
+        for item in self._beside(last):
             item.gaps = _shared(item, last, low, high) if item.partners else _without(item.gaps, low, high, item.size)
             if not item.gaps:
                 return False
@@ -249,12 +258,14 @@ class _Pending:
                 heappush(self._heap, key)
         return True
 
-    def _beside(self, rows: int) -> Iterable[_Item]:
-        """The buffers that wait and live in some of these rows."""
-        waiting = self._items
-        if rows.bit_count() > SHORT:
-            return [item for item in waiting.values() if item.rows & rows]
+    def _beside(self, last: _Item) -> Iterable[_Item]:
+        """The buffers that wait and live in some rows of this one, or never share its bytes."""
+        waiting, rows, apart = self._items, last.rows, APART.get(last.side)
+        if last.side == "spread" or rows.bit_count() > SHORT:
+            return [item for item in waiting.values() if item.rows & rows or item.side == apart]
         found = {item.rank: item for item in self._long if item.rows & rows and item.rank in waiting}
+        if apart:
+            found.update((item.rank, item) for item in self._spread if item.rank in waiting)
         for row in _bits(rows):
             found.update((item.rank, item) for item in self._short[row] if item.rank in waiting)
         return found.values()

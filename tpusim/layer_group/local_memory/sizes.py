@@ -44,14 +44,16 @@ def work_bytes(op: TpuOp, slices: Mapping[SSAValue, ValueSlices], graph: Subgrap
 def buffers(
     graph: Subgraph, rows: Sequence[Row], slices: Mapping[SSAValue, ValueSlices], chip: ChipSpec, *, steps: int
 ) -> list[Buffer]:
-    """Every buffer of the group. What is loaded once is held while more than one step runs (layer_group.md 8.5)."""
-    found = [
-        Buffer(v, tensor_bytes(v, slices[v], graph, chip), start, end, held=steps > 1 and slices[v].resident)
-        for v, (start, end) in lifetimes(rows).items()
-    ]
-    for index, row in enumerate(rows):
-        for op in row.layers:
-            size = work_bytes(op, slices, graph, chip)
-            if size:
-                found.append(Buffer(op, size, index, index))
+    """Every buffer of the group, a work area behind the result of its op.
+
+    What is loaded once is held while more than one step runs (layer_group.md 8.5).
+    """
+    row_of = {op: index for index, row in enumerate(rows) for op in row.layers}
+    found: list[Buffer] = []
+    for value, (start, end) in lifetimes(rows).items():
+        held = steps > 1 and slices[value].resident
+        found.append(Buffer(value, tensor_bytes(value, slices[value], graph, chip), start, end, held=held))
+        op = value.owner
+        if op in row_of and (size := work_bytes(op, slices, graph, chip)):
+            found.append(Buffer(op, size, row_of[op], row_of[op]))
     return found

@@ -1,12 +1,12 @@
 """Planning: the schedule of one group, or why there is none (layer_group.md 3, 5, 8, 10.2)."""
 
 from tpusim.layer_group.planning.capacity import explained, shortage
-from tpusim.layer_group.planning.group import IMAGE_AXES, MAX_HALO, Decided, placed, plan, resectioned, view_at_edge
+from tpusim.layer_group.planning.group import IMAGE_AXES, MAX_HALO, Decided, only_views, placed, plan, resectioned
 from tpusim.layer_group.planning.guess import first_guess
 from tpusim.layer_group.planning.held import Crowded, kept_whole
 from tpusim.layer_group.planning.rows import fold, nearest_rows, schedule
 
 __all__ = [
     "IMAGE_AXES", "MAX_HALO", "Crowded", "Decided", "explained", "first_guess", "fold", "kept_whole", "nearest_rows",
-    "placed", "plan", "resectioned", "schedule", "shortage", "view_at_edge",
+    "only_views", "placed", "plan", "resectioned", "schedule", "shortage",
 ]  # fmt: skip

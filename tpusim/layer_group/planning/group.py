@@ -53,7 +53,7 @@ def plan(
     the types of layer_group.md 3 are tried in order. Decision: upstream tries the first only. memo: shared by the calls
     of one search. unplaced: as far as it can be told from what each row needs; `placed` gives it its addresses.
     """
-    if view_at_edge(ops):
+    if only_views(ops):
         return "views are free in global memory"
     memo = memo or Memo()
     asked = "plan", tuple(ops), sections, kind, chip.lmem_bytes, unplaced
@@ -93,9 +93,9 @@ def placed(found: GroupSchedule, chip: ChipSpec) -> GroupSchedule | None:
     return None if allocation is None else replace(found, allocation=allocation)
 
 
-def view_at_edge(ops: Sequence[TpuOp]) -> bool:
-    """Whether the first or last op could be left out at no cost: in global memory its result is its operand's bytes."""
-    return ops[0].in_place() or ops[-1].in_place()
+def only_views(ops: Sequence[TpuOp]) -> bool:
+    """Whether in global memory the result of every op is its operand's bytes, so that a group could only cost."""
+    return all(op.in_place() for op in ops)
 
 
 def _why_no_type(ops: Sequence[TpuOp], chip: ChipSpec) -> str:

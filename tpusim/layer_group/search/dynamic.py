@@ -14,7 +14,7 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.layer_group.cost import CostModel
-from tpusim.layer_group.planning import Crowded, Decided, placed, plan, view_at_edge
+from tpusim.layer_group.planning import Crowded, Decided, placed, plan
 from tpusim.layer_group.search.alike import Names
 from tpusim.layer_group.search.bounds import Bounds, Evidence
 from tpusim.layer_group.search.greedy import alone, greedy
@@ -135,7 +135,7 @@ class Run:
         else:
             found = _Interval(cost, sure=single or not unplaced or cost == inf, unplaced=unplaced and not single)
         works = isfinite(found.cost_ns)
-        if not single and (works or not view_at_edge(self.ops[start:end])):
+        if not single:
             self._ends[start][end] = works
         return found
 

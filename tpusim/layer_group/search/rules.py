@@ -7,7 +7,7 @@ from tpusim.errors import CapacityError, ConfigError, TpusimError
 from tpusim.ir.attrs import op_name
 from tpusim.layer_group.candidates import group_types
 from tpusim.layer_group.files import ForcedGroup
-from tpusim.layer_group.planning import IMAGE_AXES, MAX_HALO, plan, shortage, view_at_edge
+from tpusim.layer_group.planning import IMAGE_AXES, MAX_HALO, only_views, plan, shortage
 from tpusim.layer_group.slicing import SliceError, extents, possible_sections, slice_group
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import AXES
@@ -28,9 +28,8 @@ def named(op: TpuOp) -> str:
 
 def ruled(item: ForcedGroup, ops: list[TpuOp], chip: ChipSpec, memo: Memo | None = None) -> GroupSchedule:
     """The plan of one pinned group; every rule has its name."""
-    if view_at_edge(ops):
-        op = ops[0] if ops[0].in_place() else ops[-1]
-        raise refused(item, "view-at-edge", f"{named(op)} is free in global memory; begin or end the group beside it")
+    if only_views(ops):
+        raise refused(item, "views", f"{named(ops[0])} is free in global memory; group it with an op that computes")
     kinds, memo = _kinds(item, ops, chip), memo or Memo()
     if item.sections is None:
         return _searched(item, ops, kinds, chip, memo)
