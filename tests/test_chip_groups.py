@@ -11,6 +11,8 @@ from builders.timings import in_every_order
 from upstream.networks import Builder
 
 from benchmarks.conformance import recorded
+from benchmarks.conformance.addresses import our_addresses, same_addresses
+from benchmarks.conformance.clock import recorded_profiles
 from benchmarks.conformance.ours import Compiled
 from benchmarks.conformance.pairing import computing, pair
 from benchmarks.conformance.replay import Replay
@@ -31,21 +33,29 @@ from tpusim.ops.base import TpuOp
 LEAST = {"bm1684x/int8": (132, 136), "bm1688/int8": (118, 122), "bm1684/int8": (225, 231), "cv181x/int8": (332, 396),
          "cv183x/int8": (331, 391)}  # fmt: skip
 """Groups and global layers of TPU-MLIR 1.30.2 that are ours too, at least, of all that are recorded."""
+AT_LEAST = {"bm1684x/int8": (513, 680), "bm1688/int8": (493, 665)}
+"""Results and work areas of its groups that lie in local memory where ours do."""
 
 
 @pytest.mark.every
 @pytest.mark.parametrize("cell", LEAST)
 def test_recorded_groups(cell: str) -> None:
-    """The same ops and sections."""
-    found = list[bool]()
+    """The same ops and sections, and addresses in local memory."""
+    found, same, count = list[bool](), 0, 0
+    profiles = recorded_profiles()
     for replay in map(Replay, recorded.networks()):
         there = replay.data.content.cells.get(cell)
         if there is not None and there.groups:
             compiled = Compiled(replay.lowered(cell), {}, cell.split("/")[0])
             pairs = pair(computing(compiled.ops()), computing(there.ops))
             found += matching_groups(our_groups(compiled), recorded_clock(there)[0], pairs)
-    least, count = LEAST[cell]
-    assert (sum(found) >= least, len(found)) == (True, count)
+            if profile := profiles.get(f"{replay.name}/{cell}"):
+                lie, of = same_addresses(our_addresses(compiled), profile.addresses, pairs)
+                same, count = same + lie, count + of
+    least, groups = LEAST[cell]
+    assert (sum(found) >= least, len(found)) == (True, groups)
+    least, placed = AT_LEAST.get(cell, (0, 0))
+    assert (same >= least, count) == (True, placed)
 
 
 def image(c: int = 3, k: int = 3, **attributes: Any) -> onnx.ModelProto:

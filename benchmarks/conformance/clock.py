@@ -19,6 +19,7 @@ import tyro
 
 from benchmarks.accuracy.results import Key
 from benchmarks.conformance import recorded
+from benchmarks.conformance.addresses import Placed, our_addresses, same_addresses, their_addresses
 from benchmarks.conformance.compare import Pairs
 from benchmarks.conformance.layers import Layer, our_layers, paired, their_layers
 from benchmarks.conformance.ours import Compiled, Network
@@ -44,7 +45,8 @@ from tpusim.ir.files import replacing
 CHIPS = ("bm1684x", "bm1688")
 """The chips whose compiler writes a profile."""
 FOLDER = recorded.FOLDER.parent
-LAYERS, TRANSFERS, RESULTS = FOLDER / "layers.json", FOLDER / "transfers.json", Path(__file__).parent / "clock.json"
+LAYERS, TRANSFERS, ADDRESSES = (FOLDER / f"{part}.json" for part in ("layers", "transfers", "addresses"))
+RESULTS = Path(__file__).parent / "clock.json"
 PAGE = Path(__file__).parents[2] / "docs" / "clock.md"
 Mode = Literal["int8", "int8-asym", "f16", "bf16", "f32"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -74,17 +76,25 @@ Cycles tpusim / real, then bytes loaded and stored tpusim / real, then groups as
 """
 
 
+ADDRESSES_HEAD = """## Local memory
+
+Results and work areas of ops that both sides have in groups: how many lie at the real address, in INT8.
+"""
+
+
 class Profile(msgspec.Struct, frozen=True):
-    """What upstream's profile says of one network on one chip."""
+    """What upstream's profile says of one network on one chip, and where its groups have their tensors."""
 
     layers: dict[str, Layer]
     transfers: list[Transfer]
+    addresses: dict[str, Placed]
 
 
 class Row(msgspec.Struct, frozen=True):
     """One network on one chip in one mode.
 
-    layers, loads, stores: ratios of cycles, ours over theirs; transfers: how many loads and stores are theirs.
+    layers, loads, stores: ratios of cycles, ours over theirs; transfers: how many loads and stores are theirs;
+    addresses: how many results and work areas of groups lie where theirs do, of how many.
     """
 
     network: str
@@ -97,6 +107,7 @@ class Row(msgspec.Struct, frozen=True):
     stores: tuple[float, ...] = ()
     transfers: tuple[int, int] = (0, 0)
     mode: str = INT8
+    addresses: tuple[int, int] = (0, 0)
 
     @property
     def bytes_ratio(self) -> float:
@@ -119,7 +130,8 @@ def recorded_profiles() -> dict[str, Profile]:
     """Upstream's profiles of the small networks by NETWORK/CHIP/MODE."""
     layers = msgspec.json.decode(LAYERS.read_bytes(), type=dict[str, dict[str, Layer]])
     transfers = msgspec.json.decode(TRANSFERS.read_bytes(), type=dict[str, list[Transfer]])
-    return {key: Profile(found, transfers[key]) for key, found in layers.items()}
+    addresses = msgspec.json.decode(ADDRESSES.read_bytes(), type=dict[str, dict[str, Placed]])
+    return {key: Profile(found, transfers[key], addresses[key]) for key, found in layers.items()}
 
 
 def recorded_row(replay: Replay, chip: str, profile: Profile) -> Row | None:
@@ -141,7 +153,7 @@ def measured_row(network: Network, key: Key, upstream: Upstream) -> Row | None:
     if there is None:
         return None
     compiled, ops = Compiled.of(network, key.chip, key.mode), computing(read(files.text("tpu.mlir")))
-    profile = Profile(their_layers(files), their_transfers(files))
+    profile = Profile(their_layers(files), their_transfers(files), their_addresses(files))
     return _row(key, compiled, ops, there, their_groups(files), profile)
 
 
@@ -153,7 +165,8 @@ def _row(key: Key, compiled: Compiled, theirs: list[Op], there: Clock, groups: l
     loads, stores = transfer_ratios(our_transfers(compiled), profile.transfers)
     ways = [transfer.direction for transfer in profile.transfers]
     moves = ways.count(LOAD), ways.count(STORE)
-    return Row(key.network, key.chip, our_clock(compiled), there, same, ratios, loads, stores, moves, key.mode)
+    lie = same_addresses(our_addresses(compiled), profile.addresses, pairs)
+    return Row(key.network, key.chip, our_clock(compiled), there, same, ratios, loads, stores, moves, key.mode, lie)
 
 
 def known_rows() -> list[Row]:
@@ -166,8 +179,9 @@ def clock_page(rows: list[Row]) -> str:
     int8 = [row for row in rows if row.mode == INT8]
     lines = ["| network | chip | cycles | | loaded | stored | groups | layers | near |", "|" + " --- |" * 9]
     lines += [_line(row) for row in int8]
-    parts = [HEAD, _summary(rows), TRANSFERS_HEAD, _transfers(int8), NETWORKS_HEAD, *lines, "", OTHERS_HEAD]
-    return "\n".join([*parts, *_others(rows)]) + "\n"
+    measured = [TRANSFERS_HEAD, _transfers(int8), ADDRESSES_HEAD, _addresses(int8)]
+    parts = [HEAD, _summary(rows), *measured, NETWORKS_HEAD, *lines, "", OTHERS_HEAD, *_others(rows)]
+    return "\n".join(parts) + "\n"
 
 
 def _summary(rows: list[Row]) -> str:
@@ -223,6 +237,17 @@ def _transfers(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _addresses(rows: list[Row]) -> str:
+    """How many results and work areas lie at the real address, by chip."""
+    lines = ["| chip | networks | at the real address | |", "|" + " --- |" * 4]
+    for chip in CHIPS:
+        found = [row.addresses for row in rows if row.chip == chip and row.addresses[1]]
+        if found:
+            same, count = (sum(numbers) for numbers in zip(*found, strict=True))
+            lines.append(f"| {chip} | {len(found)} | {same:,} of {count:,} | {same / count:.0%} |")
+    return "\n".join(lines) + "\n"
+
+
 def transfer_distances(rows: Iterable[Row], way: int) -> tuple[list[float], int]:
     """Relative distances of single loads or stores in rising order, and how many upstream has."""
     found = list(rows)
@@ -252,7 +277,7 @@ class ClockPage:
     modes: tuple[Mode, ...] = (INT8,)
     """The modes of these networks; recorded are profiles in INT8."""
     record: bool = False
-    """Record upstream's layers of the small networks (TPUSIM_UPSTREAM)."""
+    """Record upstream's layers, transfers and addresses of the small networks (TPUSIM_UPSTREAM)."""
 
     def execute(self) -> None:
         """Row by row, then the page."""
@@ -301,8 +326,9 @@ def _record(upstream: Upstream) -> None:
         for chip in CHIPS:
             files = upstream.deploy(top, table, network.sample, chip, "int8")
             if files.text("profile.txt"):
-                found[f"{name}/{chip}/int8"] = Profile(their_layers(files), their_transfers(files))
-    for path, part in ((LAYERS, "layers"), (TRANSFERS, "transfers")):
+                key = f"{name}/{chip}/int8"
+                found[key] = Profile(their_layers(files), their_transfers(files), their_addresses(files))
+    for path, part in ((LAYERS, "layers"), (TRANSFERS, "transfers"), (ADDRESSES, "addresses")):
         lines = [f'"{key}":{msgspec.json.encode(getattr(profile, part)).decode()}' for key, profile in found.items()]
         with replacing(path) as target:
             target.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,12 @@ from tpusim.ops.structure import TopNone, TopWeight
 from tpusim.simulator import Timeline, timeline
 
 NETWORKS: tuple[str, ...] = (*small.NETWORKS, TRAINED, *zoo.ZOO)
-HELD_OUT = {"mobilenet_v2": sized.mobilenet_v2, "yolov5n": sized.yolo, "vit_tiny": sized.vit}
+HELD_OUT = {
+    "mobilenet_v2": sized.mobilenet_v2,
+    "yolov5n": sized.yolo,
+    "vit_tiny": sized.vit,
+    "vit_6": partial(sized.vit, 6, class_token=True),
+}
 """Networks that no model was fitted to."""
 Array = np.ndarray
 Samples = list[dict[str, Array]]

@@ -122,7 +122,7 @@ def matching_groups(ours: Sequence[Group], theirs: Sequence[Group], pairs: Pairs
     on one side alone (views, a transpose that a product takes in) are not compared, a group of them alone never equal.
     A group of one op is the tiled form of a global layer: upstream never makes one.
     """
-    here, there = ({o: _stem(o, known) for g in side for o in g.ops} for side, known in _sides(ours, theirs, pairs))
+    here, there = ({o: stem(o, known) for g in side for o in g.ops} for side, known in _sides(ours, theirs, pairs))
     common = set(here.values()) & set(there.values())
     mine = {_identity({here[o] for o in g.ops} & common, g.sections) for g in ours}
     return [bool(ops := {there[o] for o in g.ops} & common) and _identity(ops, g.sections) in mine for g in theirs]
@@ -135,7 +135,7 @@ def _sides(
     return (ours, {a.name: a.name for a, _ in pairs}), (theirs, {b.name: a.name for a, b in pairs})
 
 
-def _stem(name: str, known: Mapping[str, str]) -> str:
+def stem(name: str, known: Mapping[str, str]) -> str:
     """Our name of the lowered op that a name begins with: rewriting appends `_` and more.
 
     Where a Permute goes behind another op both get the names of both: the later op counts. A cast is split in two

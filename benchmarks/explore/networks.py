@@ -117,8 +117,8 @@ def yolo() -> onnx.ModelProto:
 LAYERS, WIDTH, HEADS, TOKENS = 12, 192, 3, 196
 
 
-def vit() -> onnx.ModelProto:
-    """ViT-Tiny at 224 x 224 with patches of 16, averaged tokens in place of a class token."""
+def vit(layers: int = LAYERS, *, class_token: bool = False) -> onnx.ModelProto:
+    """ViT-Tiny at 224 x 224 with patches of 16; without a class token the tokens are averaged."""
     net = Net()
 
     def norm(x: str) -> str:
@@ -131,8 +131,10 @@ def vit() -> onnx.ModelProto:
     patches = net.rng.standard_normal((WIDTH, 3, 16, 16)) * np.sqrt(1 / 768)
     x = net("Conv", "image", patches, np.zeros(WIDTH), kernel_shape=[16, 16], strides=[16, 16])
     x = net("Transpose", net("Reshape", x, np.array([0, 0, -1])), perm=[0, 2, 1])
-    x = net("Add", x, net.rng.standard_normal((1, TOKENS, WIDTH)) * 0.02)
-    for _ in range(LAYERS):
+    if class_token:
+        x = net("Concat", net.rng.standard_normal((1, 1, WIDTH)), x, axis=1)
+    x = net("Add", x, net.rng.standard_normal((1, TOKENS + class_token, WIDTH)) * 0.02)
+    for _ in range(layers):
         y = norm(x)
         q, k, v = heads(y, [0, 2, 1, 3]), heads(y, [0, 2, 3, 1]), heads(y, [0, 2, 1, 3])
         scores = net("Mul", net("MatMul", q, k), (WIDTH // HEADS) ** -0.5)
@@ -142,7 +144,8 @@ def vit() -> onnx.ModelProto:
         whole = net("Add", net("Erf", net("Div", y, 2**0.5)), 1.0)
         y = net("Mul", net("Mul", y, whole), 0.5)
         x = net("Add", x, net.linear(y, 4 * WIDTH, WIDTH))
-    x = net("ReduceMean", norm(x), axes=[1], keepdims=0)
+    x = norm(x)
+    x = net("Gather", x, np.array(0), axis=1) if class_token else net("ReduceMean", x, axes=[1], keepdims=0)
     x = net("Gemm", x, net.rng.standard_normal((1000, WIDTH)) / 14, np.zeros(1000), transB=1)
     return net.model("vit", 224, x)
 

@@ -54,6 +54,6 @@ def buffers(
         held = steps > 1 and slices[value].resident
         found.append(Buffer(value, tensor_bytes(value, slices[value], graph, chip), start, end, held=held))
         op = value.owner
-        if op in row_of and (size := work_bytes(op, slices, graph, chip)):
+        if isinstance(op, TpuOp) and op in row_of and (size := work_bytes(op, slices, graph, chip)):
             found.append(Buffer(op, size, row_of[op], row_of[op]))
     return found
