@@ -46,7 +46,7 @@ CHIPS = ("bm1684x", "bm1688")
 """The chips whose compiler writes a profile."""
 FOLDER = recorded.FOLDER.parent
 LAYERS, TRANSFERS, ADDRESSES = (FOLDER / f"{part}.json" for part in ("layers", "transfers", "addresses"))
-RESULTS = Path(__file__).parent / "clock.json"
+RESULTS, BEFORE = (Path(__file__).parent / name for name in ("clock.json", "before.json"))
 PAGE = Path(__file__).parents[2] / "docs" / "clock.md"
 Mode = Literal["int8", "int8-asym", "f16", "bf16", "f32"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -80,6 +80,19 @@ ADDRESSES_HEAD = """## Local memory
 
 Results and work areas of ops that both sides have in groups: how many lie at the real address, in INT8.
 """
+BEFORE_HEAD = """## Before and now
+
+In INT8, what was found when a network was first compared, before the clock and the groups followed the real ones, and
+now: cycles, and bytes loaded and stored, tpusim / real, then groups as above.
+"""
+
+
+class Before(msgspec.Struct, frozen=True, array_like=True):
+    """What was first found of a network on a chip. moved: bytes loaded and stored; groups: those that were the same."""
+
+    cycles: int
+    moved: int
+    groups: int
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -112,8 +125,7 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def bytes_ratio(self) -> float:
         """Bytes loaded and stored, ours over theirs."""
-        here, there = (c.load_bytes + c.store_bytes for c in (self.here, self.there))
-        return here / there
+        return _moved(self.here) / _moved(self.there)
 
     @property
     def ratio(self) -> float:
@@ -124,6 +136,10 @@ class Row(msgspec.Struct, frozen=True):
     def near(self) -> int:
         """How many layers are near."""
         return sum(abs(r - 1) <= NEAR for r in self.layers)
+
+
+def _moved(clock: Clock) -> int:
+    return clock.load_bytes + clock.store_bytes
 
 
 def recorded_profiles() -> dict[str, Profile]:
@@ -180,7 +196,8 @@ def clock_page(rows: list[Row]) -> str:
     lines = ["| network | chip | cycles | | loaded | stored | groups | layers | near |", "|" + " --- |" * 9]
     lines += [_line(row) for row in int8]
     measured = [TRANSFERS_HEAD, _transfers(int8), ADDRESSES_HEAD, _addresses(int8)]
-    parts = [HEAD, _summary(rows), *measured, NETWORKS_HEAD, *lines, "", OTHERS_HEAD, *_others(rows)]
+    parts = [HEAD, _summary(rows), *measured, NETWORKS_HEAD, *lines, "", OTHERS_HEAD, *_others(rows), ""]
+    parts += [BEFORE_HEAD, *_before(int8)]
     return "\n".join(parts) + "\n"
 
 
@@ -216,6 +233,20 @@ def _others(rows: list[Row]) -> Iterator[str]:
     yield "|" + " --- |" * (len(OTHERS) + 2)
     for (network, chip), found in cells.items():
         yield f"| {network} | {chip} | " + " | ".join(_brief(found[m]) if m in found else "-" for m in OTHERS) + " |"
+
+
+def _before(rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each network on each chip of which it is known what was found first."""
+    known = msgspec.json.decode(BEFORE.read_bytes(), type=dict[str, Before])
+    yield "| network | chip | cycles before | now | bytes before | now | groups before | now | of |"
+    yield "|" + " --- |" * 9
+    for row in rows:
+        if first := known.get(f"{row.network}/{row.chip}"):
+            cycles, moved = first.cycles / row.there.cycles, first.moved / _moved(row.there)
+            yield (
+                f"| {row.network} | {row.chip} | {cycles:.2f} | {row.ratio:.2f} | {moved:.2f} | {row.bytes_ratio:.2f} "
+                f"| {first.groups} | {row.same_groups} | {row.there.groups + row.there.global_layers} |"
+            )
 
 
 def _brief(row: Row) -> str:

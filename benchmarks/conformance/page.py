@@ -26,10 +26,11 @@ from one ONNX file with one calibration table, runs both on one input, and write
   the same from the network's input on. **outputs**: equal to the closed simulator of the chip, without those in which
   it disagrees with the interpreter of its own compiler (**itself**: how many). "-": not run, as the largest networks
   are in float modes, where it takes ten minutes and more for one sample.
-* **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**:
-  ours / theirs ("-": its compiler writes no profile for the chip).
-  Those of cells that `tests/upstream/data` holds are of the present compiler; of other cells ours are of the day on
-  which the cell was compared, and older than docs/clock.md.
+* **groups**: of the real layer groups and global layers, those we have with the same ops and sections. **cycles**, and
+  **bytes** loaded and stored: ours / theirs ("-": its compiler writes no profile for the chip). By layer, and before
+  the clock and the groups followed the real ones: [clock.md](clock.md).
+  Those of cells that `tests/upstream/data` or docs/clock.md holds are of the present compiler; of other cells ours are
+  of the day on which the cell was compared.
 * Ops that only move elements (Reshape, Permute) need no partner: one side may have more of them.
 * A cell is **equal** if constants, tensors and outputs are, and every lowered op has its partner; **near** if constants
   are, and every op on its own but for 16-bit floats one unit in the last place away (F32: 16 units at the tensor's
@@ -70,7 +71,7 @@ def _share(cells: Sequence[Cell]) -> str:
 
 
 def _table(cells: Sequence[Cell]) -> str:
-    header = ["mode", "chip", "top", "constants", "ops", "tensors", "outputs", "itself", "groups", "cycles", "verdict"]
+    header = ["mode", "chip", "top", "constants", *DECIDING[1:], "itself", "groups", "cycles", "bytes", "verdict"]
     return _lines([header, ["---"] * len(header), *(_row(cell) for cell in cells)])
 
 
@@ -79,7 +80,7 @@ def _row(cell: Cell) -> list[str]:
     itself = str(len(cell.disagreeing)) if cell.disagreeing else ""
     return [
         cell.key.mode, cell.key.chip, *figures, itself, _figure(cell.parts.get("groups")),
-        _cycles(cell.here, cell.there), verdict(cell),
+        _cycles(cell.here, cell.there), _bytes(cell.here, cell.there), verdict(cell),
     ]  # fmt: skip
 
 
@@ -89,6 +90,13 @@ def _figure(part: Part | None) -> str:
 
 def _cycles(here: Clock | None, there: Clock | None) -> str:
     return "-" if here is None or there is None else f"{here.cycles:,} / {there.cycles:,}"
+
+
+def _bytes(here: Clock | None, there: Clock | None) -> str:
+    if here is None or there is None:
+        return "-"
+    ours, theirs = (clock.load_bytes + clock.store_bytes for clock in (here, there))
+    return f"{ours:,} / {theirs:,}"
 
 
 def verdict(cell: Cell) -> str:
