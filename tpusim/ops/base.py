@@ -501,6 +501,10 @@ class TpuOp(ShapedOp):
         """Whether the time of the op counts where transfers are moved beside it (layer_group.md 8.4)."""
         return True
 
+    def spreads(self) -> bool:
+        """Whether the op reads its first operand from several lanes at once, spread over them in its work area."""
+        return False
+
     def spread_by_load(self) -> bool:
         """Whether a load that is for this op alone gives its first operand to several lanes at no cost."""
         return False

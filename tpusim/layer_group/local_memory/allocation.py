@@ -163,7 +163,7 @@ def _items(buffers: Sequence[Buffer], rows: Sequence[Row], chip: ChipSpec, able:
 
 def _side(owner: SSAValue | TpuOp, rows: int) -> Side:
     if not isinstance(owner, SSAValue):
-        return "spread" if owner.spread_by_load() else ""
+        return "spread" if owner.spreads() else ""
     return "" if isinstance(owner.owner, TopWeight) or rows.bit_count() == 1 else "result"
 
 

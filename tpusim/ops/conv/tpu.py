@@ -159,9 +159,13 @@ class TpuConv2D(PackedConvTpu):
         """Axes of the kernel that lie in the packed filter's input channels."""
         return _MERGED[self.use_3ic_optimize.value.data if self.use_3ic_optimize else 0]
 
-    def spread_by_load(self) -> bool:
+    def spreads(self) -> bool:
         """As the kernel's axes in the channels need it."""
         return bool(self.merged_axes)
+
+    def spread_by_load(self) -> bool:
+        """As the real compiler has loads of 8-bit images; floats are spread behind their load."""
+        return self.integer and self.spreads()
 
     def packed_rows(self, filter: np.ndarray, packing: int) -> np.ndarray:
         """(oc, K): the filter's rows on the chip."""
