@@ -139,6 +139,7 @@ class TpuConcat(TpuOp):
     """
 
     name = "tpu.Concat"
+    ALONE: ClassVar[str] = "a concatenation"
     MARGINS: ClassVar[Margins] = "read"
     GROUP_TYPES: ClassVar[tuple[GroupType, ...]] = WITH_MM
 
