@@ -284,9 +284,10 @@ class MatMul(Command, frozen=True, tag="matmul"):
     Integers: sat(RSR(relu(acc + bias), requant)): relu BEFORE the requant (numerics.md 9.2). bias: N elements.
     requants: one requant per right matrix, in order, and N bias elements for each (CV18xx).
     multipliers: N int32, one per column, instead of the requant's (numerics.md 5.1).
+    partial: f32 sums of the columns before these, as the output; the result may take their place.
     """
 
-    inputs_ = ("left", "right", "bias", "multipliers")
+    inputs_ = ("left", "right", "bias", "multipliers", "partial")
 
     left: View
     right: View
@@ -297,6 +298,7 @@ class MatMul(Command, frozen=True, tag="matmul"):
     requant: Requant | None = None
     requants: tuple[Requant, ...] = ()
     multipliers: View | None = None
+    partial: View | None = None
     relu: bool = False
 
 

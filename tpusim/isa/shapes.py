@@ -146,6 +146,7 @@ def matrices(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A matrix product takes (..., M, K) and (..., K, N) and gives (..., M, N); its bias has N elements.
 
     Several requants are one per right matrix, as are the N elements of their biases. There are N int32 multipliers.
+    Partial sums are f32 and laid out as the result.
     """
     if not isinstance(command, MatMul):
         return None
@@ -165,6 +166,9 @@ def matrices(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     scaled = command.multipliers
     if scaled is not None and (scaled.elements, scaled.dtype) != (columns, "i32"):
         return Finding(f"{columns} i32 multipliers", f"{scaled.elements} {scaled.dtype}", "correct the view")
+    before = command.partial
+    if before is not None and (before.shape, before.dtype, command.left.dtype) != (command.output.shape, "f32", "f32"):
+        return Finding(f"f32 sums {command.output.shape} of f32", f"{before.shape} {before.dtype}", "correct the view")
     return None
 
 

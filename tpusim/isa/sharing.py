@@ -49,7 +49,8 @@ def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A TIU command whose result shares bytes with an operand works element by element, on the very same bytes.
 
     Such are AR, RQ, DQ and SG; result and operand then have one place of every element, of one size. Decision: the
-    others read elements that they have overwritten; the library's FN may work in place of an operand.
+    others read elements that they have overwritten; the library's FN may work in place of an operand, and a product
+    adds to the sums that are there.
     """
     if isinstance(command, Move | Fill | GlobalKernel | SendMessage | WaitMessage):
         return None
@@ -59,7 +60,7 @@ def in_place(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         if name in command.outputs_ or not reach.overlaps(extent(view, chip)):
             continue
         same = view.address == out.address and view.lane == out.lane and _places(view, chip) == _places(out, chip)
-        if not same or not isinstance(command, _ELEMENTWISE):
+        if not same or not (isinstance(command, _ELEMENTWISE) or name == "partial"):
             got = f"bytes [{reach.start:,}, {reach.stop:,}) and {name} at {view.address:,}"
             return Finding("a result apart from its operands, or element by element in place of one", got, "move it")
     return None

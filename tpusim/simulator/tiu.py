@@ -69,7 +69,8 @@ def matmul(command: MatMul, memory: Machine) -> None:
     acc = left.astype(wide) @ right.astype(wide)
     bias = None if command.bias is None else _bias_rows(memory.load(command.bias), right.shape)
     if is_float(command.left.dtype):
-        total = acc if bias is None else acc + bias
+        before = None if command.partial is None else memory.load(command.partial).reshape(acc.shape)
+        total = sum((term for term in (before, bias) if term is not None), start=acc)
         result = (np.maximum(total, 0.0) if command.relu else total).astype(np.float32)
     else:
         total = acc.astype(np.int64)
