@@ -22,6 +22,7 @@ from tpusim.isa import functions as fn
 from tpusim.isa.check import RULES, check
 from tpusim.isa.cycles import command_ns, timed_ns
 from tpusim.isa.layout import extent
+from tpusim.isa.matrices import product_block
 from tpusim.isa.region import DType, View, itemsize, numpy_dtype
 from tpusim.isa.stream import Program
 from tpusim.isa.tiling import Piece, Transfer, tiles, turns_of
@@ -158,11 +159,15 @@ def moves(piece: Piece, *, loads: bool) -> list[isa.Move]:
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_compute_what_the_whole_command_does(name: str) -> None:
     """Bit for bit, in the order in which a row may run last: stores, then loads, then the command."""
-    body, chip = CASES[name], small(name)
+    pieces = same(CASES[name], small(name))
+    assert len({p.number for p in pieces}) > 1 or name == "prime"
+
+
+def same(body: isa.TiuCommand, chip: chips.ChipSpec) -> tuple[Piece, ...]:
+    """The tiles of a command, which compute what it does."""
     whole, cut = machine(body, chip), machine(body, chip)
     execute(isa.GlobalKernel(body=body, **COMMON), whole)
     pieces = tiles(body, chip)
-    assert len({p.number for p in pieces}) > 1 or name == "prime"
     assert all(extent(v, chip).stop <= chip.lmem_bytes for p in pieces for _, v in p.body.operands())
     for turn in turns_of(pieces):
         stores = moves(turn.stores, loads=False) if turn.stores else []
@@ -173,6 +178,55 @@ def test_tiles_compute_what_the_whole_command_does(name: str) -> None:
             execute(command, cut)
     (result,) = body.writes()
     np.testing.assert_array_equal(cut.read(result), whole.read(result))
+    return pieces
+
+
+@pytest.mark.parametrize("batch", [(), (3,)], ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+def test_an_inner_axis_that_is_cut(chip: str, turned: bool, batch: tuple[int, ...]) -> None:  # noqa: FBT001
+    """The last part adds the sums so far and the bias, and only then is what is negative cut off."""
+    t, rows, inner, columns = Tensors(), 70, 2050, 150
+    right = (columns, inner) if turned else (inner, columns)
+    body = isa.MatMul(
+        left=t("f32", *batch, rows, inner), right=t("f32", *batch, *right), right_transpose=turned, relu=True,
+        bias=t("f32", columns), output=t("f32", *batch, rows, columns), **COMMON,
+    )  # fmt: skip
+    pieces = same(body, chips.load(chip))
+    products = [cast("isa.MatMul", piece.body) for piece in pieces]
+    parts = len(products) // len({piece.number for piece in pieces})
+    assert parts > 1
+    for at, (piece, product) in enumerate(zip(pieces, products, strict=True)):
+        first, last = at % parts == 0, at % parts == parts - 1
+        assert (product.partial is None, product.bias is not None, product.relu, piece.store is not None) == (
+            first, last, last, last,
+        )  # fmt: skip
+
+
+PRODUCTS = [
+    ("bm1684x", (196, 768, 192), (196, 384, 192)), ("bm1684x", (197, 192, 768), (197, 192, 768)),
+    ("bm1684x", (1, 544, 1000), (1, 112, 1000)), ("bm1684x", (1024, 192, 768), (512, 192, 768)),
+    ("bm1684x", (1000, 64, 64), (500, 64, 64)), ("bm1684x", (64, 1024, 4096), (64, 128, 4096)),
+    ("bm1684x", (300, 2048, 100), (150, 512, 100)), ("bm1684x", (16, 4096, 1000), (16, 128, 1000)),
+    ("bm1684x", (4000, 32, 32), (500, 32, 32)), ("bm1684x", (128, 768, 768), (128, 256, 768)),
+    ("bm1684x", (197, 3072, 768), (99, 256, 768)), ("bm1684x", (512, 512, 512), (512, 512, 512)),
+    ("bm1688", (197, 768, 192), (99, 384, 192)), ("bm1688", (196, 192, 768), (196, 192, 384)),
+    ("bm1688", (1, 544, 1000), (1, 64, 1000)), ("bm1688", (1024, 192, 768), (256, 192, 384)),
+    ("bm1688", (1000, 64, 64), (500, 64, 64)), ("bm1688", (64, 1024, 4096), (64, 256, 384)),
+    ("bm1688", (300, 2048, 100), (60, 512, 100)), ("bm1688", (16, 4096, 1000), (16, 112, 1000)),
+    ("bm1688", (4000, 32, 32), (500, 32, 32)), ("bm1688", (128, 768, 768), (128, 384, 256)),
+    ("bm1688", (197, 3072, 768), (40, 256, 512)), ("bm1688", (512, 512, 512), (256, 512, 256)),
+]  # fmt: skip
+"""Rows, inner axis and columns of f32 products, and of their tiles in the profile of TPU-MLIR 1.30.2."""
+
+
+@pytest.mark.parametrize(("chip", "sizes", "there"), PRODUCTS, ids=str)
+def test_products_are_cut_as_in_the_real_library(
+    chip: str, sizes: tuple[int, int, int], there: tuple[int, int, int]
+) -> None:
+    rows, inner, columns = sizes
+    found = product_block(rows, columns, inner, chips.load(chip))
+    assert (found.rows, found.inner, found.columns) == there
 
 
 @pytest.mark.parametrize("name", CASES)
