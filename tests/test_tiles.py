@@ -89,6 +89,10 @@ def cases() -> dict[str, isa.TiuCommand]:
             left=t("f32", 3, 40, 70), right=t("f32", 3, 50, 40), output=t("f32", 3, 70, 50), left_transpose=True,
             right_transpose=True, **COMMON,
         ),
+        "convolution": isa.Conv(
+            input=t("f16", 3, 64, 9, 9), filter=t("f16", 1, 200, 1, 576), bias=t("f32", 1, 200, 1, 1),
+            output=t("f16", 3, 200, 5, 5), kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), relu=True, **COMMON,
+        ),
         "softmax": along(fn.Softmax(1), "f32", 2, 24, 36, 48),
         "classes": along(fn.Softmax(1), "f32", 300, 20),
         "extremes": isa.Fn(function=fn.Arg(1, "ArgMax"), inputs=(t("f32", 2, 20, 14, 11),),

@@ -19,6 +19,7 @@ from tpusim.isa.commands import (
     Arith,
     Command,
     Compare,
+    Conv,
     Depthwise,
     Dequantize,
     Fn,
@@ -65,6 +66,7 @@ from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
 
 Shape = tuple[int, ...]
 _AXES, _MATRIX = 4, 2
+_FLOATS = ("f16", "bf16", "f32")
 _EXTREMES, _SEARCHING = 4, 32
 """Neighbours behind the axis that one lane has in a search for extremes, and how many lanes search."""
 _NEIGHBOURS, _REDUCED = 16, 128
@@ -479,6 +481,20 @@ def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
         yield Form(body, tuple(parts), (0, 1))
 
 
+def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """A convolution of floats: a tile has a channel for each lane, and the whole image, which is loaded once."""
+    assert isinstance(body, Conv)
+    whole = body.groups == 1 and not (body.merged or body.accumulate or any(body.inserts))
+    if not whole or body.input.dtype not in _FLOATS or not _dense(body) or len(body.output.shape) != _AXES:
+        return
+    images = {"input": (0, None, None, None), "output": (0, 1, None, None)}
+    parts = [
+        Part(view, images.get(name, (None, 1, None, None)), compact=name not in images)
+        for name, view in body.operands()
+    ]
+    yield Form(body, tuple(parts), (0,), share=1, most=chip.lanes)
+
+
 def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """Rows of the operand may be cut, each with the rows of the result that it makes."""
     assert isinstance(body, Fn)
@@ -608,6 +624,7 @@ _COMMANDS: dict[type[Command], Make] = {
     Where: _elementwise,
     Lut: _lut,
     MatMul: _product,
+    Conv: _convolved,
     Depthwise: _by_channel,
     Pool: _pooled,
 }
