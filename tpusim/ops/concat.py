@@ -1,6 +1,7 @@
 """Concatenation: `top.Concat` and `tpu.Concat`; operands of another scale are requantised first (numerics.md 9.0)."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import ClassVar
 
 import jax.numpy as jnp
@@ -191,6 +192,15 @@ class TpuConcat(TpuOp):
         if len(shape_of(self.output)) > 4:
             return "rank above 4"
         return "the batch is joined" if self.along == 0 else None
+
+    def why_rather_global(self, chip: ChipSpec) -> str | None:
+        """Not where the real compiler has its operands made in the result's bytes, which costs nothing there.
+
+        That is where they are one behind the other, and each is made for it alone.
+        """
+        behind = prod(shape_of(self.output)[: self.along]) == 1
+        made = all(isinstance(v.owner, TpuOp) and v.has_one_use() for v in self.inputs)
+        return None if behind and made else super().why_rather_global(chip)
 
     def can_slice(self, axis: Axis) -> bool:
         """Every axis may be cut but the one that is joined."""
