@@ -115,6 +115,18 @@ def test_other_chips_pad_no_image(chip: str) -> None:
     assert "Pad" not in kinds(optimize_for_chip(calibrated(image(pads=[1, 1, 1, 1]), FEEDS, chip)))
 
 
+@pytest.mark.parametrize("mode", ["int8", "f16"])
+def test_loads_spread_images_of_bytes(mode: str) -> None:
+    """The kernel's axes lie in few channels; a load spreads these over lanes in INT8 alone."""
+    proto = image(c=1)
+    tpu = calibrated(proto, {"image": FEEDS["image"][:, :1]}, "bm1684x") if mode == "int8" else lowered(
+        proto, mode, "bm1684x"
+    )  # fmt: skip
+    first = next(op for op in reorder_weights(tpu).ops if op.name == "tpu.Conv2D")
+    assert isinstance(first, TpuOp)
+    assert (first.spreads(), first.spread_by_load()) == (True, mode == "int8")
+
+
 def test_floats_pad_no_image() -> None:
     assert "Pad" not in kinds(optimize_for_chip(lowered(image(pads=[1, 1, 1, 1]), "f32")))
 

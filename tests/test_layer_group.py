@@ -480,6 +480,27 @@ def test_operand_and_result_of_an_op_lie_in_different_banks() -> None:
     assert user.arguments
 
 
+@pytest.mark.parametrize("spreads", [False, True])
+def test_what_is_spread_shares_no_byte_with_results(monkeypatch: pytest.MonkeyPatch, spreads: bool) -> None:  # noqa: FBT001
+    """The work area of an op that spreads its operand over lanes, and results of more than one row, whatever rows."""
+    x = value()
+    ops = [odd(x)]
+    for _ in range(5):
+        ops.append(odd(ops[-1].output))
+    user = outside(ops[-1].output)
+    monkeypatch.setattr(type(ops[0]), "spreads", lambda op: spreads and op is ops[0])
+    graph = subgraph(ops, X)
+    rows = schedule(graph)
+    large, results = 3 * X.lmem_bytes // 8, {op.output for op in ops[3:]}
+    found = [
+        replace(b, size=large if b.owner in results else 64)
+        for b in buffers(graph, rows, whole_slices(graph, X), X, steps=1)
+    ]
+    found.append(Buffer(ops[0], X.lmem_bytes // 2, 0, 0))
+    assert (allocate(found, rows, X) is None) == spreads  # two of the last results, and the area: more than there is
+    assert user.arguments
+
+
 def test_placement_fails_for_what_cannot_fit() -> None:
     op = odd(value())
     user = outside(op.output)
