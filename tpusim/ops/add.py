@@ -216,8 +216,11 @@ class TpuAdd(NaryTpu):
 
     @property
     def _partial(self) -> DType:
-        """Type of the scaled operands: 16 bits hold one product; a sum that is kept needs 32."""
-        return "i16" if len(self.inputs) == 2 and not zero_point(self.output) else "i32"
+        """Type of the scaled operands: 16 bits hold one product, and the sum of two, which is one that saturates.
+
+        What saturates in 16 bits does so in 8, whatever zero point is added; a longer sum may come back.
+        """
+        return "i16" if len(self.inputs) == 2 else "i32"
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """Two scaled operands (layer_group.md 9.3: i8: 2*out*2)."""

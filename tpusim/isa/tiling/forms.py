@@ -509,7 +509,7 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
 def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     """One window of all of every plane; as many neighbouring planes of bytes to a lane, where that comes out even.
 
-    Others of bytes come two to a lane at most.
+    Others of bytes come two to a lane at most, and means of integers with zero points all at once.
     """
     assert isinstance(body, Pool)
     n, c, *plane = body.input.shape
@@ -518,9 +518,10 @@ def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     if not known or not _dense(body) or tuple(plane) != body.kernel or any(body.pads):
         return
     size, each = prod(plane), c // chip.lanes
-    if floats or n > 1 or c % chip.lanes:
+    offset = not floats and body.scale > 0
+    if floats or offset or n > 1 or c % chip.lanes:
         parts = (Part(view, (0, 1, None, None)) for view in (body.input, replace(body.output, shape=(n, c, 1, 1))))
-        share, most = (_PLANES, 0) if floats else (8, 2 * chip.lanes)
+        share, most = (_PLANES, 0) if floats else (1, 0) if offset else (8, 2 * chip.lanes)
         yield Form(body, tuple(parts), (0, 1), share, most)
         return
     source = seen(body.input, (each, chip.lanes, *plane), (size, each * size, plane[1], 1))
