@@ -143,7 +143,7 @@ def small(name: str) -> chips.ChipSpec:
 
 def machine(body: isa.Command, chip: chips.ChipSpec) -> Machine:
     """Every operand with random values."""
-    found = Machine(chip, (Region("all", BASE, 4 * ROOM, True),), np.zeros(0, np.uint8))
+    found = Machine(chip, (Region("all", BASE, 16 * ROOM, True),), np.zeros(0, np.uint8))
     random = np.random.default_rng(3)
     for view in body.reads():
         kind = numpy_dtype(view.dtype)
