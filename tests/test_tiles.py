@@ -93,6 +93,10 @@ def cases() -> dict[str, isa.TiuCommand]:
             input=t("f16", 3, 64, 9, 9), filter=t("f16", 1, 200, 1, 576), bias=t("f32", 1, 200, 1, 1),
             output=t("f16", 3, 200, 5, 5), kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1), relu=True, **COMMON,
         ),
+        "convolution in f32": isa.Conv(
+            input=t("f32", 2, 64, 5, 6), filter=t("f32", 1, 200, 1, 64), bias=t("f32", 1, 200, 1, 1),
+            output=t("f32", 2, 200, 5, 6), kernel=(1, 1), **COMMON,
+        ),
         "softmax": along(fn.Softmax(1), "f32", 2, 24, 36, 48),
         "classes": along(fn.Softmax(1), "f32", 300, 20),
         "extremes": isa.Fn(function=fn.Arg(1, "ArgMax"), inputs=(t("f32", 2, 20, 14, 11),),
@@ -121,6 +125,15 @@ def packed_cases() -> dict[str, isa.TiuCommand]:
         "packed product": isa.MatMul(
             left=t.words(130, 30), right=t("i8", 30, 300), bias=t("i16", 300), output=t.words(130, 300), relu=True,
             requant=isa.Requant(1, 8), **COMMON,
+        ),
+        "packed convolution": isa.Conv(
+            input=t.words(6, 3, 18, 16), filter=t("i8", 1, 200, 1, 36), bias=t("i16", 1, 200, 1, 1),
+            output=t.words(6, 200, 9, 8), kernel=(3, 3), strides=(2, 2), pads=(0, 1, 1, 0), relu=True,
+            requant=isa.Requant(1, 7, rounding="half_up", mode="shift"), **COMMON,
+        ),
+        "packed choice": isa.Where(
+            condition=t.words(6, 70, 18, 19), on_true=t.words(6, 70, 18, 19), on_false=t.words(6, 70, 18, 19),
+            output=t.words(6, 70, 18, 19), **COMMON,
         ),
         "packed pad": isa.Fn(
             function=fn.Pad("edge", (0, 0, 1, 2), (0, 0, 3, 1)), inputs=(t.words(6, 70, 18, 19),),

@@ -72,7 +72,7 @@ def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) ->
     whole = form.result.view.shape
     starts = list(product(*(range(0, n, size) for n, size in zip(whole, sizes, strict=True))))
     columns = [
-        _column(part, starts, sizes, whole, places, before)
+        _column(part, starts, sizes, whole, places, before, again=form.again)
         for part, places in zip(form.parts, _addresses(form, sizes, chip, base), strict=True)
     ]
     found: list[Piece] = []
@@ -87,14 +87,21 @@ def _pieces(form: Form, sizes: Sizes, chip: ChipSpec, base: int, before: int) ->
 
 
 def _column(
-    part: Part, starts: Sequence[tuple[int, ...]], sizes: Sizes, whole: tuple[int, ...], places: list[int], before: int
+    part: Part,
+    starts: Sequence[tuple[int, ...]],
+    sizes: Sizes,
+    whole: tuple[int, ...],
+    places: list[int],
+    before: int,
+    *,
+    again: bool,
 ) -> list[tuple[Transfer, int]]:
     """What each tile has of one operand, and the piece that loads it: the one before, where it needs the same."""
     found: list[tuple[Transfer, int]] = []
     transfer, last, loads = transfers(part), None, 0
     for number, start in enumerate(starts):
         window = _window(part, start, sizes, whole)
-        if window == last:
+        if window == last and not again:
             found.append(found[-1])
         else:
             found.append((transfer(window, places[loads % len(places)]), before + number))

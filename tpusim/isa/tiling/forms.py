@@ -78,6 +78,8 @@ _REPEATED = 4
 """Share of repeated elements: two tiles and their results fill half of local memory, as there."""
 _PLANES = 3
 """Share of planes of floats, as there."""
+_F32_CHANNELS = 2.85
+"""Share of filters, image and result of f32 convolutions, as there on BM1688; on BM1684X some are cut finer there."""
 _TWO_AND_A_SUM = 2.8
 """Share of a cast by planes: two of its f32 images, two of bytes and a third f32 image fill local memory, as there."""
 
@@ -108,7 +110,8 @@ class Form:
 
     cuts: the first is cut first. share: which part of local memory one tile should fill at most, so that transfers
     and computing overlap. most: lanes of a tile at most, 0 for all. columns: of the last axis at most, 0 for all.
-    one_by_one: a tile has one of axis 0, and none is moved while another is computed.
+    one_by_one: a tile has one of axis 0, and none is moved while another is computed. again: a tile loads all that it
+    needs, be it there or not.
     """
 
     body: Command
@@ -118,6 +121,7 @@ class Form:
     most: int = 0
     columns: int = 0
     one_by_one: bool = False
+    again: bool = False
 
     @property
     def result(self) -> Part:
@@ -482,17 +486,24 @@ def _by_channel(body: Command, chip: ChipSpec) -> Iterator[Form]:
 
 
 def _convolved(body: Command, chip: ChipSpec) -> Iterator[Form]:
-    """A convolution of floats: a tile has a channel for each lane, and the whole image, which is loaded once."""
+    """A convolution of floats or of packed bytes: a tile has a channel for each lane, and the whole image, loaded once.
+
+    Of f32 it has as many as fill a third of local memory, and the image is loaded for every tile, none beside another.
+    """
     assert isinstance(body, Conv)
     whole = body.groups == 1 and not (body.merged or body.accumulate or any(body.inserts))
-    if not whole or body.input.dtype not in _FLOATS or not _dense(body) or len(body.output.shape) != _AXES:
+    known = body.input.dtype in _FLOATS or body.input.interleave > 1
+    if not (whole and known and _dense(body)) or len(body.output.shape) != _AXES:
         return
     images = {"input": (0, None, None, None), "output": (0, 1, None, None)}
     parts = [
-        Part(view, images.get(name, (None, 1, None, None)), compact=name not in images)
+        Part(view, images.get(name, (None, 1, None, None)), compact=name not in images, words=view.interleave > 1)
         for name, view in body.operands()
     ]
-    yield Form(body, tuple(parts), (0,), share=1, most=chip.lanes)
+    if body.input.dtype == "f32":
+        yield Form(body, tuple(parts), (0, 1), share=_F32_CHANNELS, one_by_one=True, again=True)
+    else:
+        yield Form(body, tuple(parts), (0,), share=1, most=chip.lanes)
 
 
 def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
@@ -504,6 +515,15 @@ def _upsampled(body: Command, chip: ChipSpec) -> Iterator[Form]:
     n, c, h, _ = source.shape
     parts = (Part(seen(v, (n, c, h, v.elements // (n * c * h))), (0, 1, 2, None)) for v in (source, body.output))
     yield Form(body, tuple(parts), (0, 1, 2), _REPEATED)
+
+
+def _chosen(body: Command, chip: ChipSpec) -> Iterator[Form]:
+    """As any elementwise command; tensors of packed bytes where all are of one shape."""
+    views = [view for _, view in body.operands()]
+    if not any(view.interleave > 1 for view in views):
+        yield from _elementwise(body, chip)
+    elif all((len(v.shape), v.shape, v.interleave) == (_AXES, views[-1].shape, views[-1].interleave) for v in views):
+        yield Form(body, tuple(Part(view, words=True) for view in views), (0, 1, 2))
 
 
 def _pooled(body: Command, chip: ChipSpec) -> Iterator[Form]:
@@ -622,7 +642,7 @@ _COMMANDS: dict[type[Command], Make] = {
     Arith: _arith,
     Rescale: _active,
     Compare: _elementwise,
-    Where: _elementwise,
+    Where: _chosen,
     Lut: _lut,
     MatMul: _product,
     Conv: _convolved,
@@ -641,5 +661,5 @@ _FUNCTIONS: dict[type[Any], Make] = {
     Pad: _padded,
     Upsample: _upsampled,
 }
-_OF_WORDS = (_product, _padded)
+_OF_WORDS = (_product, _padded, _convolved, _chosen)
 """What has a form where items of a batch share words."""
