@@ -237,6 +237,46 @@ PRODUCTS = [
 """Rows, inner axis and columns of f32 products, and of their tiles in the profile of TPU-MLIR 1.30.2."""
 
 
+CONVOLUTIONS = [
+    ("bm1688", "f32", (960, 1280, 7, 1, 1), 320, 4), ("bm1688", "f32", (512, 512, 14, 3, 1), 64, 8),
+    ("bm1688", "f32", (2048, 2048, 7, 1, 1), 128, 16), ("bm1684x", "f32", (1024, 1024, 20, 3, 1), 128, 8),
+    ("bm1688", "f16", (512, 512, 14, 3, 1), 32, 1), ("bm1688", "f16", (2048, 2048, 7, 1, 1), 32, 1),
+    ("bm1688", "f16", (256, 1024, 8, 3, 2), 32, 1), ("bm1688", "f16", (2048, 1024, 14, 1, 1), 32, 1),
+    ("bm1688", "f16", (1024, 1024, 20, 3, 1), 32, 1), ("bm1684x", "f16", (1024, 1024, 20, 3, 1), 64, 1),
+]  # fmt: skip
+"""Channels in and out, rows, kernel and stride of global convolutions; of their tiles in the profile of TPU-MLIR 1.30.2
+the channels, and how often the image is loaded. Six more of f32 are cut otherwise there (`_F32_CHANNELS`)."""
+
+
+@pytest.mark.parametrize(("chip", "dtype", "sizes", "channels", "loads"), CONVOLUTIONS, ids=str)
+def test_convolutions_are_cut_as_in_the_real_library(
+    chip: str, dtype: DType, sizes: tuple[int, ...], channels: int, loads: int
+) -> None:
+    ic, oc, rows, k, stride = sizes
+    out, packing = (rows + 2 * (k // 2) - k) // stride + 1, chips.load(chip).filter_packing(itemsize(dtype), ic)
+    t, filter_row = Tensors(), -(-ic // packing) * packing * k * k
+    body = isa.Conv(
+        input=t(dtype, 1, ic, rows, rows), filter=t(dtype, 1, oc, 1, filter_row), bias=t("f32", 1, oc, 1, 1),
+        output=t(dtype, 1, oc, out, out), kernel=(k, k), strides=(stride, stride), pads=(k // 2,) * 4, **COMMON,
+    )  # fmt: skip
+    pieces = tiles(body, chips.load(chip))
+    assert {piece.body.writes()[0].shape for piece in pieces} == {(1, channels, out, out)}
+    assert sum(load.outside == body.input for piece in pieces for load in piece.loads) == loads
+
+
+@pytest.mark.parametrize(("channels", "rows"), [(1000, 13), (1280, 7), (2048, 7)])
+def test_means_with_zero_points_are_one_tile(channels: int, rows: int) -> None:
+    """As in the profile of TPU-MLIR 1.30.2 for these three; without zero points 1,000 channels are eight tiles."""
+    t = Tensors()
+    body = isa.Pool(
+        mode="avg", input=t("i8", 1, channels, rows, rows), output=t("i8", 1, channels, 1, 1), kernel=(rows, rows),
+        scale=1 / 49, offset=3.0, **COMMON,
+    )  # fmt: skip
+    assert len(tiles(body, CHIP)) == 1
+    if channels == 1000:  # noqa: PLR2004  not a multiple of the lanes
+        assert len(tiles(replace(body, scale=0.0, offset=0.0, requant=isa.Requant(3, 9)), CHIP)) == 8  # noqa: PLR2004
+
+
 @pytest.mark.parametrize(("chip", "sizes", "there"), PRODUCTS, ids=str)
 def test_products_are_cut_as_in_the_real_library(
     chip: str, sizes: tuple[int, int, int], there: tuple[int, int, int]

@@ -17,7 +17,7 @@ from tpusim.ir.attrs import op_name
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import group_info
 
-_FIELD = re.compile(r"(out_addr|buffer_addr|buffer_size|slice_idx) = (\d+)")
+_FIELD = re.compile(r"(out_addr|buffer_addr|buffer_size) = (\d+)")
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True):

@@ -125,7 +125,7 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def bytes_ratio(self) -> float:
         """Bytes loaded and stored, ours over theirs."""
-        return _moved(self.here) / _moved(self.there)
+        return self.here.moved / self.there.moved
 
     @property
     def ratio(self) -> float:
@@ -136,10 +136,6 @@ class Row(msgspec.Struct, frozen=True):
     def near(self) -> int:
         """How many layers are near."""
         return sum(abs(r - 1) <= NEAR for r in self.layers)
-
-
-def _moved(clock: Clock) -> int:
-    return clock.load_bytes + clock.store_bytes
 
 
 def recorded_profiles() -> dict[str, Profile]:
@@ -242,7 +238,7 @@ def _before(rows: Iterable[Row]) -> Iterator[str]:
     yield "|" + " --- |" * 9
     for row in rows:
         if first := known.get(f"{row.network}/{row.chip}"):
-            cycles, moved = first.cycles / row.there.cycles, first.moved / _moved(row.there)
+            cycles, moved = first.cycles / row.there.cycles, first.moved / row.there.moved
             yield (
                 f"| {row.network} | {row.chip} | {cycles:.2f} | {row.ratio:.2f} | {moved:.2f} | {row.bytes_ratio:.2f} "
                 f"| {first.groups} | {row.same_groups} | {row.there.groups + row.there.global_layers} |"

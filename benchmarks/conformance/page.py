@@ -71,7 +71,10 @@ def _share(cells: Sequence[Cell]) -> str:
 
 
 def _table(cells: Sequence[Cell]) -> str:
-    header = ["mode", "chip", "top", "constants", *DECIDING[1:], "itself", "groups", "cycles", "bytes", "verdict"]
+    header = [
+        "mode", "chip", "top", "constants", "ops", "tensors", "outputs", "itself",
+        "groups", "cycles", "bytes", "verdict",
+    ]  # fmt: skip
     return _lines([header, ["---"] * len(header), *(_row(cell) for cell in cells)])
 
 
@@ -93,10 +96,7 @@ def _cycles(here: Clock | None, there: Clock | None) -> str:
 
 
 def _bytes(here: Clock | None, there: Clock | None) -> str:
-    if here is None or there is None:
-        return "-"
-    ours, theirs = (clock.load_bytes + clock.store_bytes for clock in (here, there))
-    return f"{ours:,} / {theirs:,}"
+    return "-" if here is None or there is None else f"{here.moved:,} / {there.moved:,}"
 
 
 def verdict(cell: Cell) -> str:

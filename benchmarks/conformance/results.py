@@ -66,6 +66,11 @@ class Clock(msgspec.Struct, frozen=True):
     groups: int
     global_layers: int
 
+    @property
+    def moved(self) -> int:
+        """Bytes loaded and stored."""
+        return self.load_bytes + self.store_bytes
+
 
 class Cell(msgspec.Struct, frozen=True):
     """One network on one chip in one mode. refused: why one side has none, by "here" or "there"."""

@@ -11,7 +11,7 @@ from tpusim.chips import ChipSpec
 from tpusim.isa.commands import MatMul
 from tpusim.isa.layout import align, ceil_div
 
-F32_BYTES = 4
+_F32_BYTES = 4
 _RUN_CYCLES = 4.2
 """What the library counts for the load of one lane's columns of a row."""
 _LEAST, _MOST = 8, 64
@@ -33,7 +33,7 @@ def runs_on_vectors(body: MatMul) -> bool:
 
 def lane_columns(rows: int, columns: int, chip: ChipSpec) -> LaneColumns:
     """Of a product of `rows` by `columns` elements: wider while it takes no longer than loading the right matrix."""
-    vector = chip.eu_elements(4)
+    vector = chip.eu_elements(_F32_BYTES)
     most = min(_MOST, align(columns, vector))
     slower = (w for w in _widths(vector) if rows * ceil_div(w, vector) > _runs(columns, w, chip) * _RUN_CYCLES)
     right = min(next(slower), most)
@@ -65,12 +65,12 @@ def product_block(rows: int, columns: int, inner: int, chip: ChipSpec) -> Block:
     The left matrix, in full rows, decides how many rows; then as many columns as the right one has room for with all of
     its rows, else those of one pass over the lanes and fewer rows, whose products are added up.
     """
-    room, vector = 2 * chip.lmem_bank_bytes, chip.eu_elements(4)
+    room, vector = 2 * chip.lmem_bank_bytes, chip.eu_elements(_F32_BYTES)
     left = lane_columns(rows, columns, chip).left
     height = _part(rows, room // _row_bytes(inner, left, chip))
     right = lane_columns(height, columns, chip).right
     passes = ceil_div(ceil_div(columns, right), chip.lanes)
-    able = min(max(1, room // (inner * right * F32_BYTES)), passes)
+    able = min(max(1, room // (inner * right * _F32_BYTES)), passes)
     width = min(columns, _part(passes, able) * right * chip.lanes)
     each = _row_bytes(width, right, chip)
     depth = inner
@@ -88,9 +88,9 @@ def _part(whole: int, most: int) -> int:
 
 def _row_bytes(columns: int, width: int, chip: ChipSpec) -> int:
     """Bytes of a lane that a row of a matrix takes."""
-    return ceil_div(ceil_div(columns, width), chip.lanes) * width * F32_BYTES
+    return ceil_div(ceil_div(columns, width), chip.lanes) * width * _F32_BYTES
 
 
 def row_steps(columns: int, width: int, chip: ChipSpec) -> int:
     """Vector steps over a row whose lanes have `width` columns each."""
-    return ceil_div(ceil_div(columns, width), chip.lanes) * ceil_div(width, chip.eu_elements(4))
+    return ceil_div(ceil_div(columns, width), chip.lanes) * ceil_div(width, chip.eu_elements(_F32_BYTES))

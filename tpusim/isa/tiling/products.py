@@ -20,11 +20,12 @@ from tpusim.isa.tiling.pieces import Piece, Transfer, Window, transfers
 
 
 def product_pieces(body: MatMul, chip: ChipSpec) -> tuple[Piece, ...]:
-    """The tiles of a product that runs on vectors; none if it has no form, or two tiles do not fit."""
-    for form in forms(body, chip):
-        tiles = _Tiles(form, chip)
-        return tuple(tiles.pieces()) if tiles.fit else ()
-    return ()
+    """The tiles of a product that runs on vectors; none without a form, or if two do not fit."""
+    found = forms(body, chip)
+    if not found:
+        return ()
+    tiles = _Tiles(found[0], chip)
+    return tuple(tiles.pieces()) if tiles.fit else ()
 
 
 class _Operand:
@@ -64,7 +65,7 @@ class _Tiles:
         parts = {name: part for (name, _), part in zip(self._body.operands(), form.parts, strict=True)}
         sizes = [_bytes(*shapes[name], chip, aligned=name != "bias") for name in parts]
         ends = list(accumulate(2 * size for size in sizes))
-        self.fit = ends[-1] <= chip.lmem_bytes
+        self.fit = ends[-1] <= chip.lmem_bytes and max(block.rows, block.columns, block.inner) <= chip.max_axis
         self._operands = {
             name: _Operand(altered(part, width=widths.get(name, part.width)), (end - 2 * size, end - size))
             for (name, part), size, end in zip(parts.items(), sizes, ends, strict=True)

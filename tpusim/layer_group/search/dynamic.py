@@ -134,9 +134,8 @@ class Run:
             self.memo.costs[asked] = found.cost_ns
         else:
             found = _Interval(cost, sure=single or not unplaced or cost == inf, unplaced=unplaced and not single)
-        works = isfinite(found.cost_ns)
         if not single:
-            self._ends[start][end] = works
+            self._ends[start][end] = isfinite(found.cost_ns)
         return found
 
     def _name(self, start: int, end: int, how: str) -> object:
