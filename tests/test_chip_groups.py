@@ -19,16 +19,19 @@ from benchmarks.conformance.replay import Replay
 from benchmarks.conformance.timing import matching_groups, our_groups, recorded_clock
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
+from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.frontend import import_onnx
 from tpusim.inference import run
-from tpusim.ir.attrs import op_name
+from tpusim.ir.attrs import ints, op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.memory import assign_addresses
+from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import TpuOp
+from tpusim.ops.structure import group_info
 
 LEAST = {"bm1684x/int8": (132, 136), "bm1688/int8": (118, 122), "bm1684/int8": (225, 231), "cv181x/int8": (332, 396),
          "cv183x/int8": (331, 391)}  # fmt: skip
@@ -125,6 +128,33 @@ def test_loads_spread_images_of_bytes(mode: str) -> None:
     first = next(op for op in reorder_weights(tpu).ops if op.name == "tpu.Conv2D")
     assert isinstance(first, TpuOp)
     assert (first.spreads(), first.spread_by_load()) == (True, mode == "int8")
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_sums_with_zero_points_work_in_16_bits(relu: bool) -> None:  # noqa: FBT001
+    """Asymmetric INT8: operands up to 127 times the result's step; the machine equals the flat run everywhere.
+
+    The work area is four times the result, as in all 205 sums of two that TPU-MLIR 1.30.2 compiled.
+    """
+    b = Builder("sums")
+    y = b.node("Add", *(b.input(name, 1, 1, 256, 256) for name in ("one", "other")), out="sum")
+    b.output(b.node("Relu", y, out="cut") if relu else y)
+    ladder = np.linspace(-12.7, 12.8, 256, dtype=np.float32)
+    feeds = {"one": np.tile(ladder, (256, 1)), "other": np.tile(-ladder[:, None], (1, 256))}
+    feeds = {name: array.reshape(1, 1, 256, 256) for name, array in feeds.items()}
+    top = canonicalize(import_onnx(b.model(), name="network"))[0]
+    last, ends = ("cut_Relu", (0.0, 0.27)) if relu else ("sum_Add", (-0.1, 0.17))
+    steps = {"one": (-12.7, 12.8), "other": (-12.8, 12.7), last: ends}
+    table = CalibrationTable({name: Entry(max(-low, high), low, high) for name, (low, high) in steps.items()})
+    tpu = lower(apply_table(top, table, asymmetric=True), LoweringConfig("bm1684x", "int8", asymmetric=True))[0]
+    add = next(op for op in tpu.ops if isinstance(op, TpuAdd))
+    assert add.multipliers is not None and add.rshifts is not None
+    assert min(ints(add.multipliers)) > 60 and max(ints(add.rshifts)) == 0  # noqa: PLR2004
+    whole = assign_addresses(group_layers(reorder_weights(tpu), LayerGroupConfig()))
+    placed = next(group_info(op) for op in whole.module.walk() if isinstance(op, TpuAdd))
+    assert placed is not None and placed.buffer_size == 4 * placed.out_size
+    flat, machine = run(tpu, feeds), in_every_order(generate(whole), feeds)
+    assert all(np.array_equal(machine[name], flat[name]) for name in machine)
 
 
 def test_floats_pad_no_image() -> None:
