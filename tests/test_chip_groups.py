@@ -31,6 +31,7 @@ from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_we
 from tpusim.memory import assign_addresses
 from tpusim.ops.add import TpuAdd
 from tpusim.ops.base import TpuOp
+from tpusim.ops.concat import TpuConcat
 from tpusim.ops.structure import group_info
 
 LEAST = {"bm1684x/int8": (132, 136), "bm1688/int8": (118, 122), "bm1684/int8": (225, 231), "cv181x/int8": (332, 396),
@@ -155,6 +156,17 @@ def test_sums_with_zero_points_work_in_16_bits(relu: bool) -> None:  # noqa: FBT
     assert placed is not None and placed.buffer_size == 4 * placed.out_size
     flat, machine = run(tpu, feeds), in_every_order(generate(whole), feeds)
     assert all(np.array_equal(machine[name], flat[name]) for name in machine)
+
+
+@pytest.mark.parametrize(("axis", "constant", "alone"), [(1, False, False), (2, False, True), (1, True, True)])
+def test_a_concatenation_alone(axis: int, constant: bool, alone: bool) -> None:  # noqa: FBT001
+    """Copied in global memory, but where its operands lie one behind the other and are made for it (docs/clock.md)."""
+    b = Builder("joined")
+    x = b.node("Relu", b.input("x", 1, 4, 6, 8), out="first")
+    other = b.weight(1, 4, 6, 8) if constant else b.node("Exp", b.input("y", 1, 4, 6, 8), out="second")
+    b.output(b.node("Concat", x, other, out="both", axis=axis))
+    joined = next(op for op in lowered(b.model(), "f16", "bm1688").ops if isinstance(op, TpuConcat))
+    assert (joined.why_rather_global(chips.load("bm1688")) is not None) == alone
 
 
 def test_floats_pad_no_image() -> None:
