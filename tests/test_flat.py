@@ -54,7 +54,7 @@ def test_fast_f32_is_the_float_network_but_for_rounding() -> None:
         traced = [
             str(jax.make_jaxpr(g.trace)(g.weights, [IMAGES[:1]])) for g in (Graph(model), Graph(model, quick=True))
         ]
-    assert ["conv_general_dilated" in text for text in traced] == [False, True]
+    assert ["custom_vmap_call" in text for text in traced] == [True, False]  # sums in order are such calls
 
 
 @pytest.mark.slow  # two whole graphs are compiled

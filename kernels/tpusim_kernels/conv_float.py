@@ -20,7 +20,18 @@ from jax.core import Tracer
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, along_axis, f32, kernel
-from tpusim_kernels.conv import GEOMETRY, Pads, Pair, by_library, check_operands, nchw, nhwc, relu_with_limit, sum_nhwc
+from tpusim_kernels.conv import (
+    GEOMETRY,
+    Pads,
+    Pair,
+    by_library,
+    by_product,
+    check_operands,
+    nchw,
+    nhwc,
+    relu_with_limit,
+    sum_nhwc,
+)
 from tpusim_kernels.conv_graph import OrderedFilter, convolution, depthwise, padded
 from tpusim_kernels.prim.forms import estimating
 from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order
@@ -209,7 +220,18 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
     return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
 
 
-@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
+FEW = 64
+"""Windows of a call up to which a matrix of them takes less time than what XLA's library makes of a convolution."""
+
+
+def is_product(x: tuple[int, ...], w: tuple[int, ...], *, strides: Pair, pads: Pads, dilations: Pair) -> bool:
+    """Whether `conv2d_estimate` computes shapes x (n, ic, h, w) and w (oc, ic, kh, kw) as one product."""
+    if jax.default_backend() != "cpu":
+        return False
+    return w[2:] == (1, 1) or x[0] * prod(extents(x, w, strides, pads, dilations)) <= FEW
+
+
+@kernel(static=(*GEOMETRY, "do_relu", "relu_limit", "product"))
 def conv2d_estimate(
     x: Array,
     w: Array,
@@ -221,11 +243,16 @@ def conv2d_estimate(
     groups: int,
     do_relu: bool,
     relu_limit: float = -1.0,
+    product: bool = False,
 ) -> Array:
-    """`conv2d_float` of an NHWC image and an HWIO filter, summed in the order of XLA's library: quicker, other bits.
+    """`conv2d_float` of an NHWC image, summed in the order of XLA's library: quicker, other bits.
 
-    x (n, h, w, ic), w (kh, kw, ic/groups, oc), b (oc,) or None, all f32; y (n, oh, ow, oc).
+    x (n, h, w, ic), w (kh, kw, ic/groups, oc), or of one product (`is_product`; groups are 1) (oc, kh, kw, ic), as the
+    library multiplies few rows quickest; b (oc,) or None, all f32; y (n, oh, ow, oc).
     """
-    y = by_library(f32(x), f32(w), strides, pads, dilations, groups)
+    if product:
+        y = by_product(f32(x), f32(w), strides, pads, dilations)
+    else:
+        y = by_library(f32(x), f32(w), strides, pads, dilations, groups)
     y = y if b is None else y + along_axis(f32(b), y.ndim, 3)
     return relu_with_limit(y, do_relu, relu_limit)

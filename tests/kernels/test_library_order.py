@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
+from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product
 from tpusim_kernels.conv_graph import OrderedFilter, ordered_filter
 from tpusim_kernels.conv_trial import conv2d_trial, parts_of
 from tpusim_kernels.prim import inorder, library
@@ -132,6 +132,32 @@ def test_filters_in_the_form_of_their_products_change_no_bit(
     wanted = np.stack([np.asarray(convolved(image, w)) for image in x])
     same_bits(np.stack([np.asarray(jax.jit(convolved)(image, formed)) for image in x]), wanted)
     same_bits(jax.jit(jax.vmap(convolved, in_axes=(0, None)))(x, formed), wanted)
+
+
+@pytest.mark.parametrize(
+    ("image", "filters", "geometry", "one"),
+    [
+        ((3, 20, 9, 9), (9, 20, 1, 1), {"strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1)}, True),
+        ((1, 5, 4, 6), (9, 5, 1, 1), {"strides": (1, 1), "pads": (1, 0, 2, 1), "dilations": (1, 1)}, True),
+        ((1, 5, 12, 14), (9, 5, 3, 2), {"strides": (2, 3), "pads": (1, 0, 1, 2), "dilations": (2, 1)}, True),
+        ((1, 5, 12, 14), (9, 5, 3, 2), {"strides": (1, 1), "pads": (1, 0, 1, 2), "dilations": (1, 1)}, False),
+    ],
+)
+def test_estimates_are_near(
+    image: tuple[int, ...], filters: tuple[int, ...], geometry: dict[str, Any], one: bool, monkeypatch: Any
+):
+    """As one product, or as the library's convolution, which other backends than a CPU always have."""
+    x, w, b = floats(*image), floats(*filters), floats(filters[0])
+    assert is_product(image, filters, **geometry) == one
+    wanted = np.asarray(conv2d_float(x, w, b, groups=1, do_relu=True, **geometry)).transpose(0, 2, 3, 1)
+    for product, order in ((False, (2, 3, 1, 0)), (True, (0, 2, 3, 1))):
+        found = conv2d_estimate(
+            x.transpose(0, 2, 3, 1), w.transpose(order), b, groups=1, do_relu=True, product=product, **geometry
+        )
+        assert found.shape == wanted.shape
+        assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not is_product(image, filters, **geometry)
 
 
 @pytest.mark.parametrize("kernel", [1, 3])

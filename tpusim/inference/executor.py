@@ -225,8 +225,10 @@ class Graph:
         """A constant operand as its op's kernel reads it."""
         if not self._quick or not isinstance(op, TopOp):
             return op.for_kernel(index, raw)
-        order = op.estimate().operands.get(index)
-        return raw if order is None else np.ascontiguousarray(raw.transpose(order))
+        orders = op.estimate().operands
+        if not orders:
+            return op.for_kernel(index, raw)
+        return np.ascontiguousarray(raw.transpose(orders[index])) if index in orders else raw
 
     def identity(self) -> str | None:
         """Of the compiled function: module, chip, constants, texts of both packages; None with ops from elsewhere."""

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
-from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float
+from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product
 from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import Parts, conv2d_trial, factor_of, linear_trial, parts_of
 from tpusim_kernels.prim.forms import has_byte_products
@@ -150,10 +150,15 @@ class TopConv(ConvTop):
         if self.volume or self.inserts is not None or self.geometry["groups"] != 1:
             return super().estimate()
 
-        def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
-            return (conv2d_estimate(*operands, **self._relu, **self.geometry),)  # type: ignore[arg-type]
+        geometry: Any = self.geometry
+        window = {name: geometry[name] for name in ("strides", "pads", "dilations")}
+        product = is_product(shape_of(self.input), shape_of(self.filter), **window)
 
-        return Estimate(compute, {0: (0, 2, 3, 1), 1: (2, 3, 1, 0)}, (0, 2, 3, 1), self._trial)
+        def compute(operands: Sequence[Array]) -> tuple[Array, ...]:
+            return (conv2d_estimate(*operands, **self._relu, **geometry, product=product),)  # type: ignore[arg-type]
+
+        filter = (0, 2, 3, 1) if product else (2, 3, 1, 0)
+        return Estimate(compute, {0: (0, 2, 3, 1), 1: filter}, (0, 2, 3, 1), self._trial)
 
     def _trial(self, constants: Sequence[Array]) -> Squares | None:
         """By its linear map, or by int8 products where they are quick and an image has channels enough to fill them."""
