@@ -12,9 +12,10 @@ from plain_names import import_onnx
 from tpusim_kernels.prim.forms import estimating
 
 from tpusim.calibration import tuning
+from tpusim.calibration.measured import Measured
 from tpusim.calibration.samples import load_samples
 from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
-from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics
+from tpusim.calibration.statistics import ActivationStatistics, TensorStatistics, bin_counts
 from tpusim.calibration.table import CalibrationTable, Entry, parse_table, read_table, write_table
 from tpusim.calibration.thresholds import kl_threshold, thresholds
 from tpusim.calibration.trial import Trial, Way
@@ -193,10 +194,20 @@ def collected(*samples, bins=2048):
 
 
 def test_histogram_of_a_few_values():
-    statistics = collected([0, 0, -7, 1, 1.4, 1.5, 3], bins=8)
+    statistics = collected([0, -0.0, -7, 1, 1.4, 1.5, 3], bins=8)
     assert statistics.width == 1
+    assert bin_counts(np.float32([0, 2, -9, 100]), 1.0, 8).tolist() == [0, 0, 1, 0, 0, 0, 0, 2]
     assert statistics.histogram.tolist() == [0, 2, 1, 1, 0, 0, 0, 1]
     assert (statistics.minimum, statistics.maximum, statistics.absmax) == (-7, 3, 7)
+
+
+def test_max_counts_nothing():
+    """Its thresholds are extremes alone."""
+    for method, counted in (("max", 0), ("kl", 3)):
+        measured = Measured(logarithm(), method, 8, 0)
+        measured.update({"a": np.float32([0, 1, -2, 3])}, "sample 1")
+        found = measured.statistics.tensors["a"]
+        assert (found.minimum, found.maximum, found.histogram.sum()) == (-2, 3, counted)
 
 
 def test_merging_equals_one_histogram_of_everything():

@@ -3,8 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,14 @@ from plain_names import import_onnx
 from relu_chain import chain, growing
 from rows import canonical
 
+from tpusim import threads
 from tpusim.calibration import state as tested
 from tpusim.calibration.estimates import SPARE, Ends
 from tpusim.calibration.samples import Samples
 from tpusim.calibration.stage import METHODS, CalibrationConfig, calibrate
 from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual, gradual, run
+from tpusim.ir.module import Model
 
 SAMPLES = growing(21)
 
@@ -130,6 +133,32 @@ def test_batches_have_the_bits_of_one_sample_alone(row: str, monkeypatch: pytest
         for name, wanted in run(graph.model, sample).items():
             np.testing.assert_array_equal(found[name], wanted)
     assert graph.compiled
+
+
+def test_large_tensors_go_two_abreast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order, none lost where the next sample fails, and with the bits of one alone."""
+    monkeypatch.setattr(gradual, "LARGE", 0)
+    monkeypatch.setattr(threads, "processors", lambda: 2)
+    both = threading.Barrier(2)
+
+    def slow(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        both.wait(10)
+        return run(model, inputs)
+
+    monkeypatch.setattr(gradual, "run", slow)
+
+    def samples() -> Iterator[dict[str, np.ndarray]]:
+        yield from SAMPLES[:4]
+        raise CalibrationError("a fifth is required, got none")
+
+    graph, seen = Gradual(chain(), "all"), 0
+    with pytest.raises(CalibrationError, match="a fifth"):
+        for sample, found in graph.each(samples()):
+            assert sample is SAMPLES[seen]
+            for name, wanted in run(graph.model, sample).items():
+                np.testing.assert_array_equal(found[name], wanted)
+            seen += 1
+    assert seen == 4 and not graph.compiled
 
 
 ON_DEVICES = """

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tpusim import threads
-from tpusim.threads import ahead, beside, each
+from tpusim.threads import abreast, ahead, beside, each
 
 
 @pytest.mark.parametrize("processors", [1, 3])
@@ -57,6 +57,33 @@ def test_the_next_item_is_made_while_the_caller_has_this_one():
     assert next(left) == 1 and next(left) == 2 and made == [0, 1, 2]
     with pytest.raises(ValueError, match="no more"):
         next(left)
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_two_are_made_abreast(monkeypatch: pytest.MonkeyPatch, processors: int):
+    """Each waits until the other has begun; an error of an item, or of its result, comes in its place."""
+    monkeypatch.setattr(threads, "processors", lambda: processors)
+    both = threading.Barrier(processors)
+
+    def square(i: int) -> int:
+        both.wait(10)
+        return i * i // (i != 7)
+
+    def items(count: int) -> Iterator[int]:
+        yield from range(count)
+        raise ValueError("no more")
+
+    assert list(abreast(square, range(6))) == [i * i for i in range(6)]
+    assert list(abreast(str, [])) == []
+    left, found = abreast(lambda i: i + 1, items(3)), list[int]()
+    with pytest.raises(ValueError, match="no more"):
+        found.extend(left)
+    assert found == [1, 2, 3]
+    left = abreast(square, range(6, 8))
+    assert next(left) == 36
+    with pytest.raises(ZeroDivisionError):
+        next(left)
+    assert not any(thread.name.startswith("abreast") for thread in threading.enumerate())
 
 
 def test_what_has_not_begun_beside_a_failure_never_does():

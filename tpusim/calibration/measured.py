@@ -46,7 +46,7 @@ class Measured:
 
     def update(self, tensors: Tensors, origin: str) -> None:
         """Take in one sample's tensors; `origin` names the sample in messages."""
-        self.statistics.update(tensors, origin)
+        self.statistics.update(tensors, origin, counts=self.counts)
         if self._estimates is not None:
             self._estimates.update(tensors)
 

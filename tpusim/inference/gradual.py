@@ -18,6 +18,7 @@ from tpusim.inference.executor import Graph, bytes_of, chip_of, kept_names, run
 from tpusim.inference.sharded import Batches
 from tpusim.inference.stacked import Stacked
 from tpusim.ir.module import Model
+from tpusim.threads import abreast
 
 FEW = 32
 """Samples of a lowered network that go op by op."""
@@ -62,15 +63,13 @@ class Gradual:
     def each(self, samples: Iterable[S]) -> Iterator[tuple[S, Tensors]]:
         """Run samples in their order: every sample and its tensors. No more than a batch of them is held at a time.
 
-        Raises ConfigError for inputs that do not fit.
+        Large tensors leave processors idle between ops: of those two samples are run at a time. Raises ConfigError for
+        inputs that do not fit.
         """
         left = iter(samples)
         if len(self._devices) == 1:
-            while self._left or self._never:
-                sample = next(left, None)
-                if sample is None:
-                    return
-                yield sample, self._op_by_op(sample)
+            through = abreast if self._bytes > LARGE else map
+            yield from through(lambda sample: (sample, self._found(sample)), self._alone(left))
         size = self._batch()
         while batch := list(islice(left, size)):
             if len(self._devices) == 1 and len(batch) < size:  # a batch is computed whole
@@ -78,8 +77,20 @@ class Gradual:
                 return
             yield from zip(batch, self._batched()(batch), strict=True)
 
+    def _alone(self, samples: Iterator[S]) -> Iterator[S]:
+        """Those that go op by op."""
+        while self._left or self._never:
+            sample = next(samples, None)
+            if sample is None:
+                return
+            self._left = max(self._left - 1, 0)
+            yield sample
+
     def _op_by_op(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         self._left = max(self._left - 1, 0)
+        return self._found(inputs)
+
+    def _found(self, inputs: Mapping[str, np.ndarray]) -> Tensors:
         found = run(self.model, inputs)
         return {name: found[name] for name in self.keep}
 
