@@ -47,7 +47,7 @@ def abreast(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         def begin() -> None:
             try:
                 coming.extend(pool.submit(function, item) for item in islice(left, 1))
-            except Exception as error:  # raised where the item's result would have been
+            except Exception as error:  # noqa: BLE001  raised where the item's result would have been
                 coming.append(Future())
                 coming[-1].set_exception(error)
 

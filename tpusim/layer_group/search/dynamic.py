@@ -179,16 +179,18 @@ class Run:
         it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned, and its
         buffers have found their places.
         """
-        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `_shortest` goes through columns
+        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `_Ways` goes through columns
         for start, end in able:
             costs[start, end] = self.bound(start, end) * MARGIN
         planned = np.zeros_like(costs, dtype=bool)
         evidence = Evidence(len(self.ops))  # of several cores: one has nothing to show
+        ways, changed = _Ways(costs), 1
         while True:
-            division = _shortest(costs)
+            division = ways.shortest(changed)
             unknown = [pair for pair in pairwise(division) if not planned[pair]]
             if not unknown and self._settled(division, costs):
                 return division
+            changed = min(end for _, end in unknown or pairwise(division)) if self.cores == 1 else 1
             for pair in unknown:
                 costs[pair], planned[pair] = self.likely(*pair).cost_ns, True
                 if self.cores > 1 and isfinite(costs[pair]):
@@ -240,17 +242,23 @@ class Run:
         return max(len(self.ops) // CLUSTERS, 1)
 
 
-def _shortest(costs: np.ndarray) -> list[int]:
-    """The nodes of the cheapest way from the first to the last; costs[i, j] is that of the step from i to j > i."""
-    best, before = np.zeros(len(costs)), [0] * len(costs)
-    for at in range(1, len(costs)):
-        through = best[:at] + costs[:at, at]
-        before[at] = int(np.argmax(through * MARGIN <= through.min()))  # on ties the longest group
-        best[at] = through[before[at]]
-    way = [len(costs) - 1]
-    while way[-1]:
-        way.append(before[way[-1]])
-    return way[::-1]
+class _Ways:
+    """The cheapest ways from the first node to all others. costs[i, j], which may change: of the step from i to j > i."""
+
+    def __init__(self, costs: np.ndarray) -> None:
+        self._costs, self._best, self._before = costs, np.zeros(len(costs)), [0] * len(costs)
+
+    def shortest(self, changed: int) -> list[int]:
+        """The nodes of the cheapest way to the last; changed: the first node to which a step's cost has changed."""
+        best = self._best
+        for at in range(changed, len(best)):
+            through = best[:at] + self._costs[:at, at]
+            self._before[at] = int(np.argmax(through * MARGIN <= through.min()))  # on ties the longest group
+            best[at] = through[self._before[at]]
+        way = [len(best) - 1]
+        while way[-1]:
+            way.append(self._before[way[-1]])
+        return way[::-1]
 
 
 def clusters(run: Run) -> list[int]:
