@@ -243,7 +243,7 @@ class Run:
 
 
 class _Ways:
-    """The cheapest ways from the first node to all others. costs[i, j], which may change: of the step from i to j > i."""
+    """The cheapest ways from the first node to all others; costs[i, j], which may change: of a step from i to j > i."""
 
     def __init__(self, costs: np.ndarray) -> None:
         self._costs, self._best, self._before = costs, np.zeros(len(costs)), [0] * len(costs)
