@@ -222,13 +222,17 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
 
 FEW = 64
 """Windows of a call up to which a matrix of them takes less time than what XLA's library makes of a convolution."""
+SHALLOW = 32
+"""Elements of a window up to which it does so too: of three channels, say."""
 
 
 def is_product(x: tuple[int, ...], w: tuple[int, ...], *, strides: Pair, pads: Pads, dilations: Pair) -> bool:
     """Whether `conv2d_estimate` computes shapes x (n, ic, h, w) and w (oc, ic, kh, kw) as one product."""
     if jax.default_backend() != "cpu":
         return False
-    return w[2:] == (1, 1) or x[0] * prod(extents(x, w, strides, pads, dilations)) <= FEW
+    if w[2:] == (1, 1) or prod(w[1:]) <= SHALLOW:
+        return True
+    return x[0] * prod(extents(x, w, strides, pads, dilations)) <= FEW
 
 
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit", "product"))

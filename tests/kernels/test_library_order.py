@@ -140,7 +140,8 @@ def test_filters_in_the_form_of_their_products_change_no_bit(
         ((3, 20, 9, 9), (9, 20, 1, 1), {"strides": (2, 2), "pads": (0, 0, 0, 0), "dilations": (1, 1)}, True),
         ((1, 5, 4, 6), (9, 5, 1, 1), {"strides": (1, 1), "pads": (1, 0, 2, 1), "dilations": (1, 1)}, True),
         ((1, 5, 12, 14), (9, 5, 3, 2), {"strides": (2, 3), "pads": (1, 0, 1, 2), "dilations": (2, 1)}, True),
-        ((1, 5, 12, 14), (9, 5, 3, 2), {"strides": (1, 1), "pads": (1, 0, 1, 2), "dilations": (1, 1)}, False),
+        ((1, 5, 12, 14), (9, 5, 3, 2), {"strides": (1, 1), "pads": (1, 0, 1, 2), "dilations": (1, 1)}, True),
+        ((1, 6, 12, 14), (9, 6, 3, 2), {"strides": (1, 1), "pads": (1, 0, 1, 2), "dilations": (1, 1)}, False),
     ],
 )
 def test_estimates_are_near(
