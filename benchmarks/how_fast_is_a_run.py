@@ -10,13 +10,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import onnx
 import tyro
-from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.explore.networks import Net
 from benchmarks.processes import Cost, tpusim
 from tpusim import zoo
 from tpusim.bench.about import about
@@ -31,22 +31,11 @@ WIDTHS = 64, 128, 128, 64, 10
 
 def mlp() -> onnx.ModelProto:
     """Four Gemm and three Relu."""
-    rng, nodes, constants = np.random.default_rng(0), list[onnx.NodeProto](), list[onnx.TensorProto]()
-    name = "x"
-    for i, (before, after) in enumerate(zip(WIDTHS, WIDTHS[1:], strict=False)):
-        weights = {f"w{i}": rng.standard_normal((before, after)) / before**0.5, f"b{i}": rng.standard_normal(after)}
-        constants += [numpy_helper.from_array(value.astype(np.float32), key) for key, value in weights.items()]
-        nodes.append(helper.make_node("Gemm", [name, *weights], [f"gemm{i}"], f"gemm{i}"))
-        name = f"gemm{i}"
-        if after != WIDTHS[-1]:
-            nodes.append(helper.make_node("Relu", [name], [f"relu{i}"], f"relu{i}"))
-            name = f"relu{i}"
-    values = [
-        helper.make_tensor_value_info(key, TensorProto.FLOAT, [1, n])
-        for key, n in (("x", WIDTHS[0]), (name, WIDTHS[-1]))
-    ]
-    graph = helper.make_graph(nodes, "mlp", values[:1], values[1:], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=zoo.IR_VERSION)
+    net, x = Net(), "image"
+    for before, after in pairwise(WIDTHS):
+        x = net("Gemm", x, net.rng.standard_normal((before, after)) / before**0.5, net.rng.standard_normal(after))
+        x = net("Relu", x) if after != WIDTHS[-1] else x
+    return net.model("mlp", (1, WIDTHS[0]), x)
 
 
 def main(warm: int = 2) -> None:

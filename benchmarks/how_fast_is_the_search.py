@@ -10,11 +10,8 @@ OMP_NUM_THREADS says for both how many threads they take, but JAX's.
 
 from __future__ import annotations
 
-import os
 import resource
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +23,7 @@ import tyro
 
 from benchmarks.accuracy.measure import DIGITS
 from benchmarks.conformance.upstream import CACHE, Upstream
+from benchmarks.processes import tpusim
 from tests.upstream import networks as small
 from tpusim import zoo
 from tpusim.calibration.stage import apply_table
@@ -85,7 +83,7 @@ def _row(upstream: Upstream, place: Path, name: str, count: int, cosine: float) 
     reached = frozenset(read_qtable(place / "theirs" / "qtable"))
     asked = min(cosine, trials.score(reached).cosine)
     shutil.rmtree(place / "kernels", ignore_errors=True)
-    first, again = (Seconds.of(lambda: _ours(place, count, asked)) for _ in range(2))
+    first, again = (_ours(place, count, asked) for _ in range(2))
     sets = frozenset[str](), reached, frozenset(read_qtable(place / "qtable"))
     cells = [f"{trials.score(one).cosine:.6f}, {trials.cycles(one):,}, {len(one)}" for one in sets]
     return f"| {name} ({count}) | {' | '.join(cells)} | {theirs} | {again} | {first} |"
@@ -124,12 +122,11 @@ def _theirs(upstream: Upstream, place: Path, count: int, cosine: float) -> None:
     )  # fmt: skip
 
 
-def _ours(place: Path, count: int, cosine: float) -> None:
+def _ours(place: Path, count: int, cosine: float) -> Seconds:
     asked = ["m.onnx", "--table", "table", "--data", "data", "--samples", str(count), "--chip", CHIP]
     asked += ["--expected-cos", repr(cosine), "--out", "qtable"]
-    command = [sys.executable, "-m", "tpusim", "search-qtable", *asked]
-    environment = {**os.environ, "TPUSIM_KERNELS": str(place / "kernels")}
-    subprocess.run(command, cwd=place, env=environment, check=True, capture_output=True)  # noqa: S603  ours
+    cost = tpusim("search-qtable", *asked, folder=place, kernels=place / "kernels")
+    return Seconds(cost.cpu, cost.wall)
 
 
 def _trials(place: Path, count: int) -> Trials:

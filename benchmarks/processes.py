@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class Cost:
         return f"{self.wall:6.1f} s  {self.cpu:6.1f} CPU s  {self.mib:7,.0f} MiB"
 
 
-def tpusim(*arguments: str, folder: Path, kernels: Path | str, environment: Mapping[str, str] | None = None) -> Cost:
+def tpusim(*arguments: str, folder: Path, kernels: Path | str) -> Cost:
     """Run the command line in a folder, with kernels kept in another one or "off".
 
     Raises CalledProcessError with what it printed where the command fails.
@@ -40,7 +39,7 @@ def tpusim(*arguments: str, folder: Path, kernels: Path | str, environment: Mapp
     command = [sys.executable, "-m", "tpusim", *arguments]
     root = str(Path(__file__).parents[1])
     paths = os.pathsep.join([root, str(Path(root) / "kernels"), os.environ.get("PYTHONPATH", "")])
-    variables = {**os.environ, "PYTHONPATH": paths, "TPUSIM_KERNELS": str(kernels), **(environment or {})}
+    variables = {**os.environ, "PYTHONPATH": paths, "TPUSIM_KERNELS": str(kernels)}
     done = subprocess.run(  # noqa: S603  ours
         [sys.executable, "-S", "-c", LAUNCHER, *command],
         cwd=folder,

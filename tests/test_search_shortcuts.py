@@ -29,6 +29,7 @@ from tpusim.layer_group import CostModel, ForcedGroup, LayerGroupConfig, base_gr
 from tpusim.layer_group.planning import Crowded, plan
 from tpusim.layer_group.search import dynamic
 from tpusim.layer_group.search.alike import Names
+from tpusim.layer_group.search.dynamic import Ways
 from tpusim.layer_group.slicing import SliceError, slice_group
 from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
 from tpusim.ops.base import TpuOp
@@ -265,3 +266,19 @@ def tried(model: Model, pins: tuple[ForcedGroup, ...]) -> list[int]:
         return [cycles(group_layers(model, LayerGroupConfig(force=pins)))]
     except TpusimError:
         return []
+
+
+def test_the_cheapest_way_is_searched_on_from_the_first_change() -> None:
+    """It is what a search from the beginning finds, ties and steps that nobody may take included."""
+    rng = np.random.default_rng(0)
+    for count in (2, 3, 9, 30):
+        costs = np.triu(rng.integers(1, 5, (count, count)).astype(float), 1)
+        costs[rng.random(costs.shape) < 0.2] = np.inf
+        costs[np.arange(count - 1), np.arange(1, count)] = 4.0
+        ways = Ways(costs)
+        assert ways.shortest(1) == Ways(costs.copy()).shortest(1)
+        for _ in range(40):
+            pairs = [tuple(sorted(rng.choice(count, 2, replace=False))) for _ in range(2)]
+            for start, end in pairs:
+                costs[start, end] = rng.integers(1, 9)
+            assert ways.shortest(min(end for _, end in pairs)) == Ways(costs).shortest(1)

@@ -46,9 +46,10 @@ class Net:
         product = self("MatMul", x, self.rng.standard_normal((inputs, outputs)) / np.sqrt(inputs))
         return self("Add", product, self.rng.standard_normal(outputs) * 0.1)
 
-    def model(self, name: str, size: int, *results: str) -> onnx.ModelProto:
-        """The network on an image of this size."""
-        given = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, size, size])
+    def model(self, name: str, size: int | tuple[int, ...], *results: str) -> onnx.ModelProto:
+        """The network on an image of this size, or on an input of this shape."""
+        shape = (1, 3, size, size) if isinstance(size, int) else size
+        given = helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)
         made = [helper.make_tensor_value_info(result, TensorProto.FLOAT, None) for result in results]
         graph = helper.make_graph(self.nodes, name, [given], made, self.weights)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -179,12 +179,12 @@ class Run:
         it is planned, and counts with its cost. Nothing is left to gain when all of that division is planned, and its
         buffers have found their places.
         """
-        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `_Ways` goes through columns
+        costs = np.full((len(self.ops) + 1,) * 2, inf, order="F")  # `Ways` goes through columns
         for start, end in able:
             costs[start, end] = self.bound(start, end) * MARGIN
         planned = np.zeros_like(costs, dtype=bool)
         evidence = Evidence(len(self.ops))  # of several cores: one has nothing to show
-        ways, changed = _Ways(costs), 1
+        ways, changed = Ways(costs), 1
         while True:
             division = ways.shortest(changed)
             unknown = [pair for pair in pairwise(division) if not planned[pair]]
@@ -242,7 +242,7 @@ class Run:
         return max(len(self.ops) // CLUSTERS, 1)
 
 
-class _Ways:
+class Ways:
     """The cheapest ways from the first node to all others; costs[i, j], which may change: of a step from i to j > i."""
 
     def __init__(self, costs: np.ndarray) -> None:
