@@ -1,8 +1,8 @@
 """How much a float convolution's result changes when its image is rounded to INT8: estimates, for searches.
 
-A rounded image is integers times one step, so its convolution is sums of int8 products, which the library has ten times
-as fast as f32. A filter in f32 is three int8 filters of falling weight, to within half a step of 1 / 8,000,000 of the
-channel's largest value: no worse than the rounding of f32 sums.
+A rounded image is integers times one step, so its convolution is sums of int8 products, which the library has several
+times as fast as f32. The filter is rounded to int8 too, for the rounded image and for the image itself, which is three
+int8 images of falling weight: the difference of the two changes by about the filter's own error, all of them alike.
 
 A linear 1x1 filter w that makes more channels than it takes needs neither: its result changes by w e, e being the error
 of the rounding, and with r' r = w' w, r being triangular, r e is as long and has fewer channels.
@@ -23,38 +23,34 @@ from tpusim_kernels.trial import rounded, squares
 BASE = 254
 """What one part weighs of the part before it: every integer is a multiple of it plus one of -127 to 127."""
 LARGEST = (127 * BASE + 126) * BASE
-"""The largest filter element in steps; all three parts of it fit int8."""
+"""The largest element of an image in steps; all three parts of it fit int8."""
 NOTHING = 1e-10
 """Of the mean square: makes a singular matrix one that can be factored, and changes no f32."""
 
 
-class Parts(NamedTuple):
-    """A filter in three parts. values: as `conv.Filter` has them, 3*oc channels; steps: f32 (oc,)."""
+class Rounded(NamedTuple):
+    """A filter rounded by output channel. values: int8 as `conv.Filter` has them; steps: f32 (oc,)."""
 
     values: Array | np.ndarray
     steps: Array | np.ndarray
 
 
-def parts_of(w: np.ndarray) -> Parts:
-    """The parts of a finite f32 filter (oc, ic, kh, kw)."""
+def rounded_filter(w: np.ndarray) -> tuple[Rounded, float]:
+    """A finite f32 filter (oc, ic, kh, kw) in int8, and the norm of its rounding errors by its own, 0 to 1."""
     largest = np.abs(w).max(axis=(1, 2, 3), keepdims=True)
-    steps = np.maximum(largest / np.float32(LARGEST), np.finfo(np.float32).smallest_normal)
-    rest, found = np.rint(w / steps), list[np.ndarray]()
-    for _ in range(2):
-        above = np.rint(rest / np.float32(BASE))
-        found.insert(0, (rest - above * np.float32(BASE)).astype(np.int8))
-        rest = above
-    whole = np.concatenate([rest.astype(np.int8), *found])
-    return Parts(np.asarray(filter_of(whole, 1)[0]), steps.reshape(-1))
+    steps = np.maximum(largest / np.float32(127), np.finfo(np.float32).smallest_normal)
+    whole = np.rint(w / steps)
+    norm = float(np.linalg.norm(w))
+    error = float(np.linalg.norm(w - whole * steps)) / norm if norm else 0.0
+    return Rounded(np.asarray(filter_of(whole.astype(np.int8), 1)[0]), steps.reshape(-1)), error
 
 
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
 def conv2d_trial(
     x: Array,
     scales: Array,
-    parts: Parts,
+    w: Rounded,
     b: Array | None,
-    wanted: Array,
     *,
     strides: Pair,
     pads: Pads,
@@ -63,21 +59,30 @@ def conv2d_trial(
     do_relu: bool,
     relu_limit: float = -1.0,
 ) -> Array:
-    """Compute the sum of squares of wanted - relu(conv(q / scale, w) + b) for each scale, q = rounded(x * scale).
+    """Compute the sum of squares of y(x) - y(q / scale) for each scale, y being relu(conv(., w) + b).
 
-    x (n, h, w, ic), scales f32 (m,), b (oc,) or None, wanted (n, oh, ow, oc); groups: 1. The sums are f32 (m,).
+    q = rounded(x * scale); x (n, h, w, ic), scales f32 (m,), b (oc,) or None; groups: 1. The sums are f32 (m,).
     """
     top, left, bottom, right = pads
 
-    def difference(scale: Array) -> Array:
-        q = rounded(x, scale).astype(jnp.int8)
+    def result(images: list[Array], step: Array) -> Array:
+        """Of images of falling weight, f32 integers of -128 to 127."""
+        q = jnp.concatenate(images).astype(jnp.int8)
         q = lax.pad(q, jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
-        high, middle, low = jnp.split(f32(convolved(q, parts.values, strides, dilations, groups)), 3, axis=3)
-        y = ((high * BASE + middle) * BASE + low) * along_axis(parts.steps / scale, 4, 3)
+        y, *lower = jnp.split(f32(convolved(q, w.values, strides, dilations, groups)), len(images))
+        for part in lower:
+            y = y * BASE + part
+        y = y * along_axis(w.steps * step, 4, 3)
         y = y if b is None else y + along_axis(f32(b), 4, 3)
-        return wanted - relu_with_limit(y, do_relu, relu_limit)
+        return relu_with_limit(y, do_relu, relu_limit)
 
-    return squares(difference, scales)
+    step = jnp.maximum(jnp.max(jnp.abs(x)) / LARGEST, np.finfo(np.float32).smallest_normal)
+    whole = jnp.round(x / step)
+    high = jnp.round(whole / (BASE * BASE))
+    rest = whole - high * (BASE * BASE)
+    middle = jnp.round(rest / BASE)
+    wanted = result([high, middle, rest - middle * BASE], step)
+    return squares(lambda scale: wanted - result([rounded(x, scale)], 1 / scale), scales)
 
 
 def factor_of(w: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product
 from tpusim_kernels.conv_graph import OrderedFilter, ordered_filter
-from tpusim_kernels.conv_trial import conv2d_trial, parts_of
+from tpusim_kernels.conv_trial import conv2d_trial, rounded_filter
 from tpusim_kernels.prim import inorder, library
 from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks
 
@@ -163,14 +163,19 @@ def test_estimates_are_near(
 
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_trials_by_integers_are_near(kernel: int):
-    """The difference of a rounded image's convolution, three int8 filters against one in f32; a filter of zeros too."""
-    x, b = abs(floats(1, 6, 7, 20)), floats(9)
+    """The difference of a rounded image's convolution, bytes against f32, with a filter of integers; of zeros too."""
+    x, b = abs(floats(2, 6, 7, 20)), floats(9)
     w, scales = floats(9, 20, kernel, kernel), np.float32([60, 20])
     w[2], w[3] = 0, w[3] * np.float32(1e-30)
+    bytes_of, error = rounded_filter(w)
+    assert 0.002 < error < 0.02 and rounded_filter(0 * w)[1] == 0
+    steps = np.asarray(bytes_of.steps).reshape(-1, 1, 1, 1)
+    assert np.abs(np.rint(w / steps) * steps - w).max() <= steps.max() / 2
+    w = np.rint(w / steps) * steps
     geometry: dict[str, Any] = {"strides": (2, 1), "pads": (1, 0, 1, 2), "dilations": (1, 1), "groups": 1}
     hwio = w.transpose(2, 3, 1, 0)
     wanted = conv2d_estimate(x, hwio, b, do_relu=True, **geometry)
-    found = conv2d_trial(x, scales, parts_of(w), b, wanted, do_relu=True, **geometry)
+    found = conv2d_trial(x, scales, bytes_of, b, do_relu=True, **geometry)
     for scale, square in zip(scales, np.asarray(found), strict=True):
         rounded = np.clip(np.rint(x * scale), -128, 127) / scale
         direct = np.asarray(wanted) - np.asarray(conv2d_estimate(rounded, hwio, b, do_relu=True, **geometry))

@@ -5,7 +5,8 @@ function, kept on disk and shared by all ops that are equal; ops that know a qui
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ from tpusim_kernels.store import Stored, text_of
 from tpusim_kernels.trial import rounded, squares
 from xdsl.ir import Operation
 
-from tpusim.ops.base import Squares, TopOp
+from tpusim.ops.base import TopOp
 
 ALIGNED = 64
 """Bytes: JAX reads such an array where it is, and others from a copy."""
@@ -26,25 +27,33 @@ Known = dict[str, Stored]
 
 
 class Way:
-    """How an op is tried. operands: (array, whether it is a constant or nothing at all); known: of other ops."""
+    """How an op is tried. operands: (array, whether it is a constant or nothing at all); known: of other ops.
+
+    error: of the op's constants as they are tried (`Estimate.trial`).
+    """
 
     def __init__(self, op: TopOp, operands: Sequence[tuple[Any, bool]], known: Known) -> None:
         estimate = op.estimate()
-        self._orders, self.result = estimate.operands, estimate.result
+        self._orders, self._result = estimate.operands, estimate.result
         self._weighs = tuple(weighs for _, weighs in operands)
         constants = [array if weighs else None for array, weighs in operands]
-        quicker = estimate.trial(constants) if estimate.trial is not None else None
-        if quicker is None:
+        self._quicker, self.error = (estimate.trial and estimate.trial(constants)) or (None, 0.0)
+        if self._quicker is None:
             kept = [on_device(array, self._orders.get(i, ())) for i, array in enumerate(constants)]
             rounds = [not weighs and array.dtype == np.float32 for array, weighs in operands]
-            quicker = self._whole(op, rounds, kept, known)
-        self.squares: Squares = quicker
+            self._whole = self._compiled(op, rounds, kept, known)
 
-    def values(self, operands: Sequence[tuple[Any, bool]]) -> list[Any]:
-        """The operands of one sample that are no constants, as `squares` takes them."""
-        return [on_device(array, self._orders.get(i, ())) for i, (array, weighs) in enumerate(operands) if not weighs]
+    def of(self, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> Callable[[Any], Any]:
+        """The op on the operands of one sample: sums of squares by scales. wanted: the float result."""
+        left = enumerate(operands)
+        values = [on_device(array, self._orders.get(i, ())) for i, (array, weighs) in left if not weighs]
+        if self._quicker is not None:
+            return partial(self._quicker, values)
+        return partial(self._whole, values, on_device(wanted, self._result))
 
-    def _whole(self, op: TopOp, rounds: Sequence[bool], kept: Sequence[Any], known: Known) -> Squares:
+    def _compiled(
+        self, op: TopOp, rounds: Sequence[bool], kept: Sequence[Any], known: Known
+    ) -> Callable[[list[Any], Any, Any], Any]:
         identity = _identity(op)
         compute, weighs = op.estimate().compute, self._weighs
 
@@ -59,7 +68,7 @@ class Way:
 
         key = identity or str(id(op))
         function = known.setdefault(key, Stored(tried, lambda: identity))
-        return lambda values, scales, wanted: function(list(values), list(kept), scales, wanted)
+        return lambda values, wanted, scales: function(values, list(kept), scales, wanted)
 
 
 def _identity(op: TopOp) -> str | None:
@@ -80,8 +89,7 @@ class Trial:
     """
 
     def __init__(self, way: Way, operands: Sequence[tuple[Any, bool]], wanted: np.ndarray) -> None:
-        self._way, self._values = way, way.values(operands)
-        self._wanted = on_device(wanted, way.result)
+        self._squares = way.of(operands, wanted)
         with np.errstate(divide="ignore", invalid="ignore"):
             self._one = np.linalg.norm(wanted.ravel(), ord=1)
             self.unit = float(np.linalg.norm(wanted.ravel()) / self._one)
@@ -90,7 +98,7 @@ class Trial:
         """How far the result is from the float one when the operands are rounded by each of these thresholds."""
         scales = np.array([127.0 / threshold for threshold in thresholds], np.float32)
         with jax.enable_x64(True):
-            found = np.asarray(self._way.squares(self._values, scales, self._wanted), np.float64)
+            found = np.asarray(self._squares(scales), np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.sqrt(found) / self._one
 

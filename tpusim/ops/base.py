@@ -93,10 +93,10 @@ class FloatRule:
     bf16: FloatMode = "bf16"
 
 
-Squares = Callable[[Sequence[Array], Array, Array], Array]
+Squares = Callable[[Sequence[Array], Array], Array]
 """By how much a float result changes when the operands are rounded by each of some scales: sums of squares, f32 (m,).
 
-Called with values, scales f32 (m,), result (order of `Estimate.result`).
+Called with the values of the operands that are no constants and scales f32 (m,).
 """
 
 
@@ -107,12 +107,13 @@ class Estimate:
     compute: as `inference`, sums in any order. operands: number of an operand -> the order of axes that it is stored in
     (of the others: their own); result: the same of the result, (): its own. trial: quicker `Squares`, made of the
     operands in their own order, None where they are no constants; it gives None for constants that it does not take.
+    With them comes the norm of the error that they make in a constant, by that constant's norm: 0 but for rounding.
     """
 
     compute: Callable[[Sequence[Array]], tuple[Array, ...]]
     operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     result: tuple[int, ...] = ()
-    trial: Callable[[Sequence[Array]], Squares | None] | None = None
+    trial: Callable[[Sequence[Array]], tuple[Squares, float] | None] | None = None
 
 
 class ShapedOp(IRDLOperation):

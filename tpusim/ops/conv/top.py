@@ -10,7 +10,7 @@ from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product
 from tpusim_kernels.conv_graph import ordered_filter
-from tpusim_kernels.conv_trial import Parts, conv2d_trial, factor_of, linear_trial, parts_of
+from tpusim_kernels.conv_trial import Rounded, conv2d_trial, factor_of, linear_trial, rounded_filter
 from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
@@ -160,7 +160,7 @@ class TopConv(ConvTop):
         filter = (0, 2, 3, 1) if product else (2, 3, 1, 0)
         return Estimate(compute, {0: (0, 2, 3, 1), 1: filter}, (0, 2, 3, 1), self._trial)
 
-    def _trial(self, constants: Sequence[Array]) -> Squares | None:
+    def _trial(self, constants: Sequence[Array]) -> tuple[Squares, float] | None:
         """By its linear map, or by int8 products where they are quick and an image has channels enough to fill them."""
         image, filter, bias = constants
         if filter is None or image is not None or (bias is None and not is_none(self.bias)):
@@ -171,15 +171,16 @@ class TopConv(ConvTop):
         quick = has_byte_products()
         if self._is_linear_map and weights.shape[1] <= min(FACTORED[quick], weights.shape[0] // 2):
             factor, strides = cast("Any", jax).device_put(factor_of(weights)), self.geometry["strides"]
-            return lambda values, scales, _: linear_trial(values[0], scales, factor, strides=strides)  # type: ignore[arg-type]
+            return lambda values, scales: linear_trial(values[0], scales, factor, strides=strides), 0.0  # type: ignore[arg-type]
         if not quick:
             return None
-        parts = Parts(*(cast("Any", jax).device_put(part) for part in parts_of(weights)))
+        found, error = rounded_filter(weights)
+        w = Rounded(*(cast("Any", jax).device_put(part) for part in found))
 
-        def squares(values: Sequence[Array], scales: Array, wanted: Array) -> Array:
-            return conv2d_trial(values[0], scales, parts, bias, wanted, **self._relu, **self.geometry)  # type: ignore[arg-type]
+        def squares(values: Sequence[Array], scales: Array) -> Array:
+            return conv2d_trial(values[0], scales, w, bias, **self._relu, **self.geometry)  # type: ignore[arg-type]
 
-        return squares
+        return squares, error
 
     @property
     def _is_linear_map(self) -> bool:
