@@ -24,7 +24,7 @@ from tpusim_kernels.conv import Pads, Pair, nchw, nhwc
 from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, total
 from tpusim_kernels.prim.library import filled, in_order, keeps_order
 
-WIDE, DEEP = 512, 256
+WIDE, DEEP = 512, 128
 """Positions from which on, and terms beyond which, they are the columns of a product: they come as columns anyway, but
 the result has then to be transposed.
 """
@@ -143,27 +143,38 @@ def _of_windows(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
     if len(x) > 1:
         one = lax.map(lambda image: _of_windows(image[None], w, strides, pads, dilations, out), x)
         return one[:, 0]
-    oc, places = w.shape[0], prod(out)
-    columns = _windows(_framed(lax.squeeze(x, (0,)), pads), w.shape[2:], strides, dilations, out)
-    across = _across(places, len(columns))
+    oc, places, k = w.shape[0], prod(out), prod(w.shape[1:])
+    if not _across(places, k):
+        rows = _rows(_framed(nhwc(x)[0], pads, (0, 1)), w.shape[2:], strides, dilations, out)
+        return nchw(total(_products(rows, w))[:, :oc].reshape(1, *out, oc))
+    columns = _windows(_framed(lax.squeeze(x, (0,)), pads, (1, 2)), w.shape[2:], strides, dilations, out)
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
         upright, count, size = block.ndim > 3, len(block), block.shape[-1 if block.ndim > 3 else 1]
         part = lax.slice_in_dim(columns, start, start + count * size).reshape(count, size, places)
-        left, right = (block[:, 0] if upright else block, part) if across else (part, block)
-        sums.append(ordered_product(left, right, upright=upright))
+        sums.append(ordered_product(block[:, 0] if upright else block, part, upright=upright))
         start += count * size
-    if not across:
-        return nchw(total(sums)[:, :oc].reshape(1, *out, oc))
     image = total(sums)[:oc].T.reshape(1, 1, *out, oc)
     return nchw(lax.squeeze(image, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
 
 
-def _framed(x: Array, pads: Pads) -> Array:
-    """An image (c, h, w) with zeros around it, by concatenations: XLA computes what goes into one but once."""
+def _products(rows: Array, w: OrderedFilter) -> list[Array]:
+    """Blocks (blocks, places, oc) of windows as rows (places, k) times a filter."""
+    sums: list[Array] = []
+    start = 0
+    for block in w.blocks:
+        count, size, _ = block.shape
+        part = lax.slice_in_dim(rows, start, start + count * size, axis=1).reshape(-1, count, size)
+        sums.append(ordered_product(part.transpose(1, 0, 2), block))
+        start += count * size
+    return sums
+
+
+def _framed(x: Array, pads: Pads, axes: Pair) -> Array:
+    """An image with zeros around it, by concatenations: XLA computes what goes into one but once. axes: (h, w)."""
     top, left, bottom, right = pads
-    for axis, before, after in ((2, left, right), (1, top, bottom)):
+    for axis, before, after in ((axes[1], left, right), (axes[0], top, bottom)):
         sizes = [x.shape[:axis] + (size,) + x.shape[axis + 1 :] for size in (before, after)]
         x = jnp.concatenate([jnp.zeros(sizes[0], x.dtype), x, jnp.zeros(sizes[1], x.dtype)], axis)
     return x
@@ -178,6 +189,17 @@ def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) 
         stop = (out[axis - 1] - 1) * step + 1
         x = jnp.stack([lax.slice_in_dim(x, i, i + stop, step, place) for i in starts], axis=1)
     return x.reshape(-1, prod(out))
+
+
+def _rows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """(places, c*kh*kw) of a padded image (h, w, c): along its rows, then along its columns, as XLA writes it fastest."""
+    for axis in (1, 0):
+        step = strides[axis]
+        starts = range(0, dilations[axis] * kernel[axis], dilations[axis])
+        stop = (out[axis] - 1) * step + 1
+        taps = [lax.slice_in_dim(x, i, i + stop, step, axis) for i in starts]
+        x = pin(jnp.stack(taps, axis=3))
+    return x.reshape(prod(out), -1)
 
 
 def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:

@@ -25,7 +25,10 @@ Array = jax.Array
 Shape = tuple[int, ...]
 
 WIDTH = 64
-"""The library's widest tile, and rows from which on it takes tiles as wide: products filled up to it are in order."""
+"""The library's widest tile, and rows from which on it always takes tiles as wide: products filled up to it are in order.
+"""
+ENOUGH = 52
+"""Rows from which on it was found to take them."""
 LAST = 16
 """Columns that may be missing in the last tile: it is then still the widest."""
 SMALL = 1 << 15
@@ -89,8 +92,8 @@ def _extents(m: int, k: int, n: int) -> Iterator[tuple[int, int]]:
     yield m, n
     if wide > n:
         yield m, wide
-    if 1 < m < WIDTH:
-        yield WIDTH, wide
+    if m > 1:
+        yield from ((rows, wide) for rows in (ENOUGH, WIDTH) if m < rows)
 
 
 def _fenced(a: Array, b: Array, upright: bool) -> Array:
