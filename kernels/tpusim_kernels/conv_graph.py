@@ -25,8 +25,8 @@ from tpusim_kernels.prim.inorder import convolution_blocks, ordered_product, tot
 from tpusim_kernels.prim.library import filled, in_order, keeps_order
 
 WIDE, DEEP = 512, 128
-"""Positions from which on, and terms beyond which, they are the columns of a product: they come as columns anyway, but
-the result has then to be transposed.
+"""Positions from which on, and terms beyond which, they are the columns of a product: as columns they are quickest to
+make, but the result has then to be transposed.
 """
 
 
@@ -69,8 +69,8 @@ def ordered_filter(w: np.ndarray, groups: int, places: int) -> OrderedFilter | n
     runs = [(size, len(list(equal))) for size, equal in groupby(convolution_blocks(k))]
     runs = [(size, 1) for size, count in runs for _ in range(count)] if alone else runs
     across = not alone and _across(places, k)
-    asked = ((groups if alone else count, places, size, oc, alone) for size, count in runs)
-    wide = oc if not across and all(keeps_order(*extents) for extents in asked) else filled(oc)
+    asked = ((groups if alone else count, places, size, oc) for size, count in runs)
+    wide = oc if not across and all(keeps_order(*extents, upright=True) for extents in asked) else filled(oc)
     columns = np.zeros((groups, k, wide), np.float32)
     columns[:, :, :oc] = w.reshape(groups, oc, k).swapaxes(1, 2)
     ends = np.cumsum([size * count for size, count in runs])[:-1]
@@ -192,7 +192,7 @@ def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) 
 
 
 def _rows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
-    """(places, c*kh*kw) of a padded image (h, w, c): along its rows, then along its columns, as XLA writes it fastest."""
+    """(places, c*kh*kw) of a padded image (h, w, c), pixel after pixel: of a transposition XLA reads far apart."""
     for axis in (1, 0):
         step = strides[axis]
         starts = range(0, dilations[axis] * kernel[axis], dilations[axis])

@@ -25,10 +25,9 @@ Array = jax.Array
 Shape = tuple[int, ...]
 
 WIDTH = 64
-"""The library's widest tile, and rows from which on it always takes tiles as wide: products filled up to it are in order.
-"""
+"""The library's widest tile: products filled up to it, rows and columns, are in order."""
 ENOUGH = 52
-"""Rows from which on it was found to take them."""
+"""Rows that suffice where they were tried (AVX-512)."""
 LAST = 16
 """Columns that may be missing in the last tile: it is then still the widest."""
 SMALL = 1 << 15
