@@ -1,7 +1,7 @@
 """Data sets: calibration in images per second beside flat F32, its memory, and digits flat and on the machine.
 
-Rates are of ResNet-50 in one process, kernels kept: flat F32 image by image, then calibrations of the same images. The
-peaks of memory are of processes of their own. digits are all 1,797 of scikit-learn.
+Rates are of ResNet-50 in one process, kernels kept, in turns: flat F32 image by image, and calibrations of the same
+images; medians. The peaks of memory are of processes of their own. digits are all 1,797 of scikit-learn.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ from tpusim.inference import Graph
 INPUT = "gpu_0/data_0"
 
 
-def main(images: int = 32, many: int = 512) -> None:
-    """Measure. images: of the calibrations that are timed; many: beside 32, of those whose memory is measured."""
+def main(images: int = 32, many: int = 512, turns: int = 3) -> None:
+    """Measure. images: of the calibrations that are timed; many: beside 32, of those whose memory is measured.
+
+    turns: of the calibrations that are timed.
+    """
     print(about())
-    _rates(images)
+    _rates(images, turns)
     _peaks(32, many)
     _digits()
 
 
-def _rates(count: int) -> None:
+def _rates(count: int, turns: int) -> None:
     model, _ = canonicalize(import_onnx(zoo.build("resnet50"), name="resnet50"))
     samples = [{INPUT: image[None]} for image in zoo.images(count)]
     graph = Graph(model)
@@ -51,9 +54,13 @@ def _rates(count: int) -> None:
     ):
         calibrate(model, samples[:2], config)
         ways[name] = lambda config=config: calibrate(model, samples, config)
-    rates = {name: count / _seconds(way) for name, way in ways.items()}
-    for name, rate in rates.items():
-        print(f"resnet50, {count} images, {name:<20} {rate:6.1f} images/s  {rate / rates['flat F32']:5.2f} x flat F32")
+    times = [{name: _seconds(way) for name, way in ways.items()} for _ in range(turns)]
+    for name in ways:
+        rate = statistics.median(count / seconds[name] for seconds in times)
+        shares = sorted(seconds["flat F32"] / seconds[name] for seconds in times)
+        spread = f"({shares[0]:.2f} to {shares[-1]:.2f})"
+        share = f"{statistics.median(shares):5.2f} {spread} x flat F32"
+        print(f"resnet50, {count} images, {name:<20} {rate:6.1f} images/s  {share}", flush=True)
 
 
 def _peaks(few: int, many: int) -> None:
