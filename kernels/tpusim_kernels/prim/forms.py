@@ -65,7 +65,7 @@ def processor() -> list[str]:
 def has_byte_products() -> bool:
     """Whether int8 products are several times as fast as f32 ones: on accelerators, and processors that say so.
 
-    On an AVX2 processor without them three int8 products take twice the time of one in f32.
+    On an AVX2 processor without them three took twice the time of one in f32.
     """
     words = {word for line in processor() for word in line.split()}
     return jax.default_backend() != "cpu" or bool(words & BYTE_PRODUCTS)
