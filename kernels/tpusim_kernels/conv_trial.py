@@ -1,8 +1,8 @@
 """How much a float convolution's result changes when its image is rounded to INT8: estimates, for searches.
 
 A rounded image is integers times one step, so its convolution is sums of int8 products, which the library has several
-times as fast as f32. The filter is rounded to int8 too, for the rounded image and for the image itself, which is two
-int8 images: the differences of the two change by about the filter's own error, all of them alike.
+times as fast as f32. The filter is rounded to int8 too, for the rounded image and for the image itself, which is three
+int8 images of falling weight: the differences of the two change by about the filter's own error, all of them alike.
 
 A linear 1x1 filter w that makes more channels than it takes needs neither: its result changes by w e, e being the error
 of the rounding, and with r' r = w' w, r being triangular, r e is as long and has fewer channels.
@@ -21,9 +21,11 @@ from tpusim_kernels.conv import GEOMETRY, Pads, Pair, convolved, filter_of, relu
 from tpusim_kernels.trial import rounded, squares
 
 BASE = 254
-"""What the first image weighs of the second: every integer is a multiple of it plus one of -127 to 127."""
-LARGEST = 127 * BASE + 126
-"""The largest element of an image in steps: both parts of it fit int8."""
+"""What one image weighs of the next: every integer is a multiple of it plus one of -127 to 127."""
+LARGEST = (127 * BASE + 126) * BASE
+"""The largest element of an image in steps, all parts of which fit int8: with one part less, far outliers would leave
+too few steps for the rest.
+"""
 NOTHING = 1e-10
 """Of the mean square: makes a singular matrix one that can be factored, and changes no f32."""
 
@@ -66,19 +68,22 @@ def conv2d_trial(
     top, left, bottom, right = pads
 
     def result(images: list[Array], step: Array) -> Array:
-        """Of one image or two, f32 integers of -128 to 127."""
+        """Of images of falling weight, f32 integers of -128 to 127."""
         q = jnp.concatenate(images).astype(jnp.int8)
         q = lax.pad(q, jnp.int8(0), ((0, 0, 0), (top, bottom, 0), (left, right, 0), (0, 0, 0)))
-        y, *low = jnp.split(f32(convolved(q, w.values, strides, dilations, groups)), len(images))
-        y = y * BASE + low[0] if low else y
+        y, *lower = jnp.split(f32(convolved(q, w.values, strides, dilations, groups)), len(images))
+        for part in lower:
+            y = y * BASE + part
         y = y * along_axis(w.steps * step, 4, 3)
         y = y if b is None else y + along_axis(f32(b), 4, 3)
         return relu_with_limit(y, do_relu, relu_limit)
 
     step = jnp.maximum(jnp.max(jnp.abs(x)) / LARGEST, np.finfo(np.float32).smallest_normal)
     whole = jnp.round(x / step)
-    high = jnp.round(whole / BASE)
-    wanted = result([high, whole - high * BASE], step)
+    high = jnp.round(whole / (BASE * BASE))
+    rest = whole - high * (BASE * BASE)
+    middle = jnp.round(rest / BASE)
+    wanted = result([high, middle, rest - middle * BASE], step)
     return squares(lambda scale: wanted - result([rounded(x, scale)], 1 / scale), scales)
 
 
