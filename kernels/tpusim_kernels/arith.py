@@ -25,7 +25,7 @@ from tpusim_kernels.arith_int import (
     sub_int,
     subconst_int,
 )
-from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, divide, f32, kernel
+from tpusim_kernels.base import Array, ArrayLike, along_axis, broadcast_all, divide, f32, kernel, pin
 
 __all__ = [
     "abs_int",
@@ -122,9 +122,12 @@ def min_float(xs: Sequence[Array]) -> Array:
 
 @kernel(static=("do_relu",))
 def scale_float(x: Array, s: Array, b: Array | None, *, do_relu: bool) -> Array:
-    """Compute y = relu(x * s[c] + b[c]) in f32, channels on axis 1; s, b (C,) or (1,), b may be None (numerics 9.4)."""
+    """Compute y = relu(x * s[c] + b[c]) in f32, channels on axis 1; s, b (C,) or (1,), b may be None (numerics 9.4).
+
+    The product is rounded before the sum: upstream's interpreter does so (tests/upstream).
+    """
     x = f32(x)
-    y = x * along_axis(f32(s), x.ndim, 1)
+    y = pin(x * along_axis(f32(s), x.ndim, 1))
     return _relu(y if b is None else y + along_axis(f32(b), x.ndim, 1), do_relu)
 
 
