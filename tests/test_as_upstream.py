@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +17,7 @@ from xdsl.ir import Operation
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry
 from tpusim.canonicalize import canonicalize
-from tpusim.inference import run
+from tpusim.inference import Flat, run
 from tpusim.ir.attrs import ints, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, uniform_of
@@ -196,3 +197,29 @@ def test_sum_is_a_chain_of_two_operand_additions() -> None:
     shapes = dict.fromkeys("xzv", (1, 4, 3, 3))
     top = network_of([node("Sum", "x z v")], inputs=shapes)
     assert [op_name(op) for op in top.ops if op.name == "top.Add"] == ["y_1_Sum", "y"]
+
+
+# -------------------------------------------------------------------------------------------------------------- floats
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "bits"),
+    [
+        ("LayerNormalization", "wide wide_b", "10e691a915a7eae3"),
+        ("InstanceNormalization", "w b", "35373d7db69f07b3"),
+        ("BatchNormalization", "w b mean var", "927446f62203c121"),
+    ],
+)
+def test_normalisations_in_f32_are_its_bits(op: str, constants: str, bits: str) -> None:
+    """Sums in index order, products rounded before they are added; recorded: SHA-256 of what model_runner gives."""
+    rng = np.random.default_rng(12)
+    x = (2 * rng.standard_normal((2, 4, 5, 7)) + 0.3).astype(np.float32)
+    sizes = {"w": 4, "b": 4, "wide": 7, "wide_b": 7, "mean": 4}
+    known = {name: rng.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+    known["var"] = rng.uniform(0.5, 2, 4).astype(np.float32)
+    used = {name: known[name] for name in constants.split()}
+    top = network_of([node(op, f"x {constants}", epsilon=1e-5)], used, {"x": x.shape})
+    found = run(top, {"x": x})["y"]
+    assert hashlib.sha256(found.tobytes()).hexdigest().startswith(bits)
+    (whole,) = Flat(top)({"x": x}).values()
+    assert np.asarray(whole).tobytes() == found.tobytes()

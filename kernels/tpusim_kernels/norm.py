@@ -7,9 +7,10 @@ import math
 import jax.numpy as jnp
 from jax import lax
 
-from tpusim_kernels.base import Array, along_axis, divide, f32, kernel
+from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
+from tpusim_kernels.prim.inorder import added_up
 from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 
@@ -66,12 +67,20 @@ def batchnorm_float(x: Array, gamma: Array, beta: Array, mean: Array, var: Array
     return divide(x - mean, jnp.sqrt(var + jnp.float32(epsilon))) * gamma + beta
 
 
-def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
-    """(x - mean)/sqrt(variance + epsilon) over `axes`, biased variance, f32 step by step."""
-    mean = jnp.mean(x, axis=axes, keepdims=True)
-    d = x - mean
-    variance = jnp.mean(d * d, axis=axes, keepdims=True)
-    return d * divide(jnp.ones_like(variance), jnp.sqrt(variance + jnp.float32(epsilon)))
+def _normalised(rows: Array, epsilon: float) -> Array:
+    """(x - mean)/sqrt(variance + epsilon) over the last axis, biased variance, f32 step by step.
+
+    Sums are in index order, products rounded before they are added: upstream's interpreter does so (tests/upstream).
+    """
+    size = jnp.float32(rows.shape[-1])
+    d = rows - divide(_total(rows), size)
+    variance = divide(_total(pin(d * d)), size)
+    return pin(d * divide(jnp.ones_like(variance), jnp.sqrt(variance + jnp.float32(epsilon))))
+
+
+def _total(rows: Array) -> Array:
+    """f32 sums over the last axis (..., 1) in index order."""
+    return added_up(jnp.moveaxis(rows, -1, 0))[..., None]
 
 
 @kernel(static=("axis", "epsilon"))
@@ -81,8 +90,8 @@ def layernorm_float(x: Array, weight: Array | None, bias: Array | None, *, axis:
     rstd = 1/sqrt(variance + epsilon), variance biased; weight, bias of a shape that broadcasts to x.shape[axis:], or
     None.
     """
-    y = _normalised(f32(x), tuple(range(axis, x.ndim)), epsilon)
-    y = y if weight is None else y * _leading(f32(weight), x.ndim)
+    y = _normalised(f32(x).reshape(*x.shape[:axis], -1), epsilon).reshape(x.shape)
+    y = y if weight is None else pin(y * _leading(f32(weight), x.ndim))
     return y if bias is None else y + _leading(f32(bias), x.ndim)
 
 
@@ -184,8 +193,8 @@ def groupnorm_float(x: Array, weight: Array | None, bias: Array | None, *, group
     None. Source: numerics 11.2, ONNX GroupNormalization and InstanceNormalization.
     """
     x = f32(x)
-    y = _normalised(x.reshape(x.shape[0], groups, -1), (2,), epsilon).reshape(x.shape)
-    y = y if weight is None else y * along_axis(f32(weight), x.ndim, 1)
+    y = _normalised(x.reshape(x.shape[0], groups, -1), epsilon).reshape(x.shape)
+    y = y if weight is None else pin(y * along_axis(f32(weight), x.ndim, 1))
     return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
 
 

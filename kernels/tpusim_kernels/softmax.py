@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel
 from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
+from tpusim_kernels.prim.inorder import added_up
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
-
-STEPS = 16
-"""Terms that one turn of a loop of sums may add."""
 
 
 @kernel(static=("axis", "log", "beta"))
@@ -48,19 +45,10 @@ def softmax_int(x: Array, table: Array, s_out: ArrayLike, z_out: ArrayLike, *, a
     return saturate(jnp.moveaxis(y, 0, axis), out_dtype)
 
 
-def _steps(count: int) -> int:
-    """Terms that one turn of a loop adds: starting a turn takes longer than adding a few of them."""
-    return next(steps for steps in range(min(count, STEPS), 0, -1) if count % steps == 0 or steps <= STEPS // 2)
-
-
 def _by_table(index: Array, table: Array, s_out: ArrayLike) -> Array:
     """T / (S*f32(s_out)) in f32, t = table[index], S = f32 sum of t along axis 0 in index order."""
     t = f32(table).at[index].get(mode="promise_in_bounds")
-    start = jnp.zeros(t.shape[1:], jnp.float32)
-    total = lax.fori_loop(
-        0, t.shape[0], lambda i, s: s + lax.dynamic_index_in_dim(t, i, 0, keepdims=False), start, unroll=_steps(len(t))
-    )
-    return divide(t, (total * f32(s_out))[None])
+    return divide(t, (added_up(t) * f32(s_out))[None])
 
 
 @kernel(static=())
