@@ -146,27 +146,24 @@ def _of_windows(x: Array, w: OrderedFilter, strides: Pair, pads: Pads, dilations
     oc, places, k = w.shape[0], prod(out), prod(w.shape[1:])
     if not _across(places, k):
         rows = _rows(_framed(nhwc(x)[0], pads, (0, 1)), w.shape[2:], strides, dilations, out)
-        return nchw(total(_products(rows, w))[:, :oc].reshape(1, *out, oc))
-    columns = _windows(_framed(lax.squeeze(x, (0,)), pads, (1, 2)), w.shape[2:], strides, dilations, out)
+        return nchw(total(_products(rows, w, across=False))[:, :oc].reshape(1, *out, oc))
+    columns = _columns(_framed(lax.squeeze(x, (0,)), pads, (1, 2)), w.shape[2:], strides, dilations, out)
+    image = total(_products(columns, w, across=True))[:oc].T.reshape(1, 1, *out, oc)
+    return nchw(lax.squeeze(image, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
+
+
+def _products(windows: Array, w: OrderedFilter, *, across: bool) -> list[Array]:
+    """Windows (places, k) times a filter's blocks: (blocks, places, oc); across: (k, places), (blocks, oc, places)."""
     sums: list[Array] = []
     start = 0
     for block in w.blocks:
         upright, count, size = block.ndim > 3, len(block), block.shape[-1 if block.ndim > 3 else 1]
-        part = lax.slice_in_dim(columns, start, start + count * size).reshape(count, size, places)
-        sums.append(ordered_product(block[:, 0] if upright else block, part, upright=upright))
-        start += count * size
-    image = total(sums)[:oc].T.reshape(1, 1, *out, oc)
-    return nchw(lax.squeeze(image, (0,)))  # no rule of `with_few_transpositions`: the image is stored as NHWC
-
-
-def _products(rows: Array, w: OrderedFilter) -> list[Array]:
-    """Blocks (blocks, places, oc) of windows as rows (places, k) times a filter."""
-    sums: list[Array] = []
-    start = 0
-    for block in w.blocks:
-        count, size, _ = block.shape
-        part = lax.slice_in_dim(rows, start, start + count * size, axis=1).reshape(-1, count, size)
-        sums.append(ordered_product(part.transpose(1, 0, 2), block))
+        part = lax.slice_in_dim(windows, start, start + count * size, axis=0 if across else 1)
+        if across:
+            left = block[:, 0] if upright else block
+            sums.append(ordered_product(left, part.reshape(count, size, -1), upright=upright))
+        else:
+            sums.append(ordered_product(part.reshape(-1, count, size).transpose(1, 0, 2), block))
         start += count * size
     return sums
 
@@ -180,26 +177,26 @@ def _framed(x: Array, pads: Pads, axes: Pair) -> Array:
     return x
 
 
-def _windows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
-    """(c*kh*kw, places) of a padded image (c, h, w)."""
-    for axis in (2, 1):
-        step, size = strides[axis - 1], kernel[axis - 1]
-        starts = range(0, dilations[axis - 1] * size, dilations[axis - 1])
-        place = x.ndim - 3 + axis
-        stop = (out[axis - 1] - 1) * step + 1
-        x = jnp.stack([lax.slice_in_dim(x, i, i + stop, step, place) for i in starts], axis=1)
+def _columns(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
+    """The windows (c*kh*kw, places) of a padded image (c, h, w)."""
+    for axis in (1, 0):
+        taps = _shifted(x, x.ndim - 2 + axis, kernel[axis], strides[axis], dilations[axis], out[axis])
+        x = jnp.stack(taps, axis=1)
     return x.reshape(-1, prod(out))
 
 
 def _rows(x: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:
-    """(places, c*kh*kw) of a padded image (h, w, c), pixel after pixel: of a transposition XLA reads far apart."""
+    """The windows (places, c*kh*kw) of a padded image (h, w, c); XLA would transpose columns by reading far apart."""
     for axis in (1, 0):
-        step = strides[axis]
-        starts = range(0, dilations[axis] * kernel[axis], dilations[axis])
-        stop = (out[axis] - 1) * step + 1
-        taps = [lax.slice_in_dim(x, i, i + stop, step, axis) for i in starts]
+        taps = _shifted(x, axis, kernel[axis], strides[axis], dilations[axis], out[axis])
         x = pin(jnp.stack(taps, axis=3))
     return x.reshape(prod(out), -1)
+
+
+def _shifted(x: Array, axis: int, kernel: int, stride: int, dilation: int, out: int) -> list[Array]:
+    """What each tap of a kernel meets along an axis of an image."""
+    span = (out - 1) * stride + 1
+    return [lax.slice_in_dim(x, i, i + span, stride, axis) for i in range(0, dilation * kernel, dilation)]
 
 
 def depthwise(x: Array, taps: Array, kernel: Pair, strides: Pair, dilations: Pair, out: Pair) -> Array:

@@ -30,28 +30,28 @@ NOTHING = 1e-10
 """Of the mean square: makes a singular matrix one that can be factored, and changes no f32."""
 
 
-class Rounded(NamedTuple):
+class RoundedFilter(NamedTuple):
     """A filter rounded by output channel. values: int8 as `conv.Filter` has them; steps: f32 (oc,)."""
 
     values: Array | np.ndarray
     steps: Array | np.ndarray
 
 
-def rounded_filter(w: np.ndarray) -> tuple[Rounded, float]:
+def rounded_filter(w: np.ndarray) -> tuple[RoundedFilter, float]:
     """A finite f32 filter (oc, ic, kh, kw) in int8, and the norm of its rounding errors by its own, 0 to 1."""
     largest = np.abs(w).max(axis=(1, 2, 3), keepdims=True)
     steps = np.maximum(largest / np.float32(127), np.finfo(np.float32).smallest_normal)
     whole = np.rint(w / steps)
     norm = float(np.linalg.norm(w))
     error = float(np.linalg.norm(w - whole * steps)) / norm if norm else 0.0
-    return Rounded(np.asarray(filter_of(whole.astype(np.int8), 1)[0]), steps.reshape(-1)), error
+    return RoundedFilter(np.asarray(filter_of(whole.astype(np.int8), 1)[0]), steps.reshape(-1)), error
 
 
 @kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
 def conv2d_trial(
     x: Array,
     scales: Array,
-    w: Rounded,
+    w: RoundedFilter,
     b: Array | None,
     *,
     strides: Pair,

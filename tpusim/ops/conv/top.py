@@ -10,7 +10,7 @@ from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
 from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product
 from tpusim_kernels.conv_graph import ordered_filter
-from tpusim_kernels.conv_trial import Rounded, conv2d_trial, factor_of, linear_trial, rounded_filter
+from tpusim_kernels.conv_trial import RoundedFilter, conv2d_trial, factor_of, linear_trial, rounded_filter
 from tpusim_kernels.prim.forms import has_byte_products
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
@@ -175,7 +175,7 @@ class TopConv(ConvTop):
         if not quick:
             return None
         found, error = rounded_filter(weights)
-        w = Rounded(*(cast("Any", jax).device_put(part) for part in found))
+        w = RoundedFilter(*(cast("Any", jax).device_put(part) for part in found))
 
         def squares(values: Sequence[Array], scales: Array) -> Array:
             return conv2d_trial(values[0], scales, w, bias, **self._relu, **self.geometry)  # type: ignore[arg-type]
