@@ -71,7 +71,8 @@ def batchnorm_float(x: Array, gamma: Array, beta: Array, mean: Array, var: Array
 def _normalised(rows: Array, epsilon: float) -> Array:
     """(x - mean)/sqrt(variance + epsilon) over the last axis, biased variance, f32 step by step.
 
-    Sums are in index order, products rounded before they are added: upstream's interpreter does so (tests/upstream).
+    Sums are in index order, products rounded before they are added, as upstream's interpreter does
+    (tests/test_as_upstream.py).
     """
     size = jnp.float32(rows.shape[-1])
     d = rows - divide(_total(rows), size)
@@ -106,8 +107,8 @@ def rmsnorm_float(x: Array, weight: Array | None, *, epsilon: float, dtype: str 
     chip stores it.
     """
     x = f32(x)
-    squares = jnp.mean(x * x, axis=-1, keepdims=True)
-    y = x * divide(jnp.ones_like(squares), jnp.sqrt(squares + jnp.float32(epsilon)))
+    mean = divide(_total(pin(x * x)), jnp.float32(x.shape[-1]))
+    y = divide(x, jnp.sqrt(mean + jnp.float32(epsilon)))
     y = y.astype(dtype).astype(jnp.float32)
     return y if weight is None else y * _leading(f32(weight), x.ndim)
 
