@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,3 +51,10 @@ def test_shapes_share_executables() -> None:
     ):
         assert float(doubled(jnp.ones(shape, jnp.float32)).sum()) == 2 * np.prod(shape)
         assert set(given) == {(row,) for row in rows}
+
+
+def test_what_numpy_holds_is_numpys_again() -> None:
+    """A large constant is not copied into JAX and back."""
+    x = np.ones((2, 3), np.float32)
+    assert type(narrowed(cast("Array", x), np.dtype(np.float16))) is np.ndarray
+    assert isinstance(narrowed(jnp.asarray(x), np.dtype(np.float16)), jax.Array)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_quantize_of_non_finite_values() -> None:
 def test_dequantize(dtype: str) -> None:
     q = np.array([0, 1, 100, np.iinfo(dtype).max], dtype)
     scale = np.float32(0.0123)
-    got = dequantize(q, 0.0123, -3)
+    got = dequantize(jnp.asarray(q), 0.0123, -3)
     np.testing.assert_array_equal(got, scale * (q.astype(np.int64) + 3).astype(np.float32))
     assert got.dtype == np.float32
     assert not got.weak_type

@@ -27,7 +27,8 @@ Elementwise = Callable[Concatenate[Array, P], Array]
 def in_rows(function: Elementwise[P]) -> Elementwise[P]:
     """The same kernel: of its first argument, any shape, element by element, and of scalars.
 
-    Outside a trace and on a CPU it runs on rows, which NumPy fills and cuts: nothing is compiled for that.
+    Outside a trace and on a CPU it runs on rows, which NumPy fills and cuts: nothing is compiled for that. What NumPy
+    holds is NumPy's again, so that a large weight is there twice and not four times.
     """
 
     @functools.wraps(function)
@@ -36,13 +37,16 @@ def in_rows(function: Elementwise[P]) -> Elementwise[P]:
             return function(x, *args, **kwargs)
         array = np.asarray(x)
         flat = array.reshape(-1)
-        parts: list[np.ndarray] = []
+        row = np.zeros(_filled(min(flat.size, MOST)), array.dtype)
+        out: np.ndarray | None = None
         for start in range(0, max(flat.size, 1), MOST):
             part = flat[start : start + MOST]
-            row = np.zeros(_filled(part.size), array.dtype)
             row[: part.size] = part
-            parts.append(np.asarray(function(cast("Array", row), *args, **kwargs))[: part.size])
-        return jnp.asarray((parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(array.shape))
+            done = np.asarray(function(cast("Array", row), *args, **kwargs))
+            out = np.empty(flat.size, done.dtype) if out is None else out
+            out[start : start + part.size] = done[: part.size]
+        found = cast("np.ndarray", out).reshape(array.shape)
+        return cast("Array", found) if isinstance(x, np.ndarray) else jnp.asarray(found)
 
     return call
 
