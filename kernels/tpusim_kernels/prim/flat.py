@@ -42,7 +42,7 @@ def in_rows(function: Elementwise[P]) -> Elementwise[P]:
         for start in range(0, max(flat.size, 1), MOST):
             part = flat[start : start + MOST]
             row[: part.size] = part
-            done = np.asarray(function(cast("Array", row), *args, **kwargs))
+            done = np.asarray(function(cast("Array", row[: _filled(part.size)]), *args, **kwargs))
             out = np.empty(flat.size, done.dtype) if out is None else out
             out[start : start + part.size] = done[: part.size]
         found = cast("np.ndarray", out).reshape(array.shape)
