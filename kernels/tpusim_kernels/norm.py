@@ -17,22 +17,45 @@ from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 @kernel(static=("size", "alpha", "beta", "bias"))
 def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) -> Array:
-    """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32 (ONNX LRN).
+    """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32, the bits of oneDNN 3.1, which upstream calls for it.
 
-    x (n, c, ...); the sum runs over `size` channels around each.
+    x (n, c, ...); the sum runs over the channels c - floor((size-1)/2) .. c + floor((size-1)/2) that there are: of an
+    even size one fewer than ONNX LRN says, on the chip too.
 
-    The window of channel c is c - floor((size-1)/2) .. c + ceil((size-1)/2), cut at the ends.
+    Of 8k >= 16 channels, size 5 and beta 0.75 one sum slides along the channels, and the power is of its own form.
     """
-    x = f32(x)
-    before, channels = (size - 1) // 2, x.shape[1]
-    pads = [(0, 0, 0)] * x.ndim
-    pads[1] = (before, size - 1 - before, 0)
-    squares = lax.pad(x * x, jnp.float32(0), pads)
-    total = sum(
-        (lax.slice_in_dim(squares, i, i + channels, axis=1) for i in range(1, size)),
-        start=lax.slice_in_dim(squares, 0, channels, axis=1),
-    )
-    return x / jnp.power(jnp.float32(bias) + jnp.float32(alpha / size) * total, jnp.float32(beta))
+    x = jnp.moveaxis(f32(x), 1, 0)
+    around = (size - 1) // 2
+    slides = size == 5 and beta == 0.75 and len(x) % 8 == 0 and len(x) >= 16
+    if slides:
+        base = jnp.float32(bias) + _sliding(x) * divide(jnp.float32(alpha), jnp.float32(size))
+        y = divide(x, jnp.sqrt(jnp.sqrt(base * base * base)))
+    else:
+        squares = jnp.pad(pin(x * x), [(around, around)] + [(0, 0)] * (x.ndim - 1))
+        total = sum((squares[i : i + len(x)] for i in range(1, 2 * around + 1)), start=squares[: len(x)])
+        base = jnp.float32(bias) + divide(jnp.float32(alpha) * total, jnp.float32(size))
+        y = x * _inverse_power(base, beta)
+    return jnp.moveaxis(y, 0, 1)
+
+
+def _sliding(x: Array) -> Array:
+    """The sums of five squares around each element of axis 0: the next one is added before the last is taken off."""
+    padded = jnp.pad(x, [(3, 2)] + [(0, 0)] * (x.ndim - 1))
+
+    def step(total: Array, i: Array) -> tuple[Array, Array]:
+        first, last = padded[i], padded[i + 5]
+        total = total - first * first + last * last
+        return total, total
+
+    begin = pin(x[0] * x[0]) + x[1] * x[1]
+    return lax.scan(step, begin, jnp.arange(len(x)))[1]
+
+
+def _inverse_power(base: Array, beta: float) -> Array:
+    """base^-beta in f32; 3/4 by roots."""
+    if beta == 0.75:
+        return jnp.sqrt(1 / (jnp.sqrt(base) * base))
+    return 1 / jnp.power(base.astype(jnp.float64), beta).astype(jnp.float32)
 
 
 @kernel(static=("size", "alpha", "bias"))

@@ -69,7 +69,7 @@ class NormalisedExponential(UnaryTop):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """f32: subtract the maximum, exponential, divide by the sum."""
-        return (kernels.softmax_float(operands[0], axis=self.axis.value.data, log=self.LOG, beta=1.0),)
+        return (kernels.softmax_onednn(operands[0], axis=self.axis.value.data, log=self.LOG),)
 
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """An axis of more elements than half the bytes of a local-memory bank (DN-20)."""
