@@ -234,3 +234,43 @@ def test_normalisations_in_f32_are_its_bits(bits: str) -> None:
     assert hashlib.sha256(found.tobytes()).hexdigest().startswith(bits)
     (whole,) = Flat(top)({"x": x}).values()
     assert np.asarray(whole).tobytes() == found.tobytes()
+
+
+ADDED_UP: list[tuple[onnx.NodeProto, tuple[int, ...], str, str]] = [
+    (node("Softmax", "x", axis=1), (3, 41), "c6b3de7d9aad4352", "be1ee9236470d5e7"),
+    (node("Softmax", "x", axis=1), (2, 10, 3, 5), "90f3b2af4b68f11b", "90f3b2af4b68f11b"),
+    (node("LogSoftmax", "x", axis=1), (2, 10, 3, 5), "ef26cd4968812bb9", "913860fb838526c6"),
+    (node("LRN", "x", size=5, alpha=0.02, beta=0.75, bias=1.0), (1, 16, 5, 7), "ef9e7a4909c688fa", "ef9e7a4909c688fa"),
+    (node("LRN", "x", size=4, alpha=0.3, beta=0.5, bias=2.0), (2, 7, 5, 7), "2481b5de43afefdd", "2481b5de43afefdd"),
+    (node("InstanceNormalization", "x w4 b4", epsilon=1e-5), (2, 4, 5, 7), "bbac432303aee69c", "2c16f99c164736d4"),
+    (node("ReduceL2", "x", axes=[1], keepdims=1), (2, 29, 5, 3), "f7ec0f1192cd7ac7", "f7ec0f1192cd7ac7"),
+    (node("ReduceMean", "x", axes=[1], keepdims=1), (2, 29, 5, 3), "e856ba47a114214e", "7ff0ef62352af72a"),
+    (
+        node("ConvTranspose", "x w20_6_3_3 b6", strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
+        (1, 20, 4, 5), "cfcb5d72139712f4", "cfcb5d72139712f4",
+    ),
+    (
+        node("ConvTranspose", "x w20_3_3_3 b12", strides=[2, 2], pads=[1, 1, 1, 1], group=4),
+        (1, 20, 4, 5), "a1cf3785b5ead0af", "a1cf3785b5ead0af",
+    ),
+    (node("ConvTranspose", "x w300_5_1_1 b5"), (1, 300, 3, 3), "818046afe72e392e", "818046afe72e392e"),
+    (node("Conv", "x w6_41_3_3 b6"), (2, 41, 3, 3), "79221901f058923e", "79221901f058923e"),
+]  # fmt: skip
+"""A node, the shape of x, and the heads of the SHA-256 of its top op and of its tpu op on BM1684X, both in F32."""
+
+
+@pytest.mark.parametrize(("op", "shape", "top_bits", "tpu_bits"), ADDED_UP)
+def test_sums_in_f32_are_its_bits(op: onnx.NodeProto, shape: tuple[int, ...], top_bits: str, tpu_bits: str) -> None:
+    """Recorded on a processor with AVX-512. A weight is named after its shape."""
+
+    def values(shape: tuple[int, ...]) -> np.ndarray:
+        return np.random.default_rng(len(shape) * 1000 + sum(shape)).standard_normal(shape).astype(np.float32)
+
+    constants = {name: values(tuple(map(int, name[1:].split("_")))) for name in op.input[1:]}
+    top = network_of([op], constants, {"x": shape})
+    x = 3 * values(shape)
+    for module, bits in ((top, top_bits), (lower(top, LoweringConfig("bm1684x", "f32"))[0], tpu_bits)):
+        found = np.asarray(run(module, {"x": x})["y"])
+        assert hashlib.sha256(found.tobytes()).hexdigest().startswith(bits)
+        (whole,) = Flat(module)({"x": x}).values()
+        assert np.asarray(whole).tobytes() == found.tobytes()

@@ -34,7 +34,7 @@ from tpusim_kernels.conv import (
 )
 from tpusim_kernels.conv_graph import OrderedFilter, convolution, depthwise, padded
 from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order
+from tpusim_kernels.prim.inorder import chains, convolution_blocks, dot_in_order, matrix_vector
 from tpusim_kernels.prim.library import WIDTH
 
 F32 = NDArray[np.float32]
@@ -59,21 +59,32 @@ def conv2d_float(
 
     x (n, ic, h, w), w (oc, ic/groups, kh, kw) or in the form of `ordered_filter`, b (oc,) or None.
 
-    f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. Source:
-    numerics 9.1, ONNX Conv.
+    f32 accumulation in upstream's order (`prim.inorder`), then the bias; relu_limit < 0 means no upper limit. A single
+    window is a vector that a matrix is multiplied with, which has an order of its own. Source: numerics 9.1, ONNX Conv.
     """
     check_operands(x, cast("Array", w), groups)
+    out = extents(x.shape, w.shape, strides, pads, dilations)
+    if not isinstance(w, OrderedFilter) and is_vector(out, len(w), groups) and not estimating():
+        return _one_window(
+            x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,
+            relu_limit=relu_limit,
+        )  # fmt: skip
     if isinstance(w, OrderedFilter) or not _by_parts(x, w, b, groups):
         return _whole(
             x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,
             relu_limit=relu_limit,
         )  # fmt: skip
     image, filters = np.asarray(x, np.float32), np.asarray(w, np.float32)
-    n, (oh, ow), k = len(image), extents(x.shape, w.shape, strides, pads, dilations), prod(w.shape[1:])
+    n, (oh, ow), k = len(image), out, prod(w.shape[1:])
     columns = windows(image, (w.shape[2], w.shape[3]), strides, pads, dilations).reshape(n, groups, k, -1)
     lefts = _runs(filters.reshape(1, groups, len(w) // groups, k), 3)
     rights = _runs(columns, 2)
     return _finished(lefts, rights, b, shape=(n, len(w), oh, ow), do_relu=do_relu, relu_limit=relu_limit)
+
+
+def is_vector(out: Pair, channels: int, groups: int) -> bool:
+    """Whether each sample of a convolution is a matrix, or several, times a vector; out: (oh, ow)."""
+    return out == (1, 1) and channels > groups
 
 
 def _by_parts(x: Array, w: Array, b: Array | None, groups: int) -> bool:
@@ -188,6 +199,29 @@ def _whole(
         y = convolution(x, w, strides, pads, dilations, out)
     else:
         y = _sum_in_order(padded(x, pads), f32(w), strides, dilations, groups)
+    y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
+    return relu_with_limit(y, do_relu, relu_limit)
+
+
+@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
+def _one_window(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    *,
+    strides: Pair,
+    pads: Pads,
+    dilations: Pair,
+    groups: int,
+    do_relu: bool,
+    relu_limit: float,
+) -> Array:
+    """`conv2d_float` with a result (n, oc, 1, 1)."""
+    del strides
+    (dh, dw), n, oc = dilations, len(x), len(w)
+    window = padded(f32(x), pads)[:, :, : w.shape[2] * dh : dh, : w.shape[3] * dw : dw]
+    y = matrix_vector(f32(w).reshape(1, groups, oc // groups, -1), window.reshape(n, groups, 1, -1))
+    y = y.reshape(n, oc, 1, 1)
     y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
     return relu_with_limit(y, do_relu, relu_limit)
 

@@ -1,4 +1,4 @@
-"""Two-dimensional transposed convolution, float and integer (numerics 9.1).
+"""Two-dimensional transposed convolution in integers, and the geometry of every one (numerics 9.1).
 
 A transposed convolution is a convolution of stride 1, with the kernel turned by 180 degrees, over the input with
 stride - 1 values inserted between its elements. What is inserted and padded is the zero point of the input (0 without
@@ -13,16 +13,14 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from tpusim_kernels.base import Array, ArrayLike, f32, kernel
+from tpusim_kernels.base import Array, ArrayLike, kernel
 from tpusim_kernels.conv import (
     Pads,
     Pair,
     accumulate_nhwc,
     biased_int32,
     check_operands,
-    finished_float,
     finished_int,
-    sum_nhwc,
 )
 
 Axes = tuple[int, ...]
@@ -113,28 +111,3 @@ def deconv2d_int(
     """
     acc = _accumulate(x, w, z_in, strides, pads, output_padding, dilations, groups)
     return finished_int(acc, b, m, r, z_out, do_relu, out_dtype, requant)
-
-
-@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
-def deconv2d_float(
-    x: Array,
-    w: Array,
-    b: Array | None,
-    *,
-    strides: Pair,
-    pads: Pads,
-    output_padding: Pair,
-    dilations: Pair,
-    groups: int,
-    do_relu: bool,
-    relu_limit: float = -1.0,
-) -> Array:
-    """Compute y = relu(deconv(x, w) + b) in f32.
-
-    x (n, ic, h, w), w (oc, ic/groups, kh, kw), b (oc,) or None. f32 accumulation in an unspecified order; a relu_limit
-    below 0 means no upper limit. Source: numerics 9.1, ONNX ConvTranspose (whose filter is (ic, oc/groups, kh, kw)).
-    """
-    x, w = f32(x), f32(w)
-    check_operands(x, w, groups)
-    x = widened(x, w, jnp.float32(0), strides, pads, output_padding, dilations)
-    return finished_float(sum_nhwc(x, turned(w), (1, 1), dilations, groups), b, do_relu, relu_limit)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up
+from tpusim_kernels.prim.inorder import added_up, sum_in_lanes
 from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 
@@ -209,6 +210,28 @@ def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsil
     mean = jnp.mean(x, axis=axes, keepdims=True)
     variance = jnp.mean((x - mean) * (x - mean), axis=axes, keepdims=True)
     y = divide(x - mean * factor, jnp.sqrt(variance * factor + jnp.float32(epsilon)))
+    return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
+
+
+@kernel(static=("epsilon",))
+def instancenorm_float(x: Array, weight: Array | None, bias: Array | None, *, epsilon: float) -> Array:
+    """Compute y = (x - mean)*rstd*w[c] + b[c] in f32, statistics per sample and channel, as upstream's tpu op does.
+
+    x (n, c, ...); weight, bias (C,) or None. As `groupnorm_float` but for the two means: every term is multiplied by
+    f32(1/n), and those of even and of odd index are added up apart.
+    """
+    x = f32(x)
+    rows = jnp.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)
+    share = np.float32(1) / np.float32(len(rows))
+
+    def mean(terms: Array) -> Array:
+        return sum_in_lanes(pin(terms * share), 2)[None]
+
+    d = rows - mean(rows)
+    variance = mean(pin(d * d))
+    y = pin(d * divide(jnp.ones_like(variance), jnp.sqrt(variance + jnp.float32(epsilon))))
+    y = jnp.moveaxis(y, 0, -1).reshape(x.shape)
+    y = y if weight is None else pin(y * along_axis(f32(weight), x.ndim, 1))
     return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
 
 

@@ -10,11 +10,14 @@ import numpy as np
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, i64, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
-from tpusim_kernels.prim.exponential import exp_of_libm, exp_of_onednn, sum_in_lanes
+from tpusim_kernels.prim.exponential import exp_of_libm, exp_of_onednn
 from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up
+from tpusim_kernels.prim.inorder import added_up, sum_in_lanes
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
+
+LANES = 16
+"""f32 numbers in a register of AVX-512."""
 
 
 @kernel(static=("axis", "log", "beta"))
@@ -39,16 +42,15 @@ def softmax_onednn(x: Array, *, axis: int, log: bool = False) -> Array:
     Source: ONNX Softmax and LogSoftmax; the bits of oneDNN 3.1 with AVX-512, which upstream calls for it.
 
     Where nothing lies behind the axis it works on vectors, with an exponential of their own and a product by the
-    reciprocal (`prim.exponential`), else as `softmax_float`. The log form is x - max x - ln(sum e), the logarithm rounded
-    once; oneDNN's, of vectors, is up to 2e-6 away.
+    reciprocal (`prim.exponential`), else as `softmax_float`. The log form is x - max x - ln(sum e), the logarithm
+    rounded once; oneDNN's, of vectors, is up to 2e-6 away.
     """
     rows = _below_largest(jnp.moveaxis(f32(x), axis, 0), 1.0)
     vectors = math.prod(x.shape[axis % x.ndim + 1 :]) == 1 and not estimating()
     e, total = _exponentials(rows, vectors=vectors)
     if log:
-        y = rows - _log(total)
-    else:
-        y = e * divide(jnp.ones_like(total), total) if vectors else divide(e, total)
+        return jnp.moveaxis(rows - _log(total), 0, axis)
+    y = e * divide(jnp.ones_like(total), total) if vectors else divide(e, total)
     return jnp.moveaxis(y, 0, axis)
 
 
@@ -64,7 +66,7 @@ def _exponentials(d: Array, *, vectors: bool = False) -> tuple[Array, Array]:
         e = jnp.exp(d)
         return e, jnp.sum(e, axis=0, keepdims=True)
     e = pin(exp_of_onednn(d) if vectors else exp_of_libm(d))
-    return e, (sum_in_lanes(e) if vectors else added_up(e))[None]
+    return e, (sum_in_lanes(e, LANES) if vectors else added_up(e))[None]
 
 
 def _log(x: Array) -> Array:

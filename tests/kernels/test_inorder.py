@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import jax
 import numpy as np
 import pytest
+from tpusim_kernels.base import Array, kernel
 from tpusim_kernels.conv_float import conv2d_float
+from tpusim_kernels.deconv_float import deconv2d_float
 from tpusim_kernels.matmul import matmul_float
+from tpusim_kernels.prim.exponential import exp_of_libm, exp_of_onednn
 from tpusim_kernels.prim.forms import estimates
-from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks
+from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks, matrix_vector, sum_in_lanes
 
 
 def narrowed(value: Fraction) -> np.float32:
@@ -92,3 +96,87 @@ def test_estimates_differ_by_rounding_and_only_inside():
     np.testing.assert_array_equal(elsewhere, before)
     np.testing.assert_array_equal(convolved(), before)
     assert 0 < abs(near - before).max() < 1e-5 * np.linalg.norm(before)
+
+
+def by_eight(sums: Sequence[np.float32]) -> np.float32:
+    """By neighbours, halves and neighbours."""
+    a, b, c, d = (sums[i] + sums[i + 1] for i in range(0, 8, 2))
+    return (a + c) + (b + d)
+
+
+@pytest.mark.parametrize("k", [1, 2, 15, 16, 45, 63])
+def test_a_matrix_times_a_vector_has_eight_chains(k: int) -> None:
+    rng = np.random.default_rng(k)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((3, k), (k,)))
+    found = np.asarray(jax.jit(matrix_vector)(a, b[None]))
+    for y, row in zip(found, a, strict=True):
+        start = k - k % 16
+        parts = [by_eight([chain(row[i:start:8], b[i:start:8]) for i in range(8)])] * (start > 0)
+        for size in (8, 4, 2, 1):
+            if k & size:
+                terms = row[start : start + size] * b[start : start + size]
+                parts.append(by_eight([*terms, *np.zeros(8 - size, np.float32)]))
+                start += size
+        assert y == sum(parts[1:], start=parts[0])
+
+
+def test_one_window_is_a_matrix_times_a_vector() -> None:
+    """Of several filters; a filter of its own for every channel is a chain."""
+    rng = np.random.default_rng(4)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 6, 3, 3), (4, 3, 3, 3)))
+    window = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "do_relu": False}
+    found = np.asarray(conv2d_float(x, w, None, groups=2, **window))
+    wanted = matrix_vector(w.reshape(1, 2, 2, -1), x.reshape(2, 2, 1, -1))
+    np.testing.assert_array_equal(found.reshape(2, 2, 2), wanted)
+    found = np.asarray(conv2d_float(x, w.reshape(6, 2, 3, 3)[:, :1], None, groups=6, **window))
+    assert found[1, 5, 0, 0] == chain(x[1, 5].ravel(), w.reshape(6, 2, 3, 3)[5, 0].ravel())
+
+
+@pytest.mark.parametrize("lanes", [2, 16])
+def test_lanes_are_added_up_by_halves(lanes: int) -> None:
+    terms = np.random.default_rng(lanes).standard_normal((37, 3)).astype(np.float32)
+    sums = [np.add.accumulate(terms[i::lanes], axis=0)[-1] for i in range(lanes)]
+    while len(sums) > 1:
+        sums = [a + b for a, b in zip(sums[: len(sums) // 2], sums[len(sums) // 2 :], strict=True)]
+    np.testing.assert_array_equal(sum_in_lanes(terms, lanes), sums[0])
+
+
+@pytest.mark.parametrize(("groups", "stride", "dilation"), [(1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 3, 2), (2, 2, 1)])
+def test_transposed_convolutions_add_up_by_vectors_or_by_taps(groups: int, stride: int, dilation: int) -> None:
+    """A chain over row, column and channel of 16 channels at a time, or products in the order of the turned filter."""
+    rng = np.random.default_rng(3)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 18, 3, 4), (2, 18 // groups, 3, 2)))
+    window = {"strides": (stride,) * 2, "pads": (1, 0, 0, 1), "output_padding": (1, 0), "dilations": (dilation,) * 2}
+    found = np.asarray(deconv2d_float(x, w, None, groups=groups, do_relu=False, **window))
+    by_vectors = groups == 1 and 1 in (stride, dilation)
+    for oc, oh, ow in np.ndindex(*found.shape[1:]):
+        taps = [
+            (i, j, *where)
+            for i, j in np.ndindex(3, 2)
+            if (where := source((oh + 1 - i * dilation, ow - j * dilation), stride, (3, 4))) is not None
+        ]
+        group = slice(oc * 18 // 2, (oc + 1) * 18 // 2) if groups == 2 else slice(18)
+        image, filter = x[0, group], w[oc]
+        if by_vectors:
+            blocks = [range(16), range(16, 18)] if taps else []
+            sums = [chain(*zip(*[(image[c, h, v], filter[c, i, j]) for i, j, h, v in taps for c in b], strict=True)) for b in blocks]  # fmt: skip  # noqa: E501
+        else:
+            sums = [chain(image[:, h, v], filter[:, i, j]) for i, j, h, v in reversed(taps)]
+        assert found[0, oc, oh, ow] == sum(sums, start=np.float32(0))
+
+
+def source(place: tuple[int, int], stride: int, extents: tuple[int, int]) -> tuple[int, int] | None:
+    """The element that a tap meets, None where it meets a zero that was inserted, or none."""
+    (h, no_h), (w, no_w) = (divmod(p, stride) for p in place)
+    inside = 0 <= h < extents[0] and 0 <= w < extents[1]
+    return (h, w) if inside and not no_h and not no_w else None
+
+
+@pytest.mark.parametrize(("function", "units"), [(exp_of_libm, 0.51), (exp_of_onednn, 6)])
+def test_exponentials_are_near(function: Callable[[Array], Array], units: float) -> None:
+    """By oneDNN n*ln 2 is taken off in one step: the error grows with n, and below -86.6 nothing is left."""
+    x = -np.random.default_rng(2).uniform(0, 86, 4096).astype(np.float32)
+    exact, found = np.exp(x.astype(np.float64)), np.asarray(kernel()(function)(x))
+    unit = 2.0 ** (np.floor(np.log2(exact)) - 23)
+    assert units / 2 < np.max(np.abs(found - exact) / unit) < units
+    assert np.asarray(kernel()(function)(np.float32([0, -200, -np.inf]))).tolist() == [1, 0, 0]

@@ -208,9 +208,9 @@ def test_lrn_against_onnxruntime(size: int) -> None:
     got = lrn_float(x, size=size, alpha=0.3, beta=0.75, bias=1.5)
     if size % 2:  # ONNX Runtime accepts odd sizes only
         np.testing.assert_allclose(got, run_onnx("LRN", [x], size=size, alpha=0.3, beta=0.75, bias=1.5), rtol=1e-5)
-    before, after = (size - 1) // 2, size // 2
+    around = (size - 1) // 2
     for c in range(8):
-        total = (x[:, max(0, c - before) : c + after + 1].astype(np.float64) ** 2).sum(axis=1)
+        total = (x[:, max(0, c - around) : c + around + 1].astype(np.float64) ** 2).sum(axis=1)
         np.testing.assert_allclose(got[:, c], x[:, c] / (1.5 + 0.3 / size * total) ** 0.75, rtol=1e-5)
 
 

@@ -224,10 +224,12 @@ class TpuInstanceNorm(GroupedTpu):
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
         x, weight, bias = operands
-        if not self.weight_as_factor or weight is None:
+        if self._in_bf16 and not self.weight_as_factor:
             return super().inference(operands)
-        bias = None if bias is None else bias.reshape(-1)
-        return (kernels.instancenorm_by_factor(x, weight.reshape(-1)[0], bias, epsilon=self.eps.value.data),)
+        weight, bias = (None if v is None else v.reshape(-1) for v in (weight, bias))
+        if self.weight_as_factor and weight is not None:
+            return (kernels.instancenorm_by_factor(x, weight[0], bias, epsilon=self.eps.value.data),)
+        return (kernels.instancenorm_float(x, weight, bias, epsilon=self.eps.value.data),)
 
 
 @irdl_op_definition

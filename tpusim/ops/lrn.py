@@ -37,7 +37,7 @@ def _constants(op: Operation) -> dict[str, Any]:
 
 @irdl_op_definition
 class TopLRN(UnaryTop):
-    """`top.LRN`: x / (bias + alpha/size * sum of squares of `size` channels around)^beta."""
+    """`top.LRN`: x / (bias + alpha/size * sum of squares of `size` channels around, one fewer if it is even)^beta."""
 
     name = "top.LRN"
     SPEC: ClassVar[tuple[str, ...]] = ("12.1",)
@@ -80,8 +80,8 @@ class TopLRN(UnaryTop):
     def lower_float(self, ctx: LoweringContext) -> SSAValue:
         """tpu.LRN in float in every mode, by tables where the chip has them.
 
-        Decision: a window of an even size, which the interpreter of CV18xx makes one channel too narrow, is computed in
-        float and rounded once.
+        Decision: a window of an even size is computed in float and rounded once. Everywhere it is one channel narrower
+        than ONNX says, as in upstream's interpreters and on its chips.
         """
         attributes = {key: self.attributes[key] for key in ATTRIBUTES}
         operands = [ctx.operand(self.input, ctx.float_mode(self), self)]

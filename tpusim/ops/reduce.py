@@ -115,7 +115,7 @@ class TopReduce(TopOp):
 
     def inference(self, operands: Sequence[Array]) -> tuple[Array, ...]:
         """Compute it in f32."""
-        return (reduce_float(operands[0], scale=float(np.float32(1 / _count(self))), **_options(self)),)
+        return (reduce_float(operands[0], **_options(self)),)
 
     def flops(self) -> int:
         """One per element read (DN-27)."""

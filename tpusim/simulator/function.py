@@ -75,12 +75,11 @@ def softmax_int(function: fn.SoftmaxInt, operands: Operands, output: View) -> np
 
 
 def lrn(function: fn.Lrn, operands: Operands, output: View) -> np.ndarray:
-    """In float64, rounded to f32 once."""
-    x, size = operands[0].astype(np.float64), function.size
-    before = (size - 1) // 2
-    squares = np.pad(x * x, ((0, 0), (before, size - 1 - before), (0, 0), (0, 0)))
-    total = sum(squares[:, i : i + x.shape[1]] for i in range(size))
-    return (x / (function.bias + function.alpha / size * total) ** function.beta).astype(np.float32)
+    """In float64, rounded to f32 once; an even size has the window of the odd one below."""
+    x, around = operands[0].astype(np.float64), (function.size - 1) // 2
+    squares = np.pad(x * x, ((0, 0), (around, around), (0, 0), (0, 0)))
+    total = sum(squares[:, i : i + x.shape[1]] for i in range(2 * around + 1))
+    return (x / (function.bias + function.alpha / function.size * total) ** function.beta).astype(np.float32)
 
 
 def _centred(operands: Operands, zero_points: tuple[int, ...]) -> list[np.ndarray]:

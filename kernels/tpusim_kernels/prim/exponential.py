@@ -1,8 +1,8 @@
 """The exponential in f32, bit for bit as the two libraries behind TPU-MLIR's float interpreter compute it.
 
 Found by comparing bits with `model_runner.py` 1.30.2 on a processor with AVX-512 (tests/test_as_upstream.py): the
-compiler picks oneDNN's kernel by what the processor has, and the one of AVX2 adds up in eight lanes. Results below the
-smallest normal number of f32 are zero, as XLA leaves them on a CPU.
+compiler picks oneDNN's kernel by what the processor has. Results below the smallest normal number of f32 are zero, as
+XLA leaves them on a CPU.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from jax import lax
 
 from tpusim_kernels.base import Array, pin
 
-LANES = 16
-"""Sums that one AVX-512 register holds."""
 PARTS = 32
 """How finely the C library cuts an octave."""
 CUBIC = tuple(float.fromhex(c) for c in ("0x1.c6af84b912394p-5", "0x1.ebfce50fac4f3p-3", "0x1.62e42ff0c52d6p-1"))
@@ -50,13 +48,3 @@ def exp_of_onednn(x: Array) -> Array:
         y = y * r + c
     half = lax.bitcast_convert_type((n.astype(jnp.int32) + 126) << 23, jnp.float32)
     return jnp.where(x < LEAST, np.float32(0), y * half * np.float32(2))
-
-
-def sum_in_lanes(rows: Array) -> Array:
-    """The f32 sum over axis 0 as oneDNN's vectors have it: `LANES` sums in index order, added up by halves."""
-    fill = -len(rows) % LANES
-    lanes = jnp.pad(rows, [(0, fill)] + [(0, 0)] * (rows.ndim - 1)).reshape(-1, LANES, *rows.shape[1:])
-    total = lax.fori_loop(0, len(lanes), lambda i, s: s + lanes[i], jnp.zeros_like(lanes[0]))
-    while len(total) > 1:
-        total = total[: len(total) // 2] + total[len(total) // 2 :]
-    return total[0]

@@ -106,6 +106,15 @@ def added_up(terms: Array) -> Array:
     return lax.fori_loop(0, count, step, jnp.zeros(terms.shape[1:], jnp.float32), unroll=steps)
 
 
+def sum_in_lanes(terms: Array, lanes: int) -> Array:
+    """The f32 sum over axis 0 as vectors of so many lanes have it: a sum in index order each, added up by halves."""
+    padded = jnp.pad(terms, [(0, -len(terms) % lanes)] + [(0, 0)] * (terms.ndim - 1))
+    total = added_up(padded.reshape(-1, lanes, *terms.shape[1:]))
+    while len(total) > 1:
+        total = total[: len(total) // 2] + total[len(total) // 2 :]
+    return total[0]
+
+
 @custom_vmap
 def _chains(a: Array, b: Array) -> Array:
     """`chains` of rank 3: by the library where it keeps the order for these extents."""
@@ -147,3 +156,43 @@ def _chain(a: Array, b: Array) -> Array:
         return acc
 
     return lax.fori_loop(0, loops, step, jnp.zeros((*batch, a.shape[-2], b.shape[-1]), jnp.float32))
+
+
+def matrix_vector(a: Array, b: Array) -> Array:
+    """Compute sum_k a[..., k] * b[..., k] in f32, as oneDNN multiplies a matrix with one vector; axes broadcast.
+
+    Eight chains over k, as far as there are whole sixteens, are added by neighbours, halves and neighbours. So are the
+    products of each part of the rest, of 8, 4, 2 and 1 elements, and the sums of the parts in this order.
+    """
+    k = a.shape[-1]
+    whole = k - k % 16
+    sums = [_by_eight(_eight_chains(a[..., :whole], b[..., :whole]))] if whole else []
+    start = whole
+    for size in (8, 4, 2, 1):
+        if k & size:
+            products = pin(a[..., start : start + size] * b[..., start : start + size])
+            sums.append(_by_eight(jnp.pad(products, [(0, 0)] * (products.ndim - 1) + [(0, 8 - size)])))
+            start += size
+    total = sums[0]
+    for part in sums[1:]:
+        total = total + part
+    return total
+
+
+def _eight_chains(a: Array, b: Array) -> Array:
+    """Chains over every eighth element of the last axis, on a last axis of eight."""
+    left, right = (x.reshape(*x.shape[:-1], -1, 8) for x in (a, b))
+    shape = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+
+    def step(i: Array, total: Array) -> Array:
+        one, other = (lax.dynamic_index_in_dim(x, i, x.ndim - 2, keepdims=False) for x in (left, right))
+        return total + one * other
+
+    return lax.fori_loop(0, left.shape[-2], step, jnp.zeros((*shape, 8), jnp.float32))
+
+
+def _by_eight(lanes: Array) -> Array:
+    """The sum of a last axis of eight: by neighbours, halves and neighbours."""
+    pairs = lanes[..., 0::2] + lanes[..., 1::2]
+    halves = pairs[..., :2] + pairs[..., 2:]
+    return halves[..., 0] + halves[..., 1]

@@ -66,7 +66,7 @@ class SoftmaxTables(Function, frozen=True, tag="softmax_tables"):
 
 
 class Lrn(Function, frozen=True, tag="lrn"):
-    """ONNX LRN over the channels of (n, c, h, w): x / (bias + alpha/size * sum of squares)**beta."""
+    """LRN over channels of (n, c, h, w), one fewer if even: x / (bias + alpha/size * sum of squares)**beta."""
 
     size: int
     alpha: float

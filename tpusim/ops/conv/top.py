@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv3d import conv3d_float
-from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product
+from tpusim_kernels.conv_float import conv2d_estimate, conv2d_float, is_product, is_vector
 from tpusim_kernels.conv_graph import ordered_filter
 from tpusim_kernels.conv_trial import RoundedFilter, conv2d_trial, factor_of, linear_trial, rounded_filter
 from tpusim_kernels.prim.forms import has_byte_products
@@ -137,7 +137,9 @@ class TopConv(ConvTop):
         """The filter in the form of its products."""
         if index != 1 or self.volume:
             return constant
-        n, _, oh, ow = shape_of(self.output)
+        n, oc, oh, ow = shape_of(self.output)
+        if is_vector((oh, ow), oc, self.geometry["groups"]):  # type: ignore[arg-type]
+            return constant
         alone = shape_of(self.filter)[2:] == (1, 1)
         return ordered_filter(np.asarray(constant), self.geometry["groups"], oh * ow * (n if alone else 1))  # type: ignore[arg-type]
 

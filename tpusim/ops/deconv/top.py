@@ -5,8 +5,8 @@ from math import prod
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
-from tpusim_kernels import deconv as kernels
 from tpusim_kernels.deconv3d import deconv3d_float
+from tpusim_kernels.deconv_float import deconv2d_float
 from tpusim_kernels.prim.multiplier import best_fit_array
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, i32
 from xdsl.ir import Attribute, SSAValue
@@ -105,7 +105,7 @@ class TopDeconv(ConvTop):
         """f32 transposed convolution, bias, relu."""
         x, w, b = operands
         relu = {"do_relu": relu_of(self), "relu_limit": relu_limit_of(self)}
-        deconvolution = deconv3d_float if self.volume else kernels.deconv2d_float
+        deconvolution = deconv3d_float if self.volume else deconv2d_float
         return (deconvolution(x, w, b, **relu, **self.geometry),)  # type: ignore[arg-type]
 
     def flops(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tpusim_kernels import deconv as kernels
+from tpusim_kernels.deconv_float import deconv2d_float
 from xdsl.irdl import irdl_op_definition
 
 from tpusim.chips import ChipSpec
@@ -47,7 +48,7 @@ class TpuDeconv(DeconvBase):
         """Exact integers, or f32 (numerics.md 9.1)."""
         x, w, b, requant = self.unpacked(operands)
         if not self.integer:
-            return (kernels.deconv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
+            return (deconv2d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
         zero = zero_point(self.input)
         if requant is None:
             return (kernels.deconv2d_accumulate(x, w, b, zero, **self.geometry),)
