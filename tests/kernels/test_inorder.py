@@ -180,3 +180,5 @@ def test_exponentials_are_near(function: Callable[[Array], Array], units: float)
     unit = 2.0 ** (np.floor(np.log2(exact)) - 23)
     assert units / 2 < np.max(np.abs(found - exact) / unit) < units
     assert np.asarray(kernel()(function)(np.float32([0, -200, -np.inf]))).tolist() == [1, 0, 0]
+    above = kernel()(exp_of_libm)(np.float32([88, 89, 2000, np.inf]))
+    assert np.asarray(above).tolist() == [np.float32(np.exp(88.0)), np.inf, np.inf, np.inf]

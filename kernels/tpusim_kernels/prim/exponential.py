@@ -25,9 +25,9 @@ LEAST = np.uint32(0xC2AEAC50).view(np.float32)
 
 
 def exp_of_libm(x: Array) -> Array:
-    """e^x of f32 `x` <= 0 as glibc's expf has it: a cubic in double, rounded once."""
+    """e^x of f32 `x` as glibc's expf has it: a cubic in double, rounded once."""
     z = x.astype(jnp.float64) * (PARTS * np.log2(np.e))
-    whole = lax.round(jnp.maximum(z, -200.0 * PARTS), lax.RoundingMethod.TO_NEAREST_EVEN)
+    whole = lax.round(jnp.clip(z, -200.0 * PARTS, 200.0 * PARTS), lax.RoundingMethod.TO_NEAREST_EVEN)
     r = (z - whole) / PARTS
     y = 1.0 + CUBIC[2] * r + (CUBIC[1] + CUBIC[0] * r) * (r * r)
     steps = whole.astype(jnp.int32)
@@ -35,7 +35,7 @@ def exp_of_libm(x: Array) -> Array:
     for bit in range(5):  # 2^(part/32); a table would be looked up element by element
         y = jnp.where(part & (1 << bit), y * 2.0 ** (2.0**bit / PARTS), y)
     power = lax.bitcast_convert_type((octave.astype(jnp.int64) + 1023) << 52, jnp.float64)
-    return jnp.where(x < -104.0, 0.0, y * power).astype(jnp.float32)
+    return jnp.where(x < -104.0, 0.0, jnp.where(x > 104.0, jnp.inf, y * power)).astype(jnp.float32)
 
 
 def exp_of_onednn(x: Array) -> Array:
