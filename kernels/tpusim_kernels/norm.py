@@ -12,7 +12,7 @@ from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up, sum_in_lanes
+from tpusim_kernels.prim.inorder import added_up, squares_added_up, sum_in_lanes
 from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 
@@ -203,13 +203,16 @@ def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsil
     """Compute y = (x - mean*f)/sqrt(variance*f + epsilon) + b[c] in f32, f = f32(1)/weight, statistics per channel.
 
     x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: what
-    CV18xx's host makes of InstanceNorm, which takes the first weight for the factor of a batch norm.
+    CV18xx's host makes of InstanceNorm, which takes the first weight for the factor of a batch norm. The mean is taken
+    in double, the variance is a chain of fused multiply-adds.
     """
     x = f32(x)
-    axes, factor = tuple(range(2, x.ndim)), divide(jnp.float32(1), f32(weight))
-    mean = jnp.mean(x, axis=axes, keepdims=True)
-    variance = jnp.mean((x - mean) * (x - mean), axis=axes, keepdims=True)
-    y = divide(x - mean * factor, jnp.sqrt(variance * factor + jnp.float32(epsilon)))
+    rows = jnp.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)
+    size, factor = len(rows), divide(jnp.float32(1), f32(weight))
+    mean = jnp.mean(rows.astype(jnp.float64), axis=0).astype(jnp.float32)[None]
+    variance = divide(squares_added_up(rows - mean), jnp.float32(size))[None]
+    y = divide(rows - pin(mean * factor), jnp.sqrt(pin(variance * factor) + jnp.float32(epsilon)))
+    y = jnp.moveaxis(y, 0, -1).reshape(x.shape)
     return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
 
 

@@ -8,16 +8,9 @@ from math import prod
 import jax.numpy as jnp
 from jax import lax
 
-from tpusim_kernels.base import Array, divide, f32, kernel, pin
+from tpusim_kernels.base import Array, divide, f32, kernel
 from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up
-
-
-def _squares_added_up(rows: Array) -> Array:
-    """The sum of squares over axis 0, a chain of fused multiply-adds."""
-    if len(rows) == 1:
-        return pin(rows[0] * rows[0])
-    return lax.fori_loop(0, len(rows), lambda i, total: total + rows[i] * rows[i], jnp.zeros_like(rows[0]))
+from tpusim_kernels.prim.inorder import added_up, squares_added_up
 
 
 def _multiplied(rows: Array) -> Array:
@@ -30,7 +23,7 @@ MODES: dict[str, tuple[Callable[[Array], Array], Callable[..., Array]]] = {
     "ReduceMax": (lambda x: jnp.max(x, axis=0), lambda x: jnp.max(x, axis=0)),
     "ReduceMin": (lambda x: jnp.min(x, axis=0), lambda x: jnp.min(x, axis=0)),
     "ReduceL1": (lambda x: added_up(jnp.abs(x)), lambda x: jnp.sum(jnp.abs(x), axis=0)),
-    "ReduceL2": (lambda x: jnp.sqrt(_squares_added_up(x)), lambda x: jnp.sqrt(jnp.sum(x * x, axis=0))),
+    "ReduceL2": (lambda x: jnp.sqrt(squares_added_up(x)), lambda x: jnp.sqrt(jnp.sum(x * x, axis=0))),
     "ReduceProd": (_multiplied, lambda x: jnp.prod(x, axis=0)),
 }
 """What is done with rows over axis 0: in index order, and, for estimates, in any."""

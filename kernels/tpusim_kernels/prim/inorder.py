@@ -106,6 +106,13 @@ def added_up(terms: Array) -> Array:
     return lax.fori_loop(0, count, step, jnp.zeros(terms.shape[1:], jnp.float32), unroll=steps)
 
 
+def squares_added_up(rows: Array) -> Array:
+    """The f32 sum of squares over axis 0, a chain of fused multiply-adds."""
+    if len(rows) == 1:
+        return pin(rows[0] * rows[0])
+    return lax.fori_loop(0, len(rows), lambda i, total: total + rows[i] * rows[i], jnp.zeros_like(rows[0]))
+
+
 def sum_in_lanes(terms: Array, lanes: int) -> Array:
     """The f32 sum over axis 0 as vectors of so many lanes have it: a sum in index order each, added up by halves."""
     padded = jnp.pad(terms, [(0, -len(terms) % lanes)] + [(0, 0)] * (terms.ndim - 1))
