@@ -131,7 +131,10 @@ def assert_groups_pay_off(found: Artefacts) -> None:
 
 @pytest.mark.parametrize("name", together(["squeezenet", "resnet50"]))
 def test_f32(folder: Path, name: str):
-    """Nothing is lost in lowering: the tpu module computes what the top module computes, bit for bit."""
+    """Nothing is lost in lowering: the tpu module computes what the top module computes, bit for bit.
+
+    But for the softmax at the end, of which the real interpreters of the two dialects have an exponential each.
+    """
     settings = replace(
         config(folder, name, "bm1684x"),
         lowering=LoweringConfig("bm1684x", "f32"),
@@ -140,7 +143,8 @@ def test_f32(folder: Path, name: str):
         out=folder / f"{name}_f32",
     )
     found = verified(settings)
-    assert found.comparisons["tpu_vs_top"].bit_exact
+    compared = found.comparisons["tpu_vs_top"].tensors
+    assert [t.name for t in compared if not t.bit_exact] == [compared[-1].name]
     assert all(t.cosine > 0.9999 for t in found.comparisons["top_vs_onnx"].tensors)
 
 
