@@ -91,5 +91,8 @@ def test_constants_of_lowering(cell):
 @pytest.mark.every
 @pytest.mark.parametrize("cell", params(executed(), "tensors"))
 def test_every_tensor(cell):
+    """Bit for bit, the floats too."""
     name, _, where = cell.partition("/")
-    check(replay(name).tensors(where, replay(name).lowered(where)))
+    found = replay(name).tensors(where, replay(name).lowered(where))
+    check(found)
+    assert not found.differences, "\n".join(map(str, found.differences))

@@ -21,8 +21,8 @@ CONSTANTS = ("multiplier", "multipliers", "rshift", "rshifts", "multiplier_neg",
 FLOATS: dict[str, np.dtype[np.generic]] = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 FRACTION_BITS = {"f32": 23, "f16": 10, "bf16": 7}
 TOLERATED = {"f16": 1.0, "bf16": 1.0, "f32": 16.0}
-"""How far floats may differ, in the units of `gaps`. Both sides sum f32 products in an order of their own: of 16-bit
-results that moves one to its neighbour, of f32 ones the last places of sums of some hundred terms."""
+"""How far floats may differ, in the units of `gaps`, where a sum has another order than here: that moves 16-bit results
+to their neighbours, and f32 ones by some last places. The small networks have none such (tests/test_upstream.py)."""
 
 
 def compare_top(ours: Sequence[Op], theirs: Sequence[Op]) -> Part:

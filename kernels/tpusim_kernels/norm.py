@@ -203,17 +203,19 @@ def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsil
     """Compute y = (x - mean*f)/sqrt(variance*f + epsilon) + b[c] in f32, f = f32(1)/weight, statistics per channel.
 
     x (n, c, ...), weight one number, bias (C,) or None; variance biased. A negative weight gives NaN. Source: what
-    CV18xx's host makes of InstanceNorm, which takes the first weight for the factor of a batch norm. The mean is taken
-    in double, the variance is a chain of fused multiply-adds.
+    CV18xx's host makes of InstanceNorm, which takes the first weight for the factor of a batch norm. Both sums are in
+    index order, that of squares by fused multiply-adds; root, quotient and bias are in double and rounded once.
     """
     x = f32(x)
     rows = jnp.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)
-    size, factor = len(rows), divide(jnp.float32(1), f32(weight))
-    mean = jnp.mean(rows.astype(jnp.float64), axis=0).astype(jnp.float32)[None]
-    variance = divide(squares_added_up(rows - mean), jnp.float32(size))[None]
-    y = divide(rows - pin(mean * factor), jnp.sqrt(pin(variance * factor) + jnp.float32(epsilon)))
+    size, factor = jnp.float32(len(rows)), divide(jnp.float32(1), f32(weight))
+    mean = divide(added_up(rows), size)[None]
+    variance = divide(squares_added_up(rows - mean), size)[None]
+    base = pin(variance * factor) + jnp.float32(epsilon)
+    y = divide((rows - pin(mean * factor)).astype(jnp.float64), jnp.sqrt(base.astype(jnp.float64)))
     y = jnp.moveaxis(y, 0, -1).reshape(x.shape)
-    return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
+    y = y if bias is None else y + along_axis(f32(bias), x.ndim, 1).astype(jnp.float64)
+    return y.astype(jnp.float32)
 
 
 @kernel(static=("epsilon",))
