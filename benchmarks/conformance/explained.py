@@ -37,15 +37,7 @@ TABLE: tuple[Explained, ...] = (
               ("LayerNorm in f16", "Cast in i8", "Cast in f32")),
     Explained("D13: the interpreter clamps unsigned results of a BM1684 Deconv at 127; the closed simulator does not "
               "(it is equal in channel 0, of the others it takes another bias)", ("deconv/bm1684/*",), ("relued*",)),
-    # floats whose bits nobody defines
-    Explained("f32 sums over 1,000 classes in another order, and another library's exponential: up to 23 units of f32",
-              ("*/bm1684/*",), ("prob*_Softmax", "*_Softmax"), ("Softmax in f32*",)),
-    Explained("an f32 sum of 1,024 products in another order: the result is 35,000 times smaller than its terms "
-              "together, so that a unit of f16 is less than the sum's own rounding",
-              ("densenet121/*/f16",), ("fc6_1_Conv",), ("Conv2D in f16",)),
     # forms of ops that tpusim does not have
-    Explained("the float product reads its matrix transposed there; here a Permute does it, and a Cast behind it",
-              ("segformer/*/int8-asym",), ("*matmul18_MatMul_f32",), ("tpu.Cast only*",), ("lowering",)),
     Explained("the table of a square root is an operand of the ReduceL2 there; the values are equal",
               ("reduce/cv18*",), ("l2_*",), ("0 constants here*",)),
 )  # fmt: skip
