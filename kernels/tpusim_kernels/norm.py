@@ -21,7 +21,7 @@ def lrn_float(x: Array, *, size: int, alpha: float, beta: float, bias: float) ->
     """Compute y = x / (bias + alpha/size * sum x^2)^beta in f32, the bits of oneDNN 3.1, which upstream calls for it.
 
     x (n, c, ...); the sum runs over the channels c - floor((size-1)/2) .. c + floor((size-1)/2) that there are: of an
-    even size one fewer than ONNX LRN says, on the chip too.
+    even size one fewer than ONNX LRN says, as BM1684X's closed simulator has it too.
 
     Of 8k >= 16 channels, size 5 and beta 0.75 one sum slides along the channels, and the power is of its own form.
     """
