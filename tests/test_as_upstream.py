@@ -230,9 +230,14 @@ def test_normalisations_in_f32_are_its_bits(bits: str) -> None:
     known |= {"by_channel": known["w"].reshape(4, 1, 1), "more": known["b"].reshape(4, 1, 1)}
     read = {name for each in NORMALISED[bits] for name in each.input}
     top = network_of(NORMALISED[bits], {name: known[name] for name in known if name in read}, {"x": x.shape})
-    found = run(top, {"x": x})["y"]
+    assert_bits(top, x, bits)
+
+
+def assert_bits(module: Model, x: np.ndarray, bits: str) -> None:
+    """The result "y" of x by the head of its SHA-256, op by op and as a whole graph."""
+    found = np.asarray(run(module, {"x": x})["y"])
     assert hashlib.sha256(found.tobytes()).hexdigest().startswith(bits)
-    (whole,) = Flat(top)({"x": x}).values()
+    (whole,) = Flat(module)({"x": x}).values()
     assert np.asarray(whole).tobytes() == found.tobytes()
 
 
@@ -253,6 +258,14 @@ ADDED_UP: list[tuple[onnx.NodeProto, tuple[int, ...], str, str]] = [
         node("ConvTranspose", "x w20_3_3_3 b12", strides=[2, 2], pads=[1, 1, 1, 1], group=4),
         (1, 20, 4, 5), "a1cf3785b5ead0af", "a1cf3785b5ead0af",
     ),
+    (
+        node("ConvTranspose", "x w20_6_3_3 b6", strides=[2, 2], pads=[1, 1, 1, 1], dilations=[2, 2]),
+        (1, 20, 4, 5), "50d6194957207b20", "50d6194957207b20",
+    ),
+    (
+        node("ConvTranspose", "x w32_16_2_3 b32", strides=[2, 2], group=2),
+        (1, 32, 3, 4), "4f58b5e16ee3e197", "4f58b5e16ee3e197",
+    ),
     (node("ConvTranspose", "x w300_5_1_1 b5"), (1, 300, 3, 3), "818046afe72e392e", "818046afe72e392e"),
     (node("Conv", "x w6_41_3_3 b6"), (2, 41, 3, 3), "79221901f058923e", "79221901f058923e"),
 ]  # fmt: skip
@@ -269,8 +282,5 @@ def test_sums_in_f32_are_its_bits(op: onnx.NodeProto, shape: tuple[int, ...], to
     constants = {name: values(tuple(map(int, name[1:].split("_")))) for name in op.input[1:]}
     top = network_of([op], constants, {"x": shape})
     x = 3 * values(shape)
-    for module, bits in ((top, top_bits), (lower(top, LoweringConfig("bm1684x", "f32"))[0], tpu_bits)):
-        found = np.asarray(run(module, {"x": x})["y"])
-        assert hashlib.sha256(found.tobytes()).hexdigest().startswith(bits)
-        (whole,) = Flat(module)({"x": x}).values()
-        assert np.asarray(whole).tobytes() == found.tobytes()
+    assert_bits(top, x, top_bits)
+    assert_bits(lower(top, LoweringConfig("bm1684x", "f32"))[0], x, tpu_bits)

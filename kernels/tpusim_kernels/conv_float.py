@@ -64,12 +64,7 @@ def conv2d_float(
     """
     check_operands(x, cast("Array", w), groups)
     out = extents(x.shape, w.shape, strides, pads, dilations)
-    if not isinstance(w, OrderedFilter) and is_vector(out, len(w), groups) and not estimating():
-        return _one_window(
-            x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,
-            relu_limit=relu_limit,
-        )  # fmt: skip
-    if isinstance(w, OrderedFilter) or not _by_parts(x, w, b, groups):
+    if isinstance(w, OrderedFilter) or is_vector(out, len(w), groups) or not _by_parts(x, w, b, groups):
         return _whole(
             x, w, b, strides=strides, pads=pads, dilations=dilations, groups=groups, do_relu=do_relu,
             relu_limit=relu_limit,
@@ -203,29 +198,6 @@ def _whole(
     return relu_with_limit(y, do_relu, relu_limit)
 
 
-@kernel(static=(*GEOMETRY, "do_relu", "relu_limit"))
-def _one_window(
-    x: Array,
-    w: Array,
-    b: Array | None,
-    *,
-    strides: Pair,
-    pads: Pads,
-    dilations: Pair,
-    groups: int,
-    do_relu: bool,
-    relu_limit: float,
-) -> Array:
-    """`conv2d_float` with a result (n, oc, 1, 1)."""
-    del strides
-    (dh, dw), n, oc = dilations, len(x), len(w)
-    window = padded(f32(x), pads)[:, :, : w.shape[2] * dh : dh, : w.shape[3] * dw : dw]
-    y = matrix_vector(f32(w).reshape(1, groups, oc // groups, -1), window.reshape(n, groups, 1, -1))
-    y = y.reshape(n, oc, 1, 1)
-    y = y if b is None else y + along_axis(f32(b), y.ndim, 1)
-    return relu_with_limit(y, do_relu, relu_limit)
-
-
 def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: int) -> Array:
     """f32 sums in NCHW of a padded NCHW image, term by term over (channel, row, column) of the window."""
     (n, c, _, _), (oc, icg, kh, kw) = x.shape, w.shape
@@ -251,6 +223,8 @@ def _sum_in_order(x: Array, w: Array, strides: Pair, dilations: Pair, groups: in
     )
     windows = windows.reshape(n, groups, c // groups * kh * kw, oh * ow)
     filters = w.reshape(1, groups, oc // groups, icg * kh * kw)
+    if is_vector((oh, ow), oc, groups) and not estimating():
+        return matrix_vector(filters, jnp.swapaxes(windows, 2, 3)).reshape(n, oc, oh, ow)
     return dot_in_order(filters, windows, convolution_blocks(icg * kh * kw)).reshape(n, oc, oh, ow)
 
 

@@ -33,13 +33,12 @@ ALONE = 256
 class Phase(NamedTuple):
     """The places `start`, `start` + stride, ... of an axis.
 
-    taps: of the turned filter, those that count there, all `step` apart; meets: the element of the axis that each of
-    them meets first, which may lie in front of it.
+    taps: of the turned filter, those that count there, all `Axis.step` apart; meets: the element of the axis that each
+    of them meets first, which may lie in front of it.
     """
 
     start: int
     taps: tuple[int, ...]
-    step: int
     meets: tuple[int, ...]
 
 
@@ -81,13 +80,13 @@ def deconv2d_float(
         for i in (0, 1)
     ]
     image = jnp.moveaxis(jnp.pad(x, [(0, 0), (0, 0), *(axis.border for axis in axes)]), 1, 3)
-    places = [axis.places for axis in axes]
+    w, places = turned(w), [axis.places for axis in axes]
     y = jnp.zeros((*strides, len(x), len(w), *places), jnp.float32)
     for down, across in product(*(axis.alike for axis in axes)):
         if down[0].taps and across[0].taps:
             pairs = list(product(down, across))
             windows = jnp.stack(_windows(image, pairs, axes))
-            filters = jnp.stack([_filters(turned(w), *pair) for pair in pairs])
+            filters = jnp.stack([_filters(w, *pair, axes) for pair in pairs])
             part = jax.vmap(total)(
                 windows.reshape(*windows.shape[:4], groups, -1),
                 filters.reshape(len(pairs), groups, len(w) // groups, *filters.shape[2:]),
@@ -130,6 +129,11 @@ class Axis:
         """Places of a phase, of which the last may lie behind the result."""
         return -(-self.out // self.stride)
 
+    @property
+    def step(self) -> int:
+        """How far apart the taps of a phase are."""
+        return self.stride // gcd(self.stride, self.dilation)
+
     @cached_property
     def phases(self) -> list[Phase]:
         """The phases in order."""
@@ -137,7 +141,7 @@ class Axis:
         for start in range(self.stride):
             taps = tuple(i for i in range(self.kernel) if (start + i * self.dilation - first) % self.stride == 0)
             meets = tuple((start + i * self.dilation - first) // self.stride for i in taps)
-            found.append(Phase(start, taps, self.stride // gcd(self.stride, self.dilation), meets))
+            found.append(Phase(start, taps, meets))
         return found
 
     @property
@@ -168,9 +172,9 @@ def _windows(image: Array, pairs: list[tuple[Phase, Phase]], axes: list[Axis]) -
     return [jnp.stack([view(place) for place in product(down.meets, across.meets)], axis=1) for down, across in pairs]
 
 
-def _filters(w: Array, down: Phase, across: Phase) -> Array:
+def _filters(w: Array, down: Phase, across: Phase, axes: list[Axis]) -> Array:
     """The taps of a pair of phases, (oc, taps, ic), of a turned filter."""
-    part = w[:, :, down.taps[0] :: down.step, across.taps[0] :: across.step]
+    part = w[:, :, down.taps[0] :: axes[0].step, across.taps[0] :: axes[1].step]
     return jnp.moveaxis(part.reshape(*part.shape[:2], -1), 2, 1)
 
 

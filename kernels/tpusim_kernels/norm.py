@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +12,7 @@ from jax import lax
 from tpusim_kernels.base import Array, along_axis, divide, f32, kernel, pin
 from tpusim_kernels.lut_bf16 import lut_mantissa
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
-from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up, squares_added_up, sum_in_lanes
+from tpusim_kernels.prim.inorder import added_up, float_sum, float_sum_of_squares, sum_in_lanes
 from tpusim_kernels.prim.smallfloat import to_bf16, to_bf16_cv18xx
 
 
@@ -92,23 +92,31 @@ def batchnorm_float(x: Array, gamma: Array, beta: Array, mean: Array, var: Array
     return divide(x - mean, jnp.sqrt(var + jnp.float32(epsilon))) * gamma + beta
 
 
-def _normalised(rows: Array, epsilon: float) -> Array:
+def _mean(rows: Array) -> Array:
+    """The f32 mean over the last axis (..., 1): the sum in index order, divided."""
+    return divide(float_sum(jnp.moveaxis(rows, -1, 0))[..., None], jnp.float32(rows.shape[-1]))
+
+
+def _mean_of_shares(rows: Array) -> Array:
+    """As `_mean`: every term is multiplied by f32(1/n), and those of even and of odd index are added up apart."""
+    share = np.float32(1) / np.float32(rows.shape[-1])
+    return sum_in_lanes(pin(jnp.moveaxis(rows, -1, 0) * share), 2)[..., None]
+
+
+def _normalised(rows: Array, epsilon: float, mean: Callable[[Array], Array] = _mean) -> Array:
     """(x - mean)/sqrt(variance + epsilon) over the last axis, biased variance, f32 step by step.
 
-    Sums are in index order, products rounded before they are added, as upstream's interpreter does
-    (tests/test_as_upstream.py).
+    Products are rounded before they are added, as upstream's interpreter does (tests/test_as_upstream.py).
     """
-    size = jnp.float32(rows.shape[-1])
-    d = rows - divide(_total(rows), size)
-    variance = divide(_total(pin(d * d)), size)
+    d = rows - mean(rows)
+    variance = mean(pin(d * d))
     return pin(d * divide(jnp.ones_like(variance), jnp.sqrt(variance + jnp.float32(epsilon))))
 
 
-def _total(rows: Array) -> Array:
-    """f32 sums over the last axis (..., 1) in index order; in any order for estimates."""
-    if estimating():
-        return jnp.sum(rows, axis=-1, keepdims=True)
-    return added_up(jnp.moveaxis(rows, -1, 0))[..., None]
+def _by_channel(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    """y*w[c] + b[c], channels on axis 1, the product rounded; weight, bias (C,) or None."""
+    y = y if weight is None else pin(y * along_axis(f32(weight), y.ndim, 1))
+    return y if bias is None else y + along_axis(f32(bias), y.ndim, 1)
 
 
 @kernel(static=("axis", "epsilon"))
@@ -131,8 +139,7 @@ def rmsnorm_float(x: Array, weight: Array | None, *, epsilon: float, dtype: str 
     chip stores it.
     """
     x = f32(x)
-    mean = divide(_total(pin(x * x)), jnp.float32(x.shape[-1]))
-    y = divide(x, jnp.sqrt(mean + jnp.float32(epsilon)))
+    y = divide(x, jnp.sqrt(_mean(pin(x * x)) + jnp.float32(epsilon)))
     y = y.astype(dtype).astype(jnp.float32)
     return y if weight is None else y * _leading(f32(weight), x.ndim)
 
@@ -210,7 +217,7 @@ def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsil
     rows = jnp.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)
     size, factor = jnp.float32(len(rows)), divide(jnp.float32(1), f32(weight))
     mean = divide(added_up(rows), size)[None]
-    variance = divide(squares_added_up(rows - mean), size)[None]
+    variance = divide(float_sum_of_squares(rows - mean), size)[None]
     base = pin(variance * factor) + jnp.float32(epsilon)
     y = divide((rows - pin(mean * factor)).astype(jnp.float64), jnp.sqrt(base.astype(jnp.float64)))
     y = jnp.moveaxis(y, 0, -1).reshape(x.shape)
@@ -222,22 +229,11 @@ def instancenorm_by_factor(x: Array, weight: Array, bias: Array | None, *, epsil
 def instancenorm_float(x: Array, weight: Array | None, bias: Array | None, *, epsilon: float) -> Array:
     """Compute y = (x - mean)*rstd*w[c] + b[c] in f32, statistics per sample and channel, as upstream's tpu op does.
 
-    x (n, c, ...); weight, bias (C,) or None. As `groupnorm_float` but for the two means: every term is multiplied by
-    f32(1/n), and those of even and of odd index are added up apart.
+    x (n, c, ...); weight, bias (C,) or None. As `groupnorm_float` but for the two means (`_mean_of_shares`).
     """
     x = f32(x)
-    rows = jnp.moveaxis(x.reshape(*x.shape[:2], -1), -1, 0)
-    share = np.float32(1) / np.float32(len(rows))
-
-    def mean(terms: Array) -> Array:
-        return sum_in_lanes(pin(terms * share), 2)[None]
-
-    d = rows - mean(rows)
-    variance = mean(pin(d * d))
-    y = pin(d * divide(jnp.ones_like(variance), jnp.sqrt(variance + jnp.float32(epsilon))))
-    y = jnp.moveaxis(y, 0, -1).reshape(x.shape)
-    y = y if weight is None else pin(y * along_axis(f32(weight), x.ndim, 1))
-    return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
+    y = _normalised(x.reshape(*x.shape[:2], -1), epsilon, _mean_of_shares).reshape(x.shape)
+    return _by_channel(y, weight, bias)
 
 
 @kernel(static=("groups", "epsilon"))
@@ -249,8 +245,7 @@ def groupnorm_float(x: Array, weight: Array | None, bias: Array | None, *, group
     """
     x = f32(x)
     y = _normalised(x.reshape(x.shape[0], groups, -1), epsilon).reshape(x.shape)
-    y = y if weight is None else pin(y * along_axis(f32(weight), x.ndim, 1))
-    return y if bias is None else y + along_axis(f32(bias), x.ndim, 1)
+    return _by_channel(y, weight, bias)
 
 
 @kernel(static=("groups", "epsilon"))

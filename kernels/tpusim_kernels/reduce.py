@@ -9,24 +9,23 @@ import jax.numpy as jnp
 from jax import lax
 
 from tpusim_kernels.base import Array, divide, f32, kernel
-from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up, squares_added_up
+from tpusim_kernels.prim.inorder import float_sum, float_sum_of_squares
 
 
 def _multiplied(rows: Array) -> Array:
     return lax.fori_loop(0, len(rows), lambda i, total: total * rows[i], jnp.ones_like(rows[0]))
 
 
-MODES: dict[str, tuple[Callable[[Array], Array], Callable[..., Array]]] = {
-    "ReduceMean": (added_up, lambda x: jnp.sum(x, axis=0)),
-    "ReduceSum": (added_up, lambda x: jnp.sum(x, axis=0)),
-    "ReduceMax": (lambda x: jnp.max(x, axis=0), lambda x: jnp.max(x, axis=0)),
-    "ReduceMin": (lambda x: jnp.min(x, axis=0), lambda x: jnp.min(x, axis=0)),
-    "ReduceL1": (lambda x: added_up(jnp.abs(x)), lambda x: jnp.sum(jnp.abs(x), axis=0)),
-    "ReduceL2": (lambda x: jnp.sqrt(squares_added_up(x)), lambda x: jnp.sqrt(jnp.sum(x * x, axis=0))),
-    "ReduceProd": (_multiplied, lambda x: jnp.prod(x, axis=0)),
+MODES: dict[str, Callable[[Array], Array]] = {
+    "ReduceMean": float_sum,
+    "ReduceSum": float_sum,
+    "ReduceMax": lambda rows: jnp.max(rows, axis=0),
+    "ReduceMin": lambda rows: jnp.min(rows, axis=0),
+    "ReduceL1": lambda rows: float_sum(jnp.abs(rows)),
+    "ReduceL2": lambda rows: jnp.sqrt(float_sum_of_squares(rows)),
+    "ReduceProd": _multiplied,
 }
-"""What is done with rows over axis 0: in index order, and, for estimates, in any."""
+"""What is done with rows over axis 0."""
 
 
 @kernel(static=("mode", "axes", "keepdims", "scale"))
@@ -43,8 +42,7 @@ def reduce_float(x: Array, *, mode: str, axes: tuple[int, ...], keepdims: bool, 
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     count = prod(x.shape[axis] for axis in axes)
     rows = jnp.transpose(f32(x), [*axes, *kept]).reshape(count, *(x.shape[axis] for axis in kept))
-    in_order, in_any = MODES[mode]
-    y = (in_any if estimating() else in_order)(rows)
+    y = MODES[mode](rows)
     if mode == "ReduceMean":
         y = divide(y, jnp.float32(count)) if scale is None else y * jnp.float32(scale)
     return jnp.expand_dims(y, axes) if keepdims else y

@@ -12,7 +12,7 @@ from tpusim_kernels.lut_bf16 import lut_mantissa, lut_slope
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16, sum_in_order
 from tpusim_kernels.prim.exponential import exp_of_libm, exp_of_onednn
 from tpusim_kernels.prim.forms import estimating
-from tpusim_kernels.prim.inorder import added_up, sum_in_lanes
+from tpusim_kernels.prim.inorder import added_up, float_sum, sum_in_lanes
 from tpusim_kernels.prim.rounding import RoundMode, saturate, to_int
 from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
 
@@ -62,11 +62,9 @@ def _below_largest(rows: Array, beta: float) -> Array:
 
 def _exponentials(d: Array, *, vectors: bool = False) -> tuple[Array, Array]:
     """The exponentials of d <= 0 and their f32 sum along axis 0, as the C library and a loop or oneDNN's vectors do."""
-    if estimating():
-        e = jnp.exp(d)
-        return e, jnp.sum(e, axis=0, keepdims=True)
-    e = pin(exp_of_onednn(d) if vectors else exp_of_libm(d))
-    return e, (sum_in_lanes(e, LANES) if vectors else added_up(e))[None]
+    exponential = jnp.exp if estimating() else exp_of_onednn if vectors else exp_of_libm
+    e = pin(exponential(d))
+    return e, (sum_in_lanes(e, LANES) if vectors else float_sum(e))[None]
 
 
 def _log(x: Array) -> Array:

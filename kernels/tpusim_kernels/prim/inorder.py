@@ -106,8 +106,15 @@ def added_up(terms: Array) -> Array:
     return lax.fori_loop(0, count, step, jnp.zeros(terms.shape[1:], jnp.float32), unroll=steps)
 
 
-def squares_added_up(rows: Array) -> Array:
-    """The f32 sum of squares over axis 0, a chain of fused multiply-adds."""
+def float_sum(terms: Array) -> Array:
+    """The sum of `added_up`, which estimates (`prim.forms`) take in any order."""
+    return jnp.sum(terms, axis=0) if estimating() else added_up(terms)
+
+
+def float_sum_of_squares(rows: Array) -> Array:
+    """The f32 sum of squares over axis 0, a chain of fused multiply-adds; in any order for estimates."""
+    if estimating():
+        return jnp.sum(rows * rows, axis=0)
     if len(rows) == 1:
         return pin(rows[0] * rows[0])
     return lax.fori_loop(0, len(rows), lambda i, total: total + rows[i] * rows[i], jnp.zeros_like(rows[0]))
