@@ -16,14 +16,14 @@ from tpusim_kernels.prim import inorder, library
 from tpusim_kernels.prim.inorder import convolution_blocks, dot_in_order, matmul_blocks
 
 Made = Callable[..., np.ndarray]
-RNG = np.random.default_rng(3)
+RNG = np.random.default_rng(5)
 EXTENTS = [(1, 64, 49), (7, 33, 5), (64, 40, 196), (3, 700, 100), (70, 1100, 65)]
 
 
 @pytest.fixture(autouse=True)
 def _same_numbers_in_any_order() -> None:
     """A test alone has the numbers that it has behind others, in whatever order workers get them."""
-    RNG.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    RNG.bit_generator.state = np.random.default_rng(5).bit_generator.state
 
 
 def floats(*shape: int) -> np.ndarray:
