@@ -27,7 +27,7 @@ from tpusim.layer_group.planning import plan
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
-from tpusim.page.labels import cut, distinct
+from tpusim.labels import cut, distinct
 from tpusim.schedule import GroupSchedule, tensor_name
 
 RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])

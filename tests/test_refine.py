@@ -48,7 +48,7 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
-from tpusim.page.labels import cut as cut_name
+from tpusim.labels import cut as cut_name
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Scheduled, Sections, Transferred, subgraph
 from tpusim.simulator import Simulator, timeline
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, parse_shapes
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.bench import Row
@@ -64,15 +64,13 @@ class Bench:
 
 
 def _table(rows: "list[Row]", title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for head in ("ms", "fastest", "slowest", "CPU ms", "images/s", "x first", "prepare CPU s", "peak MiB"):
-        table.add_column(head, justify="right")
+    table = Table(title).words("")
+    table.numbers("ms", "fastest", "slowest", "CPU ms", "images/s", "x first", "prepare CPU s", "peak MiB")
     for row in rows:
         if not row.error:
             times = (row.milliseconds, row.fastest, row.slowest, row.cpu_milliseconds, row.images_per_second)
             more = (f"{row.ratio:.2f}", f"{row.prepare_seconds:.1f}", f"{row.peak_mib:,.0f}")
-            table.add_row(row.name, *(f"{t:,.1f}" for t in times), *more)
+            table.row(row.name, *(f"{t:,.1f}" for t in times), *more)
     return table
 
 

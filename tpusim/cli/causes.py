@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,17 +21,12 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
     """One line per cause, the best remedy first. clocked: how many of them are put on the clock."""
     before = remedies.cosine()
     base = cycles(remedies.lowered()) if clocked else None
-    table = Table(
-        title=f"Causes, by what their remedies give back ({before:.6f} as lowered)", title_justify="left", box=None
-    )
-    for name in ("cause", "tensor", "evidence", "remedy"):
-        table.add_column(name, overflow="fold")
-    for name in ("results with it", "cycles"):
-        table.add_column(name, justify="right")
+    table = Table(f"Causes, by what their remedies give back ({before:.6f} as lowered)").words("cause").names("tensor")
+    table.prose("evidence", "remedy").numbers("results with it", "cycles")
     for number, cause in enumerate(found[:MOST]):
         taken = cycles(remedies.lowered(cause.remedy.changes)) if number < clocked else None
         clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
-        table.add_row(cause.kind, cause.tensor, cause.evidence, said(cause), f"{cause.remedy.cosine:.6f}", clock)
+        table.row(cause.kind, cause.tensor, cause.evidence, said(cause), f"{cause.remedy.cosine:.6f}", clock)
     return table
 
 

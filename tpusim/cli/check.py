@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, OptionalPath
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.prospect import LoweredOp, NodeAhead, Prospect
@@ -79,16 +78,12 @@ class Check:
 
 def _nodes(nodes: "Sequence[NodeAhead]") -> Table:
     """A line per op type, way of import and what nodes of it become."""
-    table = Table(title=f"Import ({len(nodes)} nodes)", title_justify="left", box=None)
-    table.add_column("ONNX op", no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    for name in ("how", "becomes", "which"):
-        table.add_column(name, overflow="fold")
+    table = Table(f"Import ({len(nodes)} nodes)").words("ONNX op").numbers("nodes").words("how")
+    table.prose("becomes").names("which")
     for group in _alike(nodes, lambda n: (n.op_type, n.how, _kinds(n), n.why)):
         first = group[0]
         becomes = first.why or _kinds(first)
-        row = (first.op_type, str(len(group)), first.how, becomes, _some(n.node for n in group))
-        table.add_row(*map(escape, row))
+        table.row(first.op_type, str(len(group)), first.how, becomes, _some(n.node for n in group))
     return table
 
 
@@ -101,11 +96,8 @@ def _kinds(node: "NodeAhead") -> str:
 
 def _ops(ops: "Sequence[LoweredOp]", title: str) -> Table:
     """A line per kind of op, numbers, class and place."""
-    table = Table(title=f"{title} ({len(ops)} ops)", title_justify="left", box=None)
-    table.add_column("tpu op", no_wrap=True)
-    table.add_column("ops", justify="right", no_wrap=True)
-    for name in ("numbers", "class", "memory", "why", "which"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("numbers", "memory"))
+    table = Table(f"{title} ({len(ops)} ops)").words("tpu op").numbers("ops").words("numbers", "class", "memory")
+    table.prose("why").names("which")
     for group in _alike(
         ops, lambda o: (o.kind, o.number, o.status, o.decisions, o.reason, _SHAPE.sub("", o.not_local))
     ):
@@ -114,7 +106,7 @@ def _ops(ops: "Sequence[LoweredOp]", title: str) -> Table:
         memory = "global" if first.not_local else "local"
         why = "; ".join(part for part in (first.reason, first.not_local) if part)
         row = (first.kind.removeprefix("tpu."), str(len(group)), first.number, status, memory, why)
-        table.add_row(*map(escape, (*row, _some(o.op for o in group))))
+        table.row(*row, _some(o.op for o in group))
     return table
 
 

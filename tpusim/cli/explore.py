@@ -9,11 +9,11 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, picture_of, require_count
 from tpusim.errors import ConfigError
 from tpusim.strategies import names as strategy_names
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore import Bound, Row, Space
@@ -188,20 +188,13 @@ def _name(row: "Row") -> str:
 
 def _table(title: str, rows: Sequence["Row"]) -> Table:
     """One line per row; settings and cores have columns where a row has any, or more than one."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title)
     names = [name for name in ("settings", "cores") if any(getattr(row, name) not in ("", 1) for row in rows)]
-    for name in ("", "chip", *names[: "settings" in names], "mode", "strategy"):
-        table.add_column(name, overflow="fold")
-    if "cores" in names:
-        table.add_column("cores", justify="right")
-    for name in ("ms", "moved KiB", "LMEM KiB", "weights KiB", "groups + global", "x least"):
-        table.add_column(name, justify="right", no_wrap=name != "groups + global")
+    table.words("").names("chip", *names[: "settings" in names]).words("mode").names("strategy")
     powered = any(row.energy_uj is not None for row in rows)
-    if powered:
-        table.add_column("uJ", justify="right", no_wrap=True)
     verified = any(row.cosine is not None for row in rows)
-    if verified:
-        table.add_column("cosine", justify="right", no_wrap=True)
+    table.numbers(*(["cores"] if "cores" in names else []), "ms", "moved KiB", "LMEM KiB", "weights KiB")
+    table.numbers("groups + global", "x least", *(["uJ"] if powered else []), *(["cosine"] if verified else []))
     for row in rows:
         cells = [
             "*" if row.front else "", row.chip, *([row.settings] if "settings" in names else []), row.mode,
@@ -210,7 +203,7 @@ def _table(title: str, rows: Sequence["Row"]) -> Table:
             f"{row.groups} + {row.global_layers}", _ratios(row),
             *([_energy(row.energy_uj)] if powered else []), *([_similarity(row.cosine)] if verified else []),
         ]  # fmt: skip
-        table.add_row(*(escape(cell) for cell in cells))
+        table.row(*cells)
     return table
 
 

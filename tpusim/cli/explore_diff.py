@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tpusim.cli.options import In
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore.diff import Part
@@ -52,17 +51,14 @@ class ExploreDiff:
 
 
 def _table(shown: "Sequence[Part]") -> Table:
-    table = Table(title="Groups", title_justify="left")
-    for name in ("A", "B"):
-        table.add_column(f"{name}: groups, n×c×d×h×w", overflow="fold")
-    for name in ("cycles A", "cycles B", "change", "bytes A", "bytes B"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Table("Groups").names("A: groups, n×c×d×h×w", "B: groups, n×c×d×h×w")
+    table.numbers("cycles A", "cycles B", "change", "bytes A", "bytes B")
     for part in shown:
         cycles = part.sums("cycles")
         moved = [sum(pair) for pair in zip(part.sums("load_bytes"), part.sums("store_bytes"), strict=True)]
         cells = ["\n".join(_said(groups)) for groups in (part.before, part.after)]
         figures = f"{cycles[0]:,}", f"{cycles[1]:,}", _change(*cycles), *(f"{count:,}" for count in moved)
-        table.add_row(*map(escape, (*cells, *figures)))
+        table.row(*cells, *figures)
     return table
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tpusim.cli.options import (
     Grouping,
@@ -21,6 +19,7 @@ from tpusim.cli.options import (
     require_count,
 )
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore.roofline import Found, Regrouped
@@ -99,15 +98,11 @@ def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
     """One line for each: what it takes, its limit, and the cycles saved by each change."""
     from tpusim.page.roofs import LIMITS
 
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title)
     names = list(dict.fromkeys(name for place in places for name in place.changed))
     grouped = any(place.ops > 1 for place in places)
-    table.add_column("first op" if grouped else "op", overflow="fold")
-    for name in (*(["ops"] if grouped else []), "cycles", "share", "MAC/byte"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound by", overflow="fold")
-    for name in names:
-        table.add_column(name, justify="right")
+    table.names("first op" if grouped else "op").numbers(*(["ops"] if grouped else []), "cycles", "share", "MAC/byte")
+    table.words("bound by").numbers(*names)
     for place in places:
         share = f"{place.cycles / whole:.1%}" if whole else "-"
         changed = (_change(place.cycles, place.changed[name]) for name in names)
@@ -118,7 +113,7 @@ def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
             share,
             f"{place.intensity:,.1f}",
         )
-        table.add_row(*map(escape, (*cells, LIMITS[place.limit], *changed)))
+        table.row(*cells, LIMITS[place.limit], *changed)
     return table
 
 
@@ -129,14 +124,12 @@ def _regrouped(one: "Regrouped") -> Iterator[Table | str]:
     if not changed:
         yield f"{one.name}: no part of the network takes another time"
         return
-    table = Table(title=escape(f"{one.name}: parts that take another time"), title_justify="left")
-    table.add_column("part, from its first op on", overflow="fold")
-    for name in ("groups", "then", "cycles", "then", "change"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Table(f"{one.name}: parts that take another time").names("part, from its first op on")
+    table.numbers("groups", "then", "cycles", "then", "change")
     for part, (before, after) in sorted(changed, key=lambda item: item[1][1] - item[1][0]):
         first = next(group["ops"][0] for group in (*part.before, *part.after))
         counts = str(len(part.before)), str(len(part.after))
-        table.add_row(*map(escape, (first, *counts, f"{before:,}", f"{after:,}", _change(before, after))))
+        table.row(first, *counts, f"{before:,}", f"{after:,}", _change(before, after))
     yield table
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tpusim.cli.plot import library
 from tpusim.explore.roofline import Found
-from tpusim.page.labels import cut
+from tpusim.labels import cut
 from tpusim.page.roofs import LIMITS
 from tpusim.simulator import Place
 from tpusim.verify.npz import write_atomically

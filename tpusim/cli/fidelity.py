@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.fidelity.support import Row
@@ -81,10 +80,8 @@ def support_table(rows: Sequence["Row"]) -> Table:
     """One line per op, mode and outcome, with the chips that share it."""
     from tpusim.fidelity.card import TITLES
 
-    table = Table(title="Fidelity of every op (specification: numerics.md)", title_justify="left")
-    for name in ("op", "mode", "chips", "class", "sections", "why, and the test that proves it"):
-        widest = {"chips": 22, "class": 16, "sections": 12}.get(name)  # the rest is for the names of tests
-        table.add_column(name, overflow="fold", no_wrap=name in ("op", "mode"), max_width=widest)
+    table = Table("Fidelity of every op (specification: numerics.md)").words("op", "mode").prose("chips")
+    table.words("class").prose("sections", "why, and the test that proves it")
     order = sorted(rows, key=lambda r: (r.op, _mode_index(r), _outcome(r)))
     for _, group in groupby(order, key=lambda r: (r.op, r.mode, _outcome(r))):
         same = list(group)
@@ -93,7 +90,7 @@ def support_table(rows: Sequence["Row"]) -> Table:
         why = "; ".join(p for p in (first.reason, ", ".join(first.decisions)) if p)
         spec, details = ", ".join(first.spec), "\n".join(p for p in (why, _test(first)) if p)
         cells = (first.op.removeprefix("top."), first.mode, ", ".join(r.chip for r in same), says, spec, details)
-        table.add_row(*map(escape, cells))
+        table.row(*cells)
     return table
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from math import ceil
 
 from tpusim.errors import ConfigError
+from tpusim.labels import cut
 from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, packed
-from tpusim.page.labels import cut
 
 WIDTH = 120
 SMALL = 16

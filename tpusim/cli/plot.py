@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tpusim.errors import ConfigError
+from tpusim.labels import cut, distinct
 from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView
-from tpusim.page.labels import cut, distinct
 from tpusim.verify.npz import write_atomically
 
 TRACKS = ("TIU", "load", "store")

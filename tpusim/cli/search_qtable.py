@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,12 +154,10 @@ class SearchQtable:
 
 def _front(trials: "Trials") -> Table:
     """What no other set on the clock beats in the goal's measure and in cycles."""
-    table = Table(title="Sets on the front", title_justify="left", box=None)
-    for column in (trials.goal.name, "cycles", "ms", "ops in float"):
-        table.add_column(column, justify="right")
+    table = Table("Sets on the front").numbers(trials.goal.name, "cycles", "ms", "ops in float")
     for one in trials.front():
         value, count = trials.score(one).value, str(len(one))
-        table.add_row(f"{value:.6f}", f"{trials.cycles(one):,}", f"{trials.milliseconds(one):.4f}", count)
+        table.row(f"{value:.6f}", f"{trials.cycles(one):,}", f"{trials.milliseconds(one):.4f}", count)
     return table
 
 
@@ -183,11 +180,9 @@ def _table(found: "Found", trials: "Trials", known: dict[str, str]) -> Table:
     name, cost = trials.goal.name, found.cycles - found.base_cycles
     title = f"{name} {found.base.value:.6f} in {found.base_cycles:,} cycles as it is; "
     title += f"{found.score.value:.6f} in {found.cycles:,} ({cost:+,}) with {len(found.floats)} ops in float"
-    table = Table(title=escape(title), title_justify="left", box=None)
-    for column in ("op", "mode", "why"):
-        table.add_column(column, overflow="fold")
+    table = Table(title).names("op").words("mode").prose("why")
     for op in islice((op for op in trials.candidates if op in found.floats), 40):
         loss = found.losses.get(op)
         why = known.get(op) or ("" if loss is None else f"takes {loss:.2e} of the cosine by itself")
-        table.add_row(escape(op), trials.mode.upper(), escape(why))
+        table.row(op, trials.mode.upper(), why)
     return table

@@ -17,13 +17,13 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
 from rich.text import Text
 
 from tpusim.fidelity import DECISIONS, Card, card_of
 from tpusim.layer_group import LowerBounds
 from tpusim.ops.logical import AXES
 from tpusim.pipeline import STAGES, Artefacts
+from tpusim.tables import Table
 from tpusim.verify.dead_layers import dead_layers
 from tpusim.verify.render import summary_table
 from tpusim.verify.report import Group, Report
@@ -80,11 +80,9 @@ class LiveProgress:
 
 def stage_table(stages: Iterable[tuple[str, float]]) -> Table:
     """The table of seconds that each stage took."""
-    table = Table(title="Stages", title_justify="left")
-    table.add_column("stage")
-    table.add_column("seconds", justify="right")
+    table = Table("Stages").words("stage").numbers("seconds")
     for name, seconds in stages:
-        table.add_row(name, f"{seconds:.2f}")
+        table.row(name, f"{seconds:.2f}")
     return table
 
 
@@ -101,24 +99,22 @@ def _kib(count: int) -> str:
 
 def group_table(groups: Iterable[Group]) -> Table:
     """Ops, sections, local-memory peak, traffic and cycles per group; global layers with their reason."""
-    table = Table(title="Layer groups (n×c×d×h×w: sections; KiB)", title_justify="left")
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("ops", overflow="fold")
-    table.add_column("n×c×d×h×w", justify="right", no_wrap=True)
-    table.add_column("LMEM peak / lane", justify="right")
-    for name in ("load", "store", "cycles"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound by", no_wrap=True)
+    table = Table("Layer groups (n×c×d×h×w: sections; KiB)").numbers("#").names("ops").numbers("count")
+    table.words("n×c×d×h×w").numbers("LMEM peak / lane", "load", "store", "cycles").words("bound by").prose(
+        "why global"
+    )
     for group in groups:
+        peak = "-"
         if group.reason or not group.lmem_peak_bytes:
-            sections, peak = "global", group.reason or "-"
+            sections = "global"
         else:
             sections = "×".join(str(group.secs[axis]) for axis in AXES)
             share = group.lmem_peak_bytes / group.lmem_bytes
             peak = f"{_kib(group.lmem_peak_bytes)} of {group.lmem_bytes // 1024} ({share:.0%})"
-        table.add_row(
-            str(group.id), _ops_text(group.ops), sections, peak, _kib(group.load_bytes), _kib(group.store_bytes),
-            f"{group.cycles:,}", group.bound,
+        names = list(dict.fromkeys((group.ops[0], group.ops[-1])))
+        table.row(
+            str(group.id), " to ".join(names), str(len(group.ops)), sections, peak, _kib(group.load_bytes),
+            _kib(group.store_bytes), f"{group.cycles:,}", group.bound, group.reason,
         )  # fmt: skip
     return table
 
@@ -133,30 +129,24 @@ def engines_line(engines: Mapping[str, Any]) -> str:
 
 def ops_table(engines: Mapping[str, Any], count: int = 8) -> Table:
     """A table of the ops that take longest."""
-    table = Table(title="Ops that take longest (cycles)", title_justify="left")
-    table.add_column("op", overflow="fold")
-    for name in ("group", "TIU", "GDMA", "dependency", "sync"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound by", no_wrap=True)
+    table = Table("Ops that take longest (cycles)").names("op")
+    table.numbers("group", "TIU", "GDMA", "dependency", "sync").words("bound by")
     ops = sorted(engines["ops"], key=lambda op: -max(op["tiu_cycles"], op["gdma_cycles"]))
     for op in ops[:count]:
         cells = (op[f"{name}_cycles"] for name in ("tiu", "gdma", "dependency", "sync"))
-        table.add_row(escape(op["op"]), str(op["group"]), *(f"{cell:,}" for cell in cells), op["bound"])
+        table.row(op["op"], str(op["group"]), *(f"{cell:,}" for cell in cells), op["bound"])
     return table
 
 
 def fidelity_table(card: Card) -> Table:
     """How many ops of each class, and why the others are not exact to the specification."""
-    table = Table(title=f"Fidelity ({len(card.ops)} ops, {card.casts} casts)", title_justify="left")
-    table.add_column("class", no_wrap=True)
-    table.add_column("ops", justify="right", no_wrap=True)
-    table.add_column("which", overflow="fold")
-    table.add_row("exact to spec", str(card.count("exact")), "")
+    table = Table(f"Fidelity ({len(card.ops)} ops, {card.casts} casts)").words("class").numbers("ops").prose("which")
+    table.row("exact to spec", str(card.count("exact")), "")
     for decision, names in sorted(card.by_decision().items()):
         says = DECISIONS.get(decision, "see the specification")
-        table.add_row(escape(decision), str(len(names)), escape(f"{says}: {_ops_text(names)}"))
+        table.row(decision, str(len(names)), f"{says}: {_ops_text(names)}")
     for (number, reason), names in card.by_reason().items():
-        table.add_row(f"float: {number}", str(len(names)), escape(f"{reason}: {_ops_text(names)}"))
+        table.row(f"float: {number}", str(len(names)), f"{reason}: {_ops_text(names)}")
     return table
 
 
@@ -246,13 +236,11 @@ def _show_accuracy(console: Console, report: Report) -> None:
         return
     found = report.accuracy
     mode = report.mode.upper()
-    table = Table(title="Top-1", title_justify="left")
-    for name in ("level", "samples", "top-1"):
-        table.add_column(name, justify="left" if name == "level" else "right")
-    table.add_row("float (TOP)", str(found.samples), f"{found.float_top1:.2%}")
-    table.add_row(f"{mode} (flat)", str(found.samples), f"{found.int8_top1:.2%}")
-    table.add_row(f"{mode} (local-memory machine)", str(found.local_samples), f"{found.local_top1:.2%}")
-    table.add_row("lost, gained by the quantised", str(found.samples), f"{found.lost}, {found.gained}")
+    table = Table("Top-1").words("level").numbers("samples", "top-1")
+    table.row("float (TOP)", str(found.samples), f"{found.float_top1:.2%}")
+    table.row(f"{mode} (flat)", str(found.samples), f"{found.int8_top1:.2%}")
+    table.row(f"{mode} (local-memory machine)", str(found.local_samples), f"{found.local_top1:.2%}")
+    table.row("lost, gained by the quantised", str(found.samples), f"{found.lost}, {found.gained}")
     console.print(table)
     if not found.passed:
         console.print(

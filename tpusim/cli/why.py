@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -206,16 +206,11 @@ def _diagnosis(
 def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies", where: str) -> Table:
     """One line per op; SQNR in dB. where: chip and mode, which a calibrated module does not have."""
     gained = {(r.changes[0].name, bool(r.changes[0].mode)): f"{r.cosine:.6f}" for r in single}
-    table = Table(
-        title=f"What ops lose on {where}: with all errors before them, and alone", title_justify="left", box=None
-    )
-    table.add_column("tensor", overflow="fold")
-    for name in ("op", "type", "cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends"):
-        table.add_column(name, justify="left" if name in ("op", "type") else "right")
-    table.add_column(f"results if {remedies.mode}", justify="right")
-    table.add_column("if fitted", justify="right")
+    table = Table(f"What ops lose on {where}: with all errors before them, and alone").names("tensor")
+    table.words("op", "type").numbers("cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends")
+    table.numbers(f"results if {remedies.mode}", "if fitted")
     for loss in found:
-        table.add_row(
+        table.row(
             loss.name, loss.op.removeprefix("tpu."), loss.stored, f"{loss.cosine:.4f}", f"{loss.sqnr:.1f}",
             f"{loss.alone:.4f}", f"{loss.sqnr_alone:.1f}", f"{loss.dead}/{loss.channels}", f"{loss.ends:.2%}",
             gained.get((loss.name, True), ""), gained.get((loss.name, False), ""),

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from tpusim.tables import Table
 from tpusim.verify.compare import CLOSE, EQUAL, NOT_EQUAL, NOT_SIMILAR, SIMILAR, Comparison, Int8Counts, TensorResult
 from tpusim.verify.similarity import Tensor, align
 
@@ -99,20 +99,16 @@ def difference_lines(name: str, target: Tensor, reference: Tensor, verbose: int)
 
 def summary_table(comparisons: Iterable[Comparison]) -> Table:
     """A table with one row per comparison, each with its worst figures."""
-    table = Table(title="Verification (the worst of each)", title_justify="left")
-    table.add_column("comparison", no_wrap=True)
-    for header in ("tensors", "cosine", "euclid"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("tensor", overflow="fold")
-    for header in ("exact", "tolerance", "verdict"):
-        table.add_column(header, no_wrap=True)
+    table = Table("Verification (the worst of each)")
+    table.words("comparison").numbers("tensors", "cosine", "euclid").names("tensor")
+    table.words("exact", "tolerance", "verdict")
     for comparison in comparisons:
-        table.add_row(
-            Text(comparison.label),
+        table.row(
+            comparison.label,
             str(comparison.compared),
             "-" if comparison.empty else f"{comparison.min_cosine:.4f}",
             "-" if comparison.empty else f"{comparison.min_euclidean:.4f}",
-            Text(_worst_text(comparison)),
+            _worst_text(comparison),
             "yes" if comparison.bit_exact else "no",
             f"{comparison.tolerance.cosine:g},{comparison.tolerance.euclidean:g}",
             _verdict_text(comparison),
