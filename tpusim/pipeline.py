@@ -28,7 +28,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.codegen import generate
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 from tpusim.fidelity import card_of
 from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
 from tpusim.grouping import divide
@@ -290,7 +290,7 @@ def checked(config: RunConfig) -> RunConfig:
     """
     for flag, stage in (("--to", config.to), ("--from", config.start)):
         if stage is not None and stage not in STAGES:
-            raise ConfigError(f"{flag} {stage}: expected one of {', '.join(STAGES)}")
+            raise ConfigError(f"{flag} {stage}: expected one of {', '.join(STAGES)}{meant(stage, STAGES)}")
     order = list(STAGES)
     if config.start is not None and order.index(config.start) > order.index(config.to):
         raise ConfigError(f"--from {config.start}: a stage up to --to {config.to} is required")

@@ -3,12 +3,13 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, parse_shapes
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Bench:
+class Bench(Command):
     """Measure a network flat and on the machine beside ONNX Runtime F32 and INT8, in turns in one process.
 
     Preparing is reading, compiling and the first run, in CPU seconds; kernels kept from an earlier run make it short.
     """
+
+    says = "what was measured on, and `rows`, a contestant each"
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     lowering: Lowering = LoweringOptions()
@@ -31,10 +34,10 @@ class Bench:
     """How many times each one runs."""
     input_shapes: tuple[str, ...] = ()
     """Static input shapes, NAME=1x3x224x224 each."""
-    json: OptionalPath = None
-    """Write the figures here too."""
+    out: OptionalPath = None
+    """Write the figures here too, as JSON."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure the network and print the table."""
         from tpusim.artefacts import RunConfig
         from tpusim.bench import contestants, measure
@@ -54,12 +57,14 @@ class Bench:
         samples = [dict(sample) for sample in load_samples(f"random:{self.batch}", specs)]
         batch = next(iter(specs.values()))[0][0] if all(shape for shape, _ in specs.values()) else 1
         rows = measure(contestants(config, samples), self.batch * batch, self.rounds)
-        if self.json:
-            _write(self.json, rows, self)
+        console.result(**_content(rows, self))
         console.print(_table(rows, f"{self.model.name}, {self.batch * batch} images in a run"))
         for row in rows:
             if row.error:
-                console.print(f"{row.name}: {row.error}", highlight=False)
+                console.tell(f"{row.name}: {row.error}")
+        if self.out is not None:
+            _write(self.out, _content(rows, self))
+            console.wrote(self.out)
         return True
 
 
@@ -74,11 +79,15 @@ def _table(rows: "list[Row]", title: str) -> Table:
     return table
 
 
-def _write(path: Path, rows: "list[Row]", asked: Bench) -> None:
+def _content(rows: "list[Row]", asked: Bench) -> dict[str, Any]:
     from tpusim.bench.about import about
+
+    return {**about(), "model": asked.model.name, "chip": asked.lowering.chip, "mode": asked.lowering.mode,
+               "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
     from tpusim.ir.files import replacing
 
-    content = {**about(), "model": asked.model.name, "chip": asked.lowering.chip, "mode": asked.lowering.mode,
-               "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ them, or a whole block of attention become one op."""
 
 
 @dataclass
-class Bisect:
+class Bisect(Command):
     """Find the first op that breaks the tolerance by itself, and write a small network that shows it.
 
     Lowers 3_calibrated.mlir as `tpusim lower` does. Every op gets the float network's operands, rounded once to what it
@@ -32,6 +33,8 @@ class Bisect:
     around the first that is too far off is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and
     qtable that it needs, and show.sh, which shows it.
     """
+
+    says = "the first op that breaks the `tolerance` (`broken`, null if none does), as a tensor of report.json"
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
     lowering: Lowering = LoweringOptions()
@@ -45,7 +48,7 @@ class Bisect:
     out: OptionalPath = None
     """Folder of the small network; default `bisect` beside the module."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
         from tpusim.diagnosis import first_broken, scaled_by
         from tpusim.lowering import lower
@@ -55,6 +58,7 @@ class Bisect:
         sample = self._sample(top)
         lowered = lower(top, config)[0]
         broken = first_broken(top, lowered, sample, tolerance)
+        console.result(tolerance=str(tolerance), broken=None if broken is None else broken.to_json())
         where = f"on {config.chip} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")
@@ -68,8 +72,8 @@ class Bisect:
         self._say(console, "bisect FAILED.")
         return False
 
-    def _say(self, console: Console, text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+    def _say(self, console: Output, text: str) -> None:
+        console.tell(text)
 
     def _tolerance(self) -> "Tolerance":
         from tpusim.ir.formats import FORMATS, number_format
@@ -90,7 +94,7 @@ class Bisect:
         return dict(next(iter(Samples(source, input_specs(top), 1, images=images_of(top)))))
 
     def _reproduce(
-        self, console: Console, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
+        self, console: Output, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
     ) -> None:
         """Write the small network, and say whether it shows what the large one does."""
         from tpusim.persistence import model_of

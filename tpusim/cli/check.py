@@ -1,15 +1,15 @@
 """`tpusim check`: what would become of a network on a chip, before anything runs."""
 
-import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, OptionalPath
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
@@ -21,22 +21,22 @@ _SHAPE = re.compile(r"\([\d, ]*\)")
 
 
 @dataclass
-class Check:
+class Check(Command):
     """Tell how every node of a network is imported, what it becomes on a chip, in which numbers, local or global.
 
     Nothing runs. Without --table ranges are assumed: floats that follow from measured ranges (operands of an Add that
     differ 64 times, scales above 126.5) are not foreseen then.
     """
 
+    says = "every node (`nodes`) and op (`ops`), and what is `refused`"
+
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     lowering: Lowering = LoweringOptions()
     network: Network = NetworkOptions()
     table: OptionalPath = None
     """Calibration table to take the ranges from."""
-    json: bool = False
-    """Print JSON: every node and every op."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print what would become of it; True if the network can be taken."""
         from tpusim.calibration.table import read_table
         from tpusim.prospect import prospect
@@ -51,20 +51,15 @@ class Check:
             cut=self.network.cut(),
             table=None if self.table is None else read_table(self.table),
         )
-        if self.json:
-            console.print(
-                json.dumps({"chip": self.lowering.chip, "mode": self.lowering.mode, **found.to_json()}, indent=1),
-                markup=False, highlight=False, soft_wrap=True,
-            )  # fmt: skip
-        else:
-            self._show(console, found)
+        console.result(chip=self.lowering.chip, mode=self.lowering.mode, **found.to_json())
+        self._show(console, found)
         return not found.refused
 
-    def _show(self, console: Console, found: "Prospect") -> None:
-        console.print(_nodes(found.nodes))
+    def _show(self, console: Output, found: "Prospect") -> None:
+        console.detail(_nodes(found.nodes))
         if found.ops:
             ranges = ", ranges assumed" if found.assumed else ""
-            console.print(_ops(found.ops, f"On {self.lowering.chip} in {self.lowering.mode}{ranges}"))
+            console.detail(_ops(found.ops, f"On {self.lowering.chip} in {self.lowering.mode}{ranges}"))
         for note in found.not_kept:
             console.print(f"quantised network: {note}", markup=False, highlight=False, soft_wrap=True)
         if found.refused:

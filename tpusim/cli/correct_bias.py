@@ -1,13 +1,14 @@
 """`tpusim correct-bias`: biases that make up for what the integers of a network lose on average."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, Method, OptionalPath, beside, load, require_count, save
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class CorrectBias:
+class CorrectBias(Command):
     """Calibrate, correct the biases of Convs by what their integers lose on average, and calibrate again.
 
     As `run_calibration.py --bc`. 2_canonical.mlir stays as it is, so `tpusim run --from lower` in its folder compares
     the corrected integers with the float network as it was.
     """
+
+    says = "`before`: similarity of the results; `tried`: every Conv with its similarity before and after"
 
     module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
     lowering: Lowering = LoweringOptions()
@@ -48,7 +51,7 @@ class CorrectBias:
     out: OptionalPath = None
     """Module to write; default 3_calibrated.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Correct, print what was tried, and write the table and the module."""
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
         from tpusim.search import CorrectionConfig, correct_biases
@@ -57,17 +60,18 @@ class CorrectBias:
         model, config = load(self.module), self.lowering.of_floats()
         method = CalibrationConfig(self.method, tune_samples=self.tune_num)
         asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, self.bc_inference_num, self.in_turn)
-        with console.status("calibration") as status:
+        with console.doing("calibration") as status:
             table, _ = calibrate(model, self._data(model, self.samples), method)
             measured = self._data(model, self.bc_inference_num)
             found = correct_biases(model, table, measured, config, asked, progress=status.update)
             status.update("calibration of the corrected network")
             table, count = calibrate(found.model, self._data(model, self.samples), method)
+        console.result(before=found.before, tried=[asdict(one) for one in found.tried])
         for line in _lines(found, asked):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.tell(line)
         path = beside(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
-        console.print(f"wrote {path}", highlight=False)
+        console.wrote(path)
         calibrated = apply_table(found.model, table, asymmetric=self.lowering.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
 

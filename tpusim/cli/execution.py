@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Grouping,
     GroupingOptions,
@@ -31,6 +31,7 @@ from tpusim.cli.options import (
     require_ulps,
     simulator_options,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Run:
+class Run(Command):
     """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
+
+    says = "the folder (`out`), `seconds` by stage, and the `report` as in report.json"
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     lowering: Lowering = LoweringOptions()
@@ -93,11 +96,12 @@ class Run:
     """Afterwards run the network's first sample after every pattern and pass, and fail at the first that changes
     numbers; quantisation itself may."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
         from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.cli.progress import LiveProgress
         from tpusim.cli.rewriting import check_run, show_check
-        from tpusim.cli.show import LiveProgress, show_run
+        from tpusim.cli.show import show_run
         from tpusim.pipeline import RunConfig, run
         from tpusim.verify.kept import Keep
 
@@ -159,8 +163,10 @@ class Run:
 
 
 @dataclass
-class Infer:
+class Infer(Command):
     """Run a model flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX."""
+
+    says = "the names and shapes of the `tensors` written"
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
     input: Path
@@ -177,7 +183,7 @@ class Infer:
     rounding."""
     network: Network = NetworkOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Run one sample and save its tensors."""
         from tpusim.images import SUFFIXES
         from tpusim.verify.npz import load_tensors, save_tensors
@@ -199,7 +205,8 @@ class Infer:
         about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
         path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
         save_tensors(path, tensors, about)
-        console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
+        console.result(tensors={name: list(array.shape) for name, array in tensors.items()})
+        console.wrote(path, f"{len(tensors)} tensors")
         return True
 
     def _keep(self) -> "Keep":
@@ -277,8 +284,10 @@ def _result_names(model: "Model") -> list[str]:
 
 
 @dataclass
-class Simulate:
+class Simulate(Command):
     """Run a program on the local-memory machine."""
+
+    says = "`cycles`, milliseconds, `engines` as in report.json; with --check the `mismatches`"
 
     program: Annotated[In, tyro.conf.arg(metavar="7_model.tpusim")]
     input: Path
@@ -306,7 +315,7 @@ class Simulate:
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Simulate one sample; True if nothing was found wrong."""
         from tpusim import chips
         from tpusim.cli.show import engines_line, estimate, ops_table
@@ -331,31 +340,30 @@ class Simulate:
         elif self.collect:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
         result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
-        wrote = self._save(program, result.tensors, keep)
+        self._save(console, program, result.tensors, keep)
         content = json.dumps(trace(program, result.timeline)).encode()
         write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
-        console.print(
-            f"{wrote}; {result.timeline.cycles:,} cycles = "
-            f"{estimate(result.timeline.milliseconds, known.factor, known.residual)}",
-            highlight=False,
-        )
+        cycles, milliseconds = result.timeline.cycles, result.timeline.milliseconds
+        console.tell(f"{cycles:,} cycles = {estimate(milliseconds, known.factor, known.residual)}")
         engines = machine.summary.to_json()
-        console.print(ops_table(engines))
-        console.print(engines_line(engines), highlight=False)
+        console.result(cycles=cycles, milliseconds=milliseconds * known.factor, engines=engines)
+        console.detail(ops_table(engines))
+        console.note(engines_line(engines))
         if self.sanitize and machine.unconfirmed:
-            console.print(said_alone(machine.unconfirmed), highlight=False, soft_wrap=True)
+            console.note(said_alone(machine.unconfirmed))
         return checker is None or show_check(console, checker)
 
-    def _save(self, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep") -> str:
-        """Write the tensors that are to be kept; what was written, for a person."""
+    def _save(self, console: Output, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep") -> None:
+        """Write the tensors that are to be kept, and say so."""
         from tpusim.verify.about import About
         from tpusim.verify.npz import save_tensors
 
         if keep.nothing:
-            return "wrote no tensors (--keep none)"
+            console.note("wrote no tensors (--keep none)")
+            return
         found = keep.of(tensors, [entry.name for entry in program.tensors if entry.role == "output"])
         path = beside(self.program, "local_outputs.npz", self.out)
         quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
         kept = "" if keep.everything else str(keep)
         save_tensors(path, found, About("local", program.header.mode, quantised=quantised, kept=kept))
-        return f"wrote {path}: {len(found)} tensors"
+        console.wrote(path, f"{len(found)} tensors")

@@ -1,13 +1,14 @@
 """`tpusim explore diff A B`: two runs side by side."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In
+from tpusim.cli.output import Output
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
@@ -23,15 +24,17 @@ NAMES = {
 
 
 @dataclass
-class ExploreDiff:
+class ExploreDiff(Command):
     """Which layer groups of two runs differ and what that costs: folders of `tpusim run`, or their report.json."""
+
+    says = "`parts` whose groups differ (all with --all), and the `totals` of both"
 
     before: Annotated[In, tyro.conf.arg(metavar="A")]
     after: Annotated[In, tyro.conf.arg(metavar="B")]
     all: bool = False
     """Also list groups that are cut alike."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print groups that differ, then the sums."""
         from tpusim.explore.diff import TOTALS, parts, read_report
 
@@ -42,6 +45,10 @@ class ExploreDiff:
             console.print(f"{side}: {report['model']} on {report['chip']} in {report['mode']}", markup=False)
         if shown:
             console.print(_table(shown))
+        console.result(
+            totals={name: [before["totals"][name], after["totals"][name]] for name in TOTALS},
+            parts=[asdict(part) for part in shown],
+        )
         same = sum(not part.changed for part in found)
         console.print(f"{same} of {len(found)} parts of the network are cut alike", highlight=False)
         for name in TOTALS:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Grouping,
     GroupingOptions,
@@ -18,6 +18,7 @@ from tpusim.cli.options import (
     picture_of,
     require_count,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
@@ -30,12 +31,14 @@ LEAST = 0.01
 
 
 @dataclass
-class ExploreRoofline:
+class ExploreRoofline(Command):
     """What bounds every op and layer group, and what would change it: the clock, asked with a figure changed.
 
     Takes a lowered module or an ONNX model (with assumed ranges). Twice the bandwidth and twice the lanes are asked for
     the same commands, twice the local memory and another cut for a network that is grouped anew.
     """
+
+    says = "all figures, as --out writes them"
 
     model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
     ops: int = 12
@@ -49,7 +52,7 @@ class ExploreRoofline:
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Compile, ask the clock, print, and write what was asked for."""
         from tpusim.explore.roofline import under_roofs
         from tpusim.verify.npz import write_atomically
@@ -59,8 +62,9 @@ class ExploreRoofline:
             raise ConfigError("--best: --layer-group best cuts the network so already; leave one out")
         picture = picture_of(self.plot)
         tpu = self.lowering.lowered(self.model)
-        with console.status("compile") as status:
+        with console.doing("compile") as status:
             found = under_roofs(tpu, self.grouping.config(), best=self.best, progress=status.update)
+        console.result(**found.to_json())
         for part in lines(found, self.ops):
             console.print(part, highlight=False, markup=False)
         if picture is not None:

@@ -1,14 +1,13 @@
 """`tpusim support`: how far to trust each op on each chip in each mode, or the card of one lowered module."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
@@ -17,8 +16,10 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Support:
+class Support(Command):
     """Look up which ops are exact to the specification, follow a decision, fall back to float or are refused."""
+
+    says = "`rows`, one for each op, chip, mode and outcome; with --module the `card`"
 
     chip: str | None = None
     """Only this chip."""
@@ -28,25 +29,21 @@ class Support:
     """Only this op: Conv, Softmax ..."""
     module: Path | None = None
     """Instead of the table, the card of this tpu module (4_tpu.mlir, or one of a later stage)."""
-    json: bool = False
-    """Print JSON: one object per op, chip, mode and outcome; or the module's card."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print the table, or the card."""
         if self.module is not None:
             return self._card(console, self.module)
+        import msgspec
+
         from tpusim.fidelity.support import lines, load
 
         rows = lines(load(), self.chip, self.mode, self.op)
-        if self.json:
-            import msgspec
-
-            _print_json(console, msgspec.to_builtins(rows))
-        else:
-            console.print(support_table(rows))
+        console.result(rows=msgspec.to_builtins(rows))
+        console.print(support_table(rows))
         return True
 
-    def _card(self, console: Console, path: Path) -> bool:
+    def _card(self, console: Output, path: Path) -> bool:
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
         from tpusim.ir.module import load_model
@@ -65,15 +62,9 @@ class Support:
                 f"--module {path}: a tpu module is required, got one in state {model.state or '(none)'}; "
                 "give 4_tpu.mlir, or one of a later stage"
             )
-        if self.json:
-            _print_json(console, card.to_json())
-        else:
-            console.print(fidelity_table(card))
+        console.result(card=card.to_json())
+        console.print(fidelity_table(card))
         return True
-
-
-def _print_json(console: Console, content: object) -> None:
-    console.print(json.dumps(content, indent=1), highlight=False, markup=False, soft_wrap=True)
 
 
 def support_table(rows: Sequence["Row"]) -> Table:

@@ -1,36 +1,36 @@
 """`tpusim fit`: whether a network has room on a chip."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, require_count
+from tpusim.cli.output import Output
 
 if TYPE_CHECKING:
     from tpusim.prospect.fit import Fit
 
 
 @dataclass
-class FitCommand:
+class FitCommand(Command):
     """Tell whether a network fits a chip: weights and activations in global memory, layer groups in local memory.
 
     Nothing runs, no sample is needed. What does not fit is named with the reason; status 1 if the network cannot be
     compiled or needs more global memory than there is.
     """
 
+    says = "bytes of weights, activations and local memory, and what does not fit"
+
     model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
     lowering: Lowering = LoweringOptions()
     network: Network = NetworkOptions()
     memory: int = 0
     """MiB of global memory that the network may take; 0: what the chip's file says."""
-    json: bool = False
-    """Print JSON."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print what it takes; False if it does not fit."""
         from tpusim.prospect.fit import fit
 
@@ -39,9 +39,9 @@ class FitCommand:
             self.model, self.lowering.config(), input_shapes=self.network.shapes(), cut=self.network.cut(),
             room=self.memory << 20,
         )  # fmt: skip
-        lines = [json.dumps(found.to_json(), indent=1)] if self.json else lines_of(found)
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.result(**found.to_json())
+        for line in lines_of(found):
+            console.tell(line)
         return found.fits is not False
 
 

@@ -1,41 +1,36 @@
 """Entry point of the `tpusim` command."""
 
+import errno
 import gc
+import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, cast
 
-import tyro
-from rich.console import Console
-
-from tpusim.cli.commands import COMMANDS
-from tpusim.cli.options import stderr_console
-from tpusim.errors import ModeWarning, TableWarning, TpusimError
+from tpusim.cli.output import Output, make_safe, stderr_console
+from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
+from tpusim.errors import TpusimError, TpusimWarning, meant
 from tpusim.version import __version__
-
-DESCRIPTION = (
-    "Numerical simulator of the SOPHGO TPU and its compiler. `tpusim opt IN.mlir -p 'pass{option=..},pass'` runs "
-    "single passes through xDSL's driver (`tpusim opt --help`). --debug shows where an error comes from, --version the "
-    "version."
-)
 
 COLLECT_AFTER = 20_000
 """New objects between two collections of garbage: modules are many objects that live long."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
-
-
-def _console() -> Console:
-    """A terminal as wide as it is; a file or pipe gets lines wide enough for the tables."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+UNREADABLE = 2
+"""Exit status for a command line that cannot be read."""
+MOST_WORDS = 3
+"""More words than any command needs besides its options."""
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a system that cannot write any more."""
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """A warning of tpusim as one line; any other as Python shows it."""
-    if issubclass(category, (ModeWarning, TableWarning)):
-        stderr_console().print(f"tpusim: warning: {message}", markup=False)
+    """A warning for the user as one line; any other as Python shows it."""
+    if issubclass(category, TpusimWarning) or category.__module__.startswith("tpusim_kernels"):
+        _say(f"warning: {message}")
     else:
         _PYTHONS(message, category, *where, **more)
 
@@ -43,9 +38,19 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 _PYTHONS = warnings.showwarning
 
 
+def _say(text: str) -> None:
+    _complain(f"tpusim: {text}")
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # whoever closed stderr does not read it
+        stderr_console().print(text, markup=False)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; exit status 0 for success, 1 for a failed comparison or a TpusimError, 130 for Ctrl-C."""
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    make_safe(sys.stdout, sys.stderr)
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
@@ -56,29 +61,117 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str], *, debug: bool) -> int:
     try:
-        if words[:1] == ["--version"]:
-            _console().print(f"tpusim {__version__}", highlight=False)
-            return 0
-        if words[:1] == ["opt"]:
-            from tpusim.cli.opt import optimise
-
-            return optimise(words[1:])
-        if words[:1] == ["explore"] and f"explore-{''.join(words[1:2])}" in COMMANDS:
-            words = [f"explore-{words[1]}", *words[2:]]
-        command = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", description=DESCRIPTION)
-        return 0 if command.execute(_console()) else 1  # type: ignore[attr-defined]
+        return _execute(words)
+    except UsageError as error:
+        _complain(str(error))
+        raise SystemExit(UNREADABLE) from None
     except TpusimError as error:
         if debug:
             raise
-        stderr_console().print(f"tpusim: {_with_notes(str(error), error)}", markup=False)
+        _say(_with_notes(str(error), error))
         return 1
     except KeyboardInterrupt as error:
         if debug:
             raise
-        stderr_console().print(f"tpusim: {_with_notes('interrupted', error)}", markup=False)
+        _say(_with_notes("interrupted", error))
         return INTERRUPTED
     except BrokenPipeError:
+        _drop_output()
         return 1
+    except OSError as error:
+        if debug or error.errno not in DISK:
+            raise
+        _drop_output()
+        where = error.filename or "standard output, or a temporary file"
+        _say(_with_notes(f"{where}: cannot be written, {error.strerror}; make room, or write elsewhere", error))
+        return 1
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere: at its end Python would fail to print it once more."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _execute(words: list[str]) -> int:
+    from tpusim.cli.help import show_commands, show_options
+
+    first = words[0] if words else ""
+    if first in ("--version", "-V"):
+        Output().tell(f"tpusim {__version__}")
+        return 0
+    if first == "opt":
+        from tpusim.cli.opt import optimise
+
+        return optimise(words[1:])
+    if first in ("--help", "-h", "help") and len(words) == 1:
+        show_commands(Output())
+        raise SystemExit(0)
+    from tpusim.cli.commands import COMMANDS
+
+    if first.startswith("--tyro-"):  # completion
+        import tyro
+
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", registry=registry())
+    if first == "help":
+        words, first = [words[1], "--help"], words[1]
+    if first == "explore" and f"explore-{''.join(words[1:2])}" in COMMANDS:
+        words = [f"explore-{words[1]}", *words[2:]]
+    name = words[0] if words else ""
+    if name not in COMMANDS:
+        refuse("tpusim", _no_command(name, list(COMMANDS)))
+    if any(word in ("--help", "-h") for word in words):
+        show_options(Output(), name, COMMANDS[name])
+        raise SystemExit(0)
+    command = _parsed(name, COMMANDS[name], words[1:])
+    output = Output(
+        quiet=getattr(command, "quiet", False),
+        verbose=bool(getattr(command, "verbose", 0)),
+        as_json=getattr(command, "json", False),
+    )
+    try:
+        passed = bool(command.execute(output))
+    except TpusimError as error:
+        output.finish(name, passed=False, error=str(error))
+        raise
+    output.finish(name, passed=passed)
+    return 0 if passed else 1
+
+
+def _no_command(name: str, known: Sequence[str]) -> str:
+    if not name:
+        return "a command is required, such as `tpusim run MODEL.onnx`"
+    what = "option before the command" if name.startswith("-") else "command"
+    names = ["--version", "--help"] if name.startswith("-") else [*known, "opt"]
+    return f"no {what} '{name}'{meant(name, names)}"
+
+
+def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
+    """The command with its options. Raises UsageError, or leaves with tyro's message and status 2."""
+    import tyro
+
+    from tpusim.cli.help import flags_of, positionals_of
+
+    prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command)
+    for missing in range(MOST_WORDS):  # a value may be wrong in a line that lacks the model, too
+        try:
+            found = read(args=[*words, *["MODEL"] * missing], prog=prog, registry=registry(), console_outputs=False)
+        except WordError as error:
+            option = option_of(words, error.word)
+            refuse(prog, f"{option} {error.word or chr(39) * 2}: {error.wanted}".strip())
+        except SystemExit:
+            flags = flags_of(command)
+            wrong = unknown(words, flags)
+            if wrong:
+                long = [flag for flag in flags if flag.startswith("--")]
+                refuse(prog, "; ".join(f"no option {one}{meant(one, long)}" for one in wrong))
+        else:
+            if not missing:
+                return found
+            refuse(prog, f"{' and '.join(positionals_of(command)[-missing:])} is required")
+    return read(args=words, prog=prog, registry=registry())
 
 
 def _with_notes(text: str, error: BaseException) -> str:

@@ -7,9 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class SearchQtable:
+class SearchQtable(Command):
     """Find the ops to run in float so that the results are good enough, at the fewest cycles of the whole program.
 
     Sets that are good enough on the first samples, and not too long by an estimate, go on the clock in their layer
     groups, so that casts and groups that are split are paid for; what is chosen is run on all samples. The table works
     in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table.
     """
+
+    says = "the `goal`, whether it is `reached`, its value and the cycles without and with the `floats`"
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir|MODEL")]
     """A calibrated module, or a model with --table."""
@@ -62,7 +65,7 @@ class SearchQtable:
     out: OptionalPath = None
     """Table to write; default qtable beside the module."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Search, print, write; True if the goal is reached."""
         from tpusim.search import Trials, known_floats, search
 
@@ -72,13 +75,18 @@ class SearchQtable:
         goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
         trials = Trials(model, self.lowering.of_floats(), samples, goal, mode=self.float_mode)
         known = known_floats(model) if self.patterns else {}
-        with console.status("search") as status:
+        with console.doing("search") as status:
             found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)
+        console.result(
+            goal=goal.name, target=goal.target, reached=found.reached, floats=sorted(found.floats),
+            before=found.base.value, after=found.score.value,
+            cycles_before=found.base_cycles, cycles_after=found.cycles,
+        )  # fmt: skip
         console.print(_table(found, trials, known))
         console.print(_front(trials))
         if self.front is not None:
             _write_front(self.front, trials)
-            console.print(f"wrote {self.front}", highlight=False, markup=False)
+            console.wrote(self.front)
         return self._conclude(console, found, trials)
 
     def _check(self) -> None:
@@ -130,7 +138,7 @@ class SearchQtable:
             raise ConfigError(f"labels '{self.labels}': one array of {images} class indices is required, got {got}")
         return TopOne(arrays[0][:images], self.expected or 0.0)
 
-    def _conclude(self, console: Console, found: "Found", trials: "Trials") -> bool:
+    def _conclude(self, console: Output, found: "Found", trials: "Trials") -> bool:
         from tpusim.search import write_qtable
 
         goal = trials.goal
@@ -148,7 +156,7 @@ class SearchQtable:
             f"sample number: {len(trials.samples)}",
         ]
         write_qtable(path, trials.modes(found.floats), notes)
-        console.print(f"{runs} sets run, {clocked} on the clock; wrote {path}", highlight=False)
+        console.wrote(path, f"{runs} sets run, {clocked} on the clock")
         return True
 
 

@@ -4,18 +4,21 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, beside, load, require_count, save
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 
 @dataclass
-class SearchThreshold:
+class SearchThreshold(Command):
     """Calibrate by kl, max, percentile9999 and mse, and keep the table whose INT8 results are most like the floats.
 
     As `run_calibration.py --search search_threshold`: tables of a search are tuned, and a score is (1 + cosine) / 2.
     """
+
+    says = "the `scores` of all methods and the `best`"
 
     module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
     lowering: Lowering = LoweringOptions()
@@ -32,7 +35,7 @@ class SearchThreshold:
     out: OptionalPath = None
     """Module to write; default 3_calibrated.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure, print the scores, write the best table and the module with it."""
         from tpusim.calibration.samples import Samples
         from tpusim.calibration.stage import CalibrationConfig, apply_table, save_table
@@ -46,17 +49,18 @@ class SearchThreshold:
             raise ConfigError(f"--inference-num {self.inference_num}: 1 or more is required")
         model, config = load(self.module), self.lowering.of_floats()
         data = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
-        with console.status("search") as status:
+        with console.doing("search") as status:
             found = search_threshold(
                 model, data, config,
                 tune_samples=self.tune_num, inferred=self.inference_num, progress=status.update,
             )  # fmt: skip
+        console.result(scores=found.scores, best=found.best)
         for method, score in found.scores.items():
             best = "  best" if method == found.best else ""
             console.print(f"{method:<15} {score:.7f}{best}", highlight=False)
         path, table = beside(self.module, "cali_table", self.out_table), found.tables[found.best]
         asked = CalibrationConfig(found.best, tune_samples=self.tune_num, tune_estimates=True)
         save_table(path, table, asked, found.samples, module=self.module.name)
-        console.print(f"wrote {path}", highlight=False)
+        console.wrote(path)
         calibrated = apply_table(model, table, asymmetric=self.lowering.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))

@@ -1,22 +1,29 @@
 """`tpusim explore group`: one layer group cut differently, as a page."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions
+from tpusim.cli.output import Output
+
+if TYPE_CHECKING:
+    from tpusim.explore.whatif import Alternative
 
 
 @dataclass
-class WhatIfCommand:
+class WhatIfCommand(Command):
     """Alternatives of one layer group, each compiled and costed: another end, other sections, another type, in place.
 
     Writes a page with a slider over them: local memory over time, rows of the pipeline, bytes, cycles of the engines;
     refused ones with the rule and the nearest value that works. The other groups stay as they are.
     """
+
+    says = "the `group` and its `alternatives`, with figures or the rule that refuses them"
 
     model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
     group: int = -1
@@ -26,7 +33,7 @@ class WhatIfCommand:
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Compute all alternatives and write the page; one line for each."""
         from tpusim.explore.whatif import what_if
         from tpusim.page.whatif import write_what_if
@@ -34,10 +41,23 @@ class WhatIfCommand:
         tpu = self.lowering.lowered(self.model)
         found = what_if(tpu, self.grouping.config(), None if self.group < 0 else self.group)
         write_what_if(self.out, found)
-        for one in found.alternatives:
-            cost = f"{one.figures['cycles']:,} cycles" if one.figures else f"refused: {one.why}; {one.change}"
-            console.print(
-                f"{one.knob} {one.value}".strip() + f": {cost}", markup=False, highlight=False, soft_wrap=True
-            )
-        console.print(f"wrote {self.out}: group {found.group} of {found.model}", markup=False, highlight=False)
+        named = ("knob", "value", "shipped", "figures", "why", "change")
+        console.result(
+            group=found.group, alternatives=[{n: getattr(one, n) for n in named} for one in found.alternatives]
+        )
+        for line in lines(found.alternatives):
+            console.tell(line)
+        console.wrote(self.out, f"group {found.group} of {found.model}")
         return True
+
+
+def lines(alternatives: "Sequence[Alternative]") -> Iterator[str]:
+    """What each costs; values of one knob that one rule refuses, and that one change makes work, are one line."""
+    refused: dict[tuple[str, str, str], list[str]] = {}
+    for one in alternatives:
+        if one.figures:
+            yield f"{one.knob} {one.value}".strip() + f": {one.figures['cycles']:,} cycles"
+        else:
+            refused.setdefault((one.knob, one.why, one.change), []).append(one.value)
+    for (knob, why, change), values in refused.items():
+        yield f"{knob} {', '.join(values)}".strip() + f": refused: {'; '.join(filter(None, (why, change)))}"

@@ -7,9 +7,10 @@ from math import prod
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Why:
+class Why(Command):
     """Find out why INT8 is bad: what every op loses, and the causes, by what their remedies give back.
 
     Lowers 3_calibrated.mlir as `tpusim lower` does, and runs one sample. Every suspected cause (ranges that do not fit,
     masks, outliers, unlike channels or operands under one scale, sensitive ops) is put to the test: the network is
     lowered with its remedy and run again. Then as many together as the asked similarity takes.
     """
+
+    says = "`losses` of all ops, `causes` with their remedies, cosine as lowered (`before`) and `after` the `remedy`"
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
     lowering: Lowering = LoweringOptions()
@@ -60,7 +63,7 @@ class Why:
     report: OptionalPath = None
     """Also write the page of the run that the module belongs to, with the causes: HTML, as its report.html."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
         from tpusim.cli.causes import causes_table
         from tpusim.diagnosis import Remedies, causes, losses
@@ -89,20 +92,21 @@ class Why:
             self._elements(console, calibrated, lowered, sample, [loss.name for loss in worst])
         if self.csv is not None:
             self._save(found)
-            console.print(f"wrote {self.csv}", highlight=False)
+            console.wrote(self.csv)
         likely = causes(remedies, found, self.top) if self.top else []
+        console.result(losses=[asdict(loss) for loss in found], causes=[_as_json(cause) for cause in likely])
         if likely:
             console.print(causes_table(likely, remedies, self.cycles))
         chosen = remedies.fewest([cause.remedy for cause in likely] or single, self.expected_cos)
         if self.report is not None:
             self._page(calibrated, _diagnosis(found, likely, single, remedies.cosine(), chosen))
-            console.print(f"wrote {self.report}", highlight=False)
+            console.wrote(self.report)
         if self.labels is not None:
             self._classified(console, calibrated, remedies, chosen)
         return self._conclude(console, remedies, chosen)
 
     def _elements(
-        self, console: Console, calibrated: "Model", lowered: "Model", sample: "dict[str, np.ndarray]", names: list[str]
+        self, console: Output, calibrated: "Model", lowered: "Model", sample: "dict[str, np.ndarray]", names: list[str]
     ) -> None:
         from tpusim.diagnosis import worst_elements
 
@@ -138,10 +142,11 @@ class Why:
         with replacing(self.report) as target:
             target.write_text(text, encoding="utf-8")
 
-    def _conclude(self, console: Console, remedies: "Remedies", chosen: "Remedy") -> bool:
+    def _conclude(self, console: Output, remedies: "Remedies", chosen: "Remedy") -> bool:
         from tpusim.calibration.table import rewrite_thresholds
 
-        console.print(f"results as lowered: cosine {remedies.cosine():.6f}", highlight=False)
+        console.result(before=remedies.cosine(), after=chosen.cosine, remedy=[str(change) for change in chosen.changes])
+        console.tell(f"results as lowered: cosine {remedies.cosine():.6f}")
         for change in chosen.changes:
             console.print(f"remedy: {change}", highlight=False)
         if chosen.changes:
@@ -158,13 +163,13 @@ class Why:
         table = self.out_table or (self.module.parent / "new_cali_table" if self.apply else None)
         if qtable is not None:
             remedies.write_qtable(qtable, chosen)
-            console.print(f"wrote {qtable}", highlight=False)
+            console.wrote(qtable)
         if table is not None:
             rewrite_thresholds(self.module.parent / "cali_table", table, chosen.thresholds)
-            console.print(f"wrote {table}", highlight=False)
+            console.wrote(table)
         return reached
 
-    def _classified(self, console: Console, calibrated: "Model", remedies: "Remedies", chosen: "Remedy") -> None:
+    def _classified(self, console: Output, calibrated: "Model", remedies: "Remedies", chosen: "Remedy") -> None:
         """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
         from tpusim.accuracy import labels_of
         from tpusim.cli.causes import preprocessing_lines, top1_line
@@ -201,6 +206,12 @@ def _diagnosis(
     alone = {loss.name: loss.sqnr_alone for loss in found}
     changes = tuple(str(change) for change in chosen.changes)
     return page.Diagnosis(cosine, (*ranked, *tried), alone, changes, chosen.cosine)
+
+
+def _as_json(cause: "Cause") -> dict[str, object]:
+    changes = [str(change) for change in cause.remedy.changes]
+    return {"kind": cause.kind, "tensor": cause.tensor, "evidence": cause.evidence, "remedy": changes,
+            "cosine": cause.remedy.cosine}  # fmt: skip
 
 
 def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies", where: str) -> Table:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from tpusim import chips, strategies
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, flattened
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 from tpusim.ir.formats import number_format
 
 Value: TypeAlias = int | float | str | bool
@@ -76,7 +76,7 @@ class Space:
                 raise ConfigError(f"{name}: at least one value is required")
         self._require_known(specs)
         settings = [tuple(zip(self.settings, one, strict=True)) for one in product(*self.settings.values())]
-        order = product(models, self.batches, specs, settings, self.modes, self.strategies, self.cores)
+        order = product(models, self.batches, specs, settings, map(str.lower, self.modes), self.strategies, self.cores)
         found = [
             Point(model, spec, figures, mode, strategy, batch, cores)
             for model, batch, spec, figures, mode, strategy, cores in order
@@ -88,7 +88,10 @@ class Space:
             number_format(mode)
         for strategy in self.strategies:
             if strategy not in strategies.names():
-                raise ConfigError(f"--strategies {strategy}: expected one of {', '.join(strategies.names())}")
+                raise ConfigError(
+                    f"--strategies {strategy}: expected one of {', '.join(strategies.names())}"
+                    f"{meant(strategy, strategies.names())}"
+                )
         for flag, least, values in (("--batches", 0, self.batches), ("--cores", 1, self.cores)):
             for value in values:
                 if value < least:

@@ -1,0 +1,136 @@
+"""What a command prints: its result on stdout, as text or as JSON, and what it is doing on stderr.
+
+A terminal that cannot show a letter gets the nearest one it has, never an error.
+"""
+
+import codecs
+import json
+import math
+import os
+import sys
+import unicodedata
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from tpusim.cli.progress import LiveProgress
+
+PIPED = 120
+"""Columns of a file or a pipe, unless COLUMNS says otherwise."""
+PLAIN = {
+    "…": "~", "×": "x", "·": ".", "→": ">", "←": "<", "≥": ">", "≤": "<", "✓": "+", "✗": "x", "µ": "u", "–": "-",
+    "—": "-",
+    "“": '"', "”": '"', "‘": "'", "’": "'", "•": "*", "≈": "~", "±": "+", "√": "v", "²": "2", "°": "o", "\xa0": " ",
+}  # fmt: skip
+"""Letters of one column each, so that tables stay straight."""
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """For an encoding without these letters: others that look like them, of the same width."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(letter: str) -> str:
+    if letter in PLAIN:
+        return PLAIN[letter]
+    if "─" <= letter <= "╿":  # lines and corners of boxes
+        return "-" if letter in "─━═╌╍┄┅╴╶╸╺╼╾" else "|" if letter in "│┃║╎╏┆┇" else "+"
+    base = unicodedata.normalize("NFKD", letter)[0]
+    return base if base.isascii() else "?"
+
+
+codecs.register_error("tpusim.nearest", _nearest)
+
+
+def make_safe(*streams: TextIO | None) -> None:
+    """Streams print every letter somehow, and a line as soon as it is complete."""
+    for stream in streams:
+        if hasattr(stream, "reconfigure"):
+            with suppress(ValueError, OSError):
+                cast("Any", stream).reconfigure(errors="tpusim.nearest", line_buffering=True)
+
+
+def _width(console: Console) -> int | None:
+    """Of a file or a pipe; a terminal knows its own."""
+    return None if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPED
+
+
+def stderr_console() -> Console:
+    """The console on stderr, where errors and progress go."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+class Output(Console):
+    """Where a command prints.
+
+    quiet: results alone, no progress and no details. verbose: names uncut. as_json: nothing but one JSON object, of
+    what the command calls its `result`.
+    """
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> None:
+        super().__init__(width=_width(Console()), quiet=as_json)
+        self.brief, self.whole, self.as_json = quiet, verbose, as_json
+        self.errors = Console(file=sys.stderr, highlight=False, quiet=quiet)
+        self._result: dict[str, Any] = {}
+        self._written: list[str] = []
+
+    def detail(self, *parts: RenderableType, **how: Any) -> None:
+        """Print what --quiet leaves out."""
+        if not self.brief:
+            self.print(*parts, **how)
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Print a line of the result as it is: no markup, no colours but `style`, not wrapped."""
+        self.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print a line that --quiet leaves out."""
+        if not self.brief:
+            self.tell(text, style)
+
+    def wrote(self, path: Path | str, what: str = "") -> None:
+        """Say that a file was written; JSON lists them."""
+        self._written.append(str(path))
+        self.note(f"wrote {path}" + (f": {what}" if what else ""))
+
+    @contextmanager
+    def doing(self, what: str) -> Generator["LiveProgress"]:
+        """Show on stderr that something goes on; `update(TEXT)` of what is yielded says how far it is."""
+        from tpusim.cli.progress import LiveProgress
+
+        with LiveProgress(self) as progress, progress.stage(what):
+            yield progress
+
+    def result(self, **fields: Any) -> None:
+        """What JSON says of the result, in addition to what it says already."""
+        self._result.update(fields)
+
+    def finish(self, command: str, *, passed: bool, error: str = "") -> None:
+        """Print the JSON object, if that is what is printed."""
+        if not self.as_json:
+            return
+        content = {"command": command, "passed": passed, **self._result}
+        content |= {"wrote": self._written} if self._written else {}
+        content |= {"error": error} if error else {}
+        sys.stdout.write(json.dumps(_valid(content), indent=1, ensure_ascii=True) + "\n")
+        sys.stdout.flush()
+
+
+def _valid(value: Any) -> Any:
+    """The same in types of JSON; what is no number is null, what JSON has no type for is text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _valid(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+        return [_valid(one) for one in cast("Sequence[Any]", value)]
+    scalar = getattr(value, "item", None)  # of NumPy
+    return _valid(scalar()) if scalar is not None else str(value)
