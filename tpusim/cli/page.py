@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from tpusim.cli import main
 from tpusim.cli.commands import COMMANDS
-from tpusim.cli.main import main
 
 WIDTH = 100
 HEAD = """# Command line

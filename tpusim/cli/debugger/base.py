@@ -129,13 +129,14 @@ def _history(*, enabled: bool) -> Generator[None]:
     if not enabled:
         yield
         return
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    path = Path(base) / "tpusim" / "debug_history"
     try:
         import readline
-    except ImportError:
+
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except (ImportError, RuntimeError):  # no such library, or no home
         yield
         return
+    path = Path(base) / "tpusim" / "debug_history"
     readline.set_completer_delims(" ")
     readline.set_history_length(1000)
     with suppress(OSError):

@@ -1,13 +1,18 @@
-"""Entry point of the `tpusim` command."""
+"""The `tpusim` command: which subcommand runs, and what becomes of errors, warnings and Ctrl-C."""
 
+import _thread
 import errno
 import gc
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 from tpusim.cli.output import Output, make_safe, stderr_console
@@ -21,6 +26,9 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
 UNREADABLE = 2
 """Exit status for a command line that cannot be read."""
+OURS = str(Path(__file__).parent.parent)
+LATER = 0.05
+"""Seconds until an interrupt that could not be taken comes again."""
 MOST_WORDS = 3
 """More words than any command needs besides its options."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -47,14 +55,58 @@ def _complain(text: str) -> None:
         stderr_console().print(text, markup=False)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; exit status 0 for success, 1 for a failed comparison or a TpusimError, 130 for Ctrl-C."""
+@contextmanager
+def _interrupts() -> Generator[None]:
+    """Ctrl-C comes when it can be taken: not while a library is imported, and again after a callback that lost it."""
+
+    def came(number: int, frame: FrameType | None) -> None:
+        if _importing(frame):
+            _interrupt_later()
+        else:
+            signal.default_int_handler(number, frame)
+
+    def lost(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _interrupt_later()
+        else:
+            hook(what)
+
+    hook, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    mine = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    sys.unraisablehook = lost
+    if mine:
+        signal.signal(signal.SIGINT, came)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        if mine:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a library is half imported, of which some crash then; our own modules are left at once."""
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _interrupt_later() -> None:
+    timer = threading.Timer(LATER, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+
+
+def enter(arguments: Sequence[str] | None = None) -> int:
+    """As `tpusim.cli.main`."""
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     make_safe(sys.stdout, sys.stderr)
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _interrupts():
         warnings.showwarning = _show_warning
         return _run(words, debug=debug)
 
@@ -177,7 +229,3 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
 def _with_notes(text: str, error: BaseException) -> str:
     """The message, and what was said of where things are."""
     return "; ".join((text, *getattr(error, "__notes__", ())))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
