@@ -52,12 +52,11 @@ class WhatIfCommand(Command):
 
 
 def lines(alternatives: "Sequence[Alternative]") -> Iterator[str]:
-    """What each costs; values of one knob that one rule refuses, and that one change makes work, are one line."""
-    refused: dict[tuple[str, str, str], list[str]] = {}
+    """What each costs, then what is refused: values of one knob that one rule refuses are one line."""
+    from tpusim.page.whatif import refusals
+
     for one in alternatives:
         if one.figures:
             yield f"{one.knob} {one.value}".strip() + f": {one.figures['cycles']:,} cycles"
-        else:
-            refused.setdefault((one.knob, one.why, one.change), []).append(one.value)
-    for (knob, why, change), values in refused.items():
+    for knob, values, why, change in refusals(alternatives):
         yield f"{knob} {', '.join(values)}".strip() + f": refused: {'; '.join(filter(None, (why, change)))}"
