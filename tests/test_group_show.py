@@ -20,6 +20,7 @@ from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import ints_attr, op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import parse_module, print_module
+from tpusim.labels import cut, distinct
 from tpusim.layer_group import GroupView, views
 from tpusim.layer_group.files import Area, EntryView
 from tpusim.layer_group.local_memory import buffers
@@ -27,7 +28,6 @@ from tpusim.layer_group.planning import plan
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
-from tpusim.labels import cut, distinct
 from tpusim.schedule import GroupSchedule, tensor_name
 
 RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])

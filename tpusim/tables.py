@@ -107,28 +107,28 @@ def _longest(text: str) -> int:
     return max((cell_len(line) for line in text.split("\n")), default=0)
 
 
-def _natural(column: Column, cells: Sequence[Text]) -> int:
-    """As wide as the widest cell, and as the longest word of the head."""
-    head = max(map(cell_len, column.head.split()), default=0)
-    return max([head, *(_longest(cell.plain) for cell in cells)])
-
-
 def _widths(
     columns: Sequence[Column], rows: Sequence[tuple[Text, ...]], width: int, *, whole: bool
 ) -> list[int] | None:
-    """Of all columns, in `width` together; None: there is no room even with names cut and prose wrapped."""
-    natural = [_natural(column, [row[i] for row in rows]) for i, column in enumerate(columns)]
-    least = [_least(column, size, whole=whole) for column, size in zip(columns, natural, strict=True)]
+    """Of all columns, in `width` together; None: there is no room even with names cut, prose and heads wrapped."""
+    cells = [max((_longest(row[i].plain) for row in rows), default=0) for i in range(len(columns))]
+    words = [max(map(cell_len, column.head.split()), default=0) for column in columns]
+    natural = [max(pair) for pair in zip(cells, words, strict=True)]
+    found = [_least(column, size, whole=whole) for column, size in zip(columns, natural, strict=True)]
     room = width - GAP * (len(columns) - 1)
-    if sum(least) > room:
+    if sum(found) > room:
         return None
-    found = list(least)
     for kind in ("name", "prose"):  # names first: they say of what the sentences are
-        mine = [i for i, column in enumerate(columns) if column.kind == kind]
-        while mine and (left := room - sum(found)) > 0 and (short := [i for i in mine if found[i] < natural[i]]):
-            for i in short:
-                found[i] += min(natural[i] - found[i], max(1, left // len(short)), max(0, room - sum(found)))
+        _grow(found, [size if c.kind == kind else 0 for c, size in zip(columns, natural, strict=True)], room)
+    _grow(found, [max(cell_len(c.head), size) for c, size in zip(columns, natural, strict=True)], room)
     return found
+
+
+def _grow(found: list[int], wanted: Sequence[int], room: int) -> None:
+    """Widen columns up to what they want, in equal steps, until the room is used up."""
+    while (left := room - sum(found)) > 0 and (short := [i for i, size in enumerate(wanted) if found[i] < size]):
+        for i in short:
+            found[i] += min(wanted[i] - found[i], max(1, left // len(short)), max(0, room - sum(found)))
 
 
 def _least(column: Column, natural: int, *, whole: bool) -> int:

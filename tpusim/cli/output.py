@@ -86,8 +86,8 @@ class Output(Console):
             self.print(*parts, **how)
 
     def tell(self, text: str, style: str = "") -> None:
-        """Print a line of the result as it is: no markup, no colours but `style`, not wrapped."""
-        self.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        """Print a line of the result as it is: no markup, no colours but `style`, wrapped on a terminal only."""
+        self.print(text, style=style, markup=False, highlight=False, soft_wrap=not self.is_terminal)
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line that --quiet leaves out."""

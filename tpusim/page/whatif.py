@@ -10,7 +10,6 @@ from tpusim.page.pictures import memory_map, pipeline
 from tpusim.page.render import environment, size
 from tpusim.verify.npz import write_atomically
 
-
 GOT = re.compile(r", got \w+ = \d+$")
 """What a rule says of the one value."""
 
