@@ -40,7 +40,7 @@ class Zoo(Command):
 
     says = "nothing more"
 
-    name: tyro.conf.Positional[str]
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """bvlc_alexnet, densenet121, inception_v1, inception_v2, resnet50, shufflenet, squeezenet, vgg19 or zfnet512."""
     out: Annotated[In, tyro.conf.arg(metavar="OUT.onnx")]
     seed: int = 0

@@ -158,7 +158,7 @@ def _execute(words: list[str]) -> int:
         from tpusim.cli.opt import optimise
 
         return optimise(words[1:])
-    if first in ("--help", "-h", "help") and len(words) == 1:
+    if first in ("--help", "-h") or words == ["help"]:
         show_commands(Output())
         raise SystemExit(0)
     from tpusim.cli.commands import COMMANDS
@@ -209,7 +209,7 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
     prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command)
     for missing in range(MOST_WORDS):  # a value may be wrong in a line that lacks the model, too
         try:
-            found = read(args=[*words, *["MODEL"] * missing], prog=prog, registry=registry(), console_outputs=False)
+            found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
         except WordError as error:
             option = option_of(words, error.word)
             refuse(prog, f"{option} {error.word or chr(39) * 2}: {error.wanted}".strip())
@@ -222,7 +222,7 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
         else:
             if not missing:
                 return found
-            refuse(prog, f"{' and '.join(positionals_of(command)[-missing:])} is required")
+            refuse(prog, f"{' and '.join(positionals_of(command)[-missing:])} must be given")
     return read(args=words, prog=prog, registry=registry())
 
 

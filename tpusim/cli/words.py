@@ -11,6 +11,9 @@ from tpusim.errors import ConfigError, meant
 Made = tyro.constructors.PrimitiveConstructorSpec[Any]
 
 
+NUMBERS: dict[type, str] = {int: "a whole number", float: "a number"}
+
+
 class WordError(Exception):
     """A word that is no value of its option. word: as it was given; wanted: what is required there."""
 
@@ -27,13 +30,15 @@ def registry() -> tyro.constructors.ConstructorRegistry:
 
 
 def _value(info: tyro.constructors.PrimitiveTypeInfo) -> Made | None:
-    """Choices in any case; paths and texts that are not empty; tyro knows all else."""
-    kind: object = cast("Any", info).type
+    """Choices in any case; numbers; paths and texts that are not empty; tyro knows all else."""
+    kind: Any = cast("Any", info).type
     names = get_args(kind)
     if get_origin(kind) is Literal and all(isinstance(name, str) for name in names):
         return _spec(f"{{{','.join(names)}}}", lambda word: _choice(word, names), lambda value: value in names)
     if kind is Path:
         return _spec("PATH", lambda word: Path(_given(word, "a path")), lambda value: isinstance(value, Path))
+    if kind in NUMBERS:
+        return _spec(kind.__name__.upper(), lambda word: _number(word, kind), lambda value: isinstance(value, kind))
     if kind is str:
         return _spec("STR", lambda word: _given(word, "a value"), lambda value: isinstance(value, str))
     return None
@@ -51,6 +56,13 @@ def _choice(word: str, names: Sequence[str]) -> str:
     if found is None:
         raise WordError(word, f"one of {', '.join(filter(None, names))} is required{meant(word, names)}")
     return found
+
+
+def _number(word: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(word)
+    except ValueError:
+        raise WordError(word, f"{NUMBERS[kind]} is required") from None
 
 
 def _given(word: str, what: str) -> str:

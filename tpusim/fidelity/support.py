@@ -115,7 +115,8 @@ def lines(support: Support, chip: str | None = None, mode: str | None = None, op
     for asked, known, what in ((chip, support.chips, "chip"), (mode, MODES, "mode"), (named, names, "op")):
         if asked is not None and asked not in known:
             raise ConfigError(
-                f"support: {what} '{asked}' is not in the table; there are {', '.join(known)}{meant(asked, known)}"
+                f"support: {what} '{asked}' is not in the table; there are {', '.join(known)}"
+                f"{meant(asked, [name.rpartition('.')[2] for name in known])}"
             )
     wanted = [
         (s, c, m)
