@@ -82,9 +82,8 @@ class Table:
         return not self._rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """A blank line and the title, heads, rows, notes."""
+        """Title, heads, rows, notes."""
         if self.title:
-            yield Text()
             yield Text(self.title, "italic", overflow="fold")
         (columns, rows), notes = self._said(), list[str]()
         widths = _widths(columns, rows, options.max_width, whole=getattr(console, "whole", False))

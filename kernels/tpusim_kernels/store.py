@@ -78,7 +78,7 @@ class KernelStore:
             parts = serialize_executable.serialize(made)
             jax.block_until_ready(_loaded(parts)(*arrays, **named))
             self._write(self._path(key), pickle.dumps(parts))
-        except (NotImplementedError, jax.errors.JaxRuntimeError, FileNotFoundError):  # or another process removed it
+        except (NotImplementedError, jax.errors.JaxRuntimeError):
             return
         except OSError as error:
             self._failed = True
@@ -104,7 +104,10 @@ class KernelStore:
                 raise
 
     def _prune(self) -> None:
-        files = [(entry.stat(), entry) for entry in self.folder.glob("*/*")]
+        files: list[tuple[os.stat_result, Path]] = []
+        for entry in self.folder.glob("*/*"):
+            with suppress(FileNotFoundError):  # another process removed it
+                files.append((entry.stat(), entry))
         total = sum(stat.st_size for stat, _ in files)
         if total <= self._limit:
             return

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
-from tpusim.errors import TpusimError, TpusimWarning, meant
+from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant
 from tpusim.version import __version__
 
 COLLECT_AFTER = 20_000
@@ -102,7 +102,7 @@ def _interrupt_later() -> None:
 def enter(arguments: Sequence[str] | None = None) -> int:
     """As `tpusim.cli.main`."""
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
-    make_safe(sys.stdout, sys.stderr)
+    make_safe()
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
@@ -117,26 +117,34 @@ def _run(words: list[str], *, debug: bool) -> int:
     except UsageError as error:
         _complain(str(error))
         raise SystemExit(UNREADABLE) from None
-    except TpusimError as error:
-        if debug:
-            raise
-        _say(_with_notes(str(error), error))
-        return 1
-    except KeyboardInterrupt as error:
-        if debug:
-            raise
-        _say(_with_notes("interrupted", error))
-        return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         return 1
-    except OSError as error:
-        if debug or error.errno not in DISK:
+    except (TpusimError, KeyboardInterrupt, MemoryError, ImportError, OSError) as error:
+        text = _explained(error)
+        if debug or text is None:
             raise
-        _drop_output()
-        where = error.filename or "standard output, or a temporary file"
-        _say(_with_notes(f"{where}: cannot be written, {error.strerror}; make room, or write elsewhere", error))
-        return 1
+        if isinstance(error, OSError):
+            _drop_output()
+        _say("; ".join((text, *getattr(error, "__notes__", ()))))
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _explained(error: BaseException) -> str | None:
+    """What to do about an error that is the user's or the system's; None: it is a defect of tpusim."""
+    match error:
+        case KeyboardInterrupt():
+            return "interrupted"
+        case MemoryError():
+            return "there is not enough memory; take a smaller batch, or fewer samples or --jobs"
+        case ImportError():
+            return f"a library cannot be loaded, {error}; install it again, or give the process more memory"
+        case OSError():
+            where = error.filename or "standard output, or a temporary file"
+            full = f"{where}: cannot be written, {error.strerror}; make room, or write elsewhere"
+            return full if error.errno in DISK else None
+        case _:
+            return str(error)
 
 
 def _drop_output() -> None:
@@ -161,6 +169,7 @@ def _execute(words: list[str]) -> int:
     if first in ("--help", "-h") or words == ["help"]:
         show_commands(Output())
         raise SystemExit(0)
+    _require_folder()
     from tpusim.cli.commands import COMMANDS
 
     if first.startswith("--tyro-"):  # completion
@@ -190,6 +199,14 @@ def _execute(words: list[str]) -> int:
         raise
     output.finish(name, passed=passed)
     return 0 if passed else 1
+
+
+def _require_folder() -> None:
+    """Raise ConfigError where there is no working directory: libraries look for themselves in it."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ConfigError("the working directory is gone; cd to a folder that exists") from error
 
 
 def _no_command(name: str, known: Sequence[str]) -> str:
@@ -224,8 +241,3 @@ def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
                 return found
             refuse(prog, f"{' and '.join(positionals_of(command)[-missing:])} must be given")
     return read(args=words, prog=prog, registry=registry())
-
-
-def _with_notes(text: str, error: BaseException) -> str:
-    """The message, and what was said of where things are."""
-    return "; ".join((text, *getattr(error, "__notes__", ())))

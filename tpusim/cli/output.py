@@ -12,9 +12,11 @@ import unicodedata
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console, RenderableType
+
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.cli.progress import LiveProgress
@@ -48,9 +50,12 @@ def _plain(letter: str) -> str:
 codecs.register_error("tpusim.nearest", _nearest)
 
 
-def make_safe(*streams: TextIO | None) -> None:
-    """Streams print every letter somehow, and a line as soon as it is complete."""
-    for stream in streams:
+def make_safe() -> None:
+    """The standard streams print every letter somehow, and a line as soon as it is complete; a closed one is empty."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
+    for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             with suppress(ValueError, OSError):
                 cast("Any", stream).reconfigure(errors="tpusim.nearest", line_buffering=True)
@@ -77,8 +82,16 @@ class Output(Console):
         super().__init__(width=_width(Console()), quiet=as_json)
         self.brief, self.whole, self.as_json = quiet, verbose, as_json
         self.errors = Console(file=sys.stderr, highlight=False, quiet=quiet)
+        self._begun = False
         self._result: dict[str, Any] = {}
         self._written: list[str] = []
+
+    def print(self, *parts: Any, **how: Any) -> None:
+        """As a console of rich; a blank line separates a table from what was printed before it."""
+        if self._begun and parts and isinstance(parts[0], Table):
+            super().print()
+        self._begun = True
+        super().print(*parts, **how)
 
     def detail(self, *parts: RenderableType, **how: Any) -> None:
         """Print what --quiet leaves out."""
