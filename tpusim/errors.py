@@ -48,7 +48,7 @@ def first_line(error: Exception) -> str:
 def meant(word: str, names: Iterable[str]) -> str:
     """`; did you mean NAME?` for a word that resembles names, else nothing; for the end of a message."""
     known = {name.lower().lstrip("-"): name for name in names if name}
-    found = [known[name] for name in get_close_matches(word.lower().lstrip("-"), known, n=3, cutoff=0.7)]
+    found = [known[name] for name in get_close_matches(word.lower().lstrip("-"), known, n=3, cutoff=0.65)]
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 

@@ -93,8 +93,17 @@ def _importing(frame: FrameType | None) -> bool:
     return False
 
 
+def _interrupt() -> None:
+    """As Ctrl-C; where the system can, it also ends what the main thread waits for."""
+    kill, main = getattr(signal, "pthread_kill", None), threading.main_thread().ident
+    if kill is None or main is None:
+        _thread.interrupt_main()
+    else:
+        kill(main, signal.SIGINT)
+
+
 def _interrupt_later() -> None:
-    timer = threading.Timer(LATER, _thread.interrupt_main)
+    timer = threading.Timer(LATER, _interrupt)
     timer.daemon = True
     timer.start()
 

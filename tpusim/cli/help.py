@@ -16,7 +16,7 @@ from tpusim.cli.words import registry
 ABOUT = "Numerical simulator of the SOPHGO TPU and of the compiler in front of it."
 LISTED: dict[str, dict[str, str]] = {
     "All the way": {
-        "run": "import, calibrate, lower, group, generate commands, simulate, verify",
+        "run": "all stages, from the model to verified commands",
     },
     "Before a run": {
         "check": "what becomes of every node on a chip; what is refused",
@@ -28,7 +28,7 @@ LISTED: dict[str, dict[str, str]] = {
     "One stage": {
         "import": "a model -> 1_top.mlir",
         "canonicalize": "1_top.mlir -> 2_canonical.mlir",
-        "calibrate": "2_canonical.mlir and samples -> cali_table, 3_calibrated.mlir",
+        "calibrate": "samples -> cali_table and 3_calibrated.mlir",
         "lower": "3_calibrated.mlir -> 4_tpu.mlir, for a chip and a mode",
         "group": "4_tpu.mlir -> 5_grouped.mlir; show or draw the groups",
         "assign": "5_grouped.mlir -> 6_final.mlir, with addresses",
@@ -171,6 +171,10 @@ def _typed(action: argparse.Action) -> str:
 
 def _under(lead: str, text: str, width: int) -> Iterator[str]:
     """`lead` and text next to it, or under it where the lead is long."""
+    if len(lead.rstrip()) > width:  # many choices
+        yield from wrap(lead.replace(",", ", "), width, initial_indent="  ", subsequent_indent="    ")
+        yield from _under(" " * len(lead[: LEFT - 2]), text, width) if text else ()
+        return
     if not text:
         yield lead.rstrip()
         return

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PIPED = 120
 """Columns of a file or a pipe, unless COLUMNS says otherwise."""
+LEAST = 20
+"""Columns of the narrowest terminal."""
 PLAIN = {
     "…": "~", "×": "x", "·": ".", "→": ">", "←": "<", "≥": ">", "≤": "<", "✓": "+", "✗": "x", "µ": "u", "–": "-",
     "—": "-",
@@ -62,8 +64,10 @@ def make_safe() -> None:
 
 
 def _width(console: Console) -> int | None:
-    """Of a file or a pipe; a terminal knows its own."""
-    return None if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPED
+    """Of a file or a pipe, and of what says that it has next to none; a terminal knows its own."""
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return None if console.width >= LEAST else LEAST
+    return PIPED
 
 
 def stderr_console() -> Console:
