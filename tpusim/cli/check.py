@@ -51,15 +51,15 @@ class Check(Command):
             cut=self.network.cut(),
             table=None if self.table is None else read_table(self.table),
         )
-        console.result(chip=self.lowering.chip, mode=self.lowering.mode, **found.to_json())
-        self._show(console, found)
+        console.result(chip=config.chip, mode=config.mode, **found.to_json())
+        self._show(console, found, f"On {config.chip} in {config.mode}")
         return not found.refused
 
-    def _show(self, console: Output, found: "Prospect") -> None:
+    def _show(self, console: Output, found: "Prospect", where: str) -> None:
         console.detail(_nodes(found.nodes))
         if found.ops:
             ranges = ", ranges assumed" if found.assumed else ""
-            console.detail(_ops(found.ops, f"On {self.lowering.chip} in {self.lowering.mode}{ranges}"))
+            console.detail(_ops(found.ops, f"{where}{ranges}"))
         for note in found.not_kept:
             console.print(f"quantised network: {note}", markup=False, highlight=False, soft_wrap=True)
         if found.refused:

@@ -168,6 +168,9 @@ def _execute(words: list[str]) -> int:
     from tpusim.cli.help import show_commands, show_options
 
     first = words[0] if words else ""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            refuse("tpusim", f"{word!a}: text is required, got bytes that are none in UTF-8; rename the file")
     if first in ("--version", "-V"):
         Output().tell(f"tpusim {__version__}")
         return 0
