@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tpusim_kernels
+from tpusim_kernels.gradient import not_differentiable
 from tpusim_kernels.prim.forms import estimates
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue
@@ -138,6 +139,8 @@ class Steps:
         """What an op computes. Raises ImportModelError where its attributes do not go with its operands."""
         if isinstance(op, TpuOp) and self.chip is None:
             raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")
+        if any(is_tensor(v) and uniform_of(v) is not None for v in op.results):
+            operands = [not_differentiable(x, lambda: _without_derivative(op)) for x in operands]
         try:
             if isinstance(op, TpuOp) and self.chip is not None:
                 return op.compute(operands, self.chip)
@@ -158,6 +161,13 @@ class Steps:
         results = estimate.compute(stored)
         back = tuple(estimate.result.index(axis) for axis in range(len(estimate.result)))
         return tuple(jnp.transpose(y, back) for y in results) if back else results
+
+
+def _without_derivative(op: ShapedOp) -> ConfigError:
+    return ConfigError(
+        f"{op.name} '{op_name(op)}': has no derivative, its result is quantised to integers; differentiate the float "
+        "network (mode f32, f16 or bf16, or the top module), or hold this operand constant with jax.lax.stop_gradient"
+    )
 
 
 def tensor_ops(model: Model) -> Iterator[Operation]:
