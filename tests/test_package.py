@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from empty_environments import PARTS, PYTHONS, build_wheel, run, why_not
+from release import faults
 
 from tpusim.version import __version__
 
@@ -94,3 +95,31 @@ def test_the_wheel_runs_outside_the_repository(wheel: Path, tmp_path: Path):
     code = f"{here}\nfrom tpusim.cli import main\nmain({words.split()})"
     out = run([sys.executable, "-W", "error", "-c", code], tmp_path, PYTHONPATH=str(site))
     assert "PASSED" in out and (tmp_path / "out" / "report.json").exists()
+
+
+def planted(tmp_path: Path, name: str, before: str, after: str) -> list[str]:
+    """The faults of a release whose file has `after` in place of `before`."""
+    for file in ("pyproject.toml", "CITATION.cff"):
+        (tmp_path / file).write_text((ROOT / file).read_text())
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## Unreleased\n\n## {__version__} (2026-01-31)\n\n- One.\n")
+    text = (tmp_path / name).read_text()
+    assert before in text
+    (tmp_path / name).write_text(text.replace(before, after))
+    return list(faults(tmp_path, __version__))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("name", "before", "after", "fault"),
+    [
+        ("CHANGELOG.md", "# Changelog", "# Changes", ""),
+        ("CHANGELOG.md", "Unreleased\n", "Unreleased\n- More.\n", "an empty section Unreleased is required"),
+        ("CHANGELOG.md", "(2026-01-31)", "(soon)", f"one section '## {__version__} (YYYY-MM-DD)' is required"),
+        ("CHANGELOG.md", "- One.\n", "- One.\n" * 121, "at most 120 lines"),
+        ("CITATION.cff", __version__, "0.0.9", "CITATION.cff: version"),
+        ("pyproject.toml", f'version = "{__version__}"', 'version = "0.0.9"', "pyproject.toml: version"),
+    ],
+)
+def test_a_release_names_what_is_wrong(tmp_path: Path, name: str, before: str, after: str, fault: str):
+    found = planted(tmp_path, name, before, after)
+    assert len(found) == bool(fault) and all(fault in line for line in found)
