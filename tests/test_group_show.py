@@ -146,13 +146,13 @@ def test_show_of_a_grouped_module_only_prints(folder: Path, capsys: pytest.Captu
         assert main(["group", str(folder / name), "--show"]) == 0
         out = capsys.readouterr().out
         count = len(report_of(folder)["groups"][0]["ops"])
-        head = rf"^Group 0 of 1: type NORMAL, sections n=1 c=1 d=1 h=1 w=1 \(1 step\), {count} ops, (\d+) rows$"
+        head = rf"^Group 0 of 3: type NORMAL, sections n=1 c=1 d=1 h=1 w=1 \(1 step\), {count} ops, (\d+) rows$"
         rows = re.search(head, out, re.M)
         assert rows is not None and int(rows[1]) <= count  # rows may be combined
         assert re.search(r"^ +0  imagestem_Relu_ui8 @1 +stem_conv_Conv_filter_int8_merged @1 4,096$", out, re.M)
         assert re.search(r" +global_GlobalAveragePool @2 64$", out, re.M)
         assert re.search(r"^ +[\d,]+ +[\d,]+ +\d+  stem_conv_Conv_filter_int8_merged +L +R$", out, re.M)
-        assert "Global layer flat_Flatten (tpu.Reshape): views are free in global memory" in out
+        assert "View flat_Flatten (tpu.Reshape): views are free in global memory" in out
         assert "OVERLAP" not in out
         totals = report_of(folder)["totals"]
         assert f"= {totals['traffic_ratio']:.2f} x what must move once, {totals['cycles']:,} cycles = " in out
@@ -173,7 +173,7 @@ def test_show_reads_what_a_hand_wrote(folder: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--show", "--group", "7"], "--group 7: the module has groups 0 to 0 only"),
+        (["--show", "--group", "7"], "--group 7: the module has groups 0 to 2 only"),
         (["--show", "--out", "x.mlir"], "grouped already, so --out would do nothing; give 4_tpu.mlir"),
         (["--show", "--force", "x.toml"], "grouped already"),
         (["--show", "--cores", "2", "--no-timestep-moves"], "so --cores and --no-timestep-moves would do nothing"),

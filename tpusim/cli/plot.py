@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpusim.errors import ConfigError
-from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView
+from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, group_number
 from tpusim.page.labels import cut, distinct
 from tpusim.verify.npz import write_atomically
 
@@ -38,11 +38,9 @@ def plot(
 
     kind: png or svg. A group with many rows has several pages of each, `group_NNN_lmem_1.png` and so on.
     """
-    groups = [v for v in views if isinstance(v, GroupView)]
-    if only is not None and not 0 <= only < len(groups):
-        raise ConfigError(f"--group {only}: the module has groups 0 to {len(groups) - 1} only")
+    groups = [v for v in views if isinstance(v, GroupView)] if only is None else [group_number(views, only)]
     figure_class, patches = library()
-    for view in groups if only is None else [groups[only]]:
+    for view in groups:
         for name, draw, most in (("lmem", draw_memory, MEMORY_ROWS), ("pipeline", draw_pipeline, PIPELINE_ROWS)):
             found = pages(len(view.rows), most)
             for number, rows in enumerate(found, 1):

@@ -204,7 +204,7 @@ class Group:
     show: bool = False
     """Print every group: ops, sections, rows of the pipeline, local memory by row."""
     group: int | None = None
-    """With --show or --plot: this group only, however large."""
+    """With --show or --plot: only the group of this number (the `#` of the table of `tpusim run`), however large."""
     exact_packing: bool = False
     """With --show: how little local memory each group can do with (OR-Tools, extra `exact`), at most 10 s a group."""
     plot: OptionalPath = None

@@ -20,7 +20,7 @@ class WhatIfCommand:
 
     model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
     group: int = -1
-    """Which group, of those that `tpusim group --show` numbers; -1: the one that takes longest."""
+    """The number of the layer group, as in the table of `tpusim run`; -1: the group that takes longest."""
     out: Path = Path("what_if.html")
     """The page to write."""
     lowering: Lowering = LoweringOptions()
@@ -32,7 +32,7 @@ class WhatIfCommand:
         from tpusim.page.whatif import write_what_if
 
         tpu = self.lowering.lowered(self.model)
-        found = what_if(tpu, self.grouping.config(), None if self.group < 0 else self.group)
+        found = what_if(tpu, self.grouping.config(), None if self.group == -1 else self.group)
         write_what_if(self.out, found)
         for one in found.alternatives:
             cost = f"{one.figures['cycles']:,} cycles" if one.figures else f"refused: {one.why}; {one.change}"

@@ -151,11 +151,10 @@ class GlobalContext(WholeContext):
 
 
 def emit_layer(op: TpuOp, emitter: Emitter, reason: str) -> None:
-    """All commands of one global layer; nothing for an op whose result is its operand's bytes."""
-    if not op.in_place():
-        context = GlobalContext(emitter, op, reason)
-        op.emit(context)
-        emitter.locations.extend(context.locations())
+    """All commands of one global layer."""
+    context = GlobalContext(emitter, op, reason)
+    op.emit(context)
+    emitter.locations.extend(context.locations())
 
 
 def _load(source: str) -> str:

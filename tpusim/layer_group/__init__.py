@@ -22,8 +22,10 @@ from tpusim.layer_group.files import (
     GlobalView,
     GroupView,
     TypeName,
+    group_number,
     groups_text,
     read_groups,
+    view_number,
     views,
 )
 from tpusim.layer_group.planning import Decided, plan
@@ -33,6 +35,6 @@ from tpusim.schedule import Costs
 
 __all__ = [
     "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig",
-    "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "groups_text",
-    "lower_bounds", "orders", "plan", "products", "read_groups", "searched", "views",
+    "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "group_number",
+    "groups_text", "lower_bounds", "orders", "plan", "products", "read_groups", "searched", "view_number", "views",
 ]  # fmt: skip

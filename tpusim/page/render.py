@@ -125,12 +125,12 @@ def rows(report: Json, evidence: Evidence) -> list[Row]:
 
 
 def _made(evidence: Evidence) -> Iterable[tuple[str, tuple[str, str]]]:
-    """Op -> (what it is, its group)."""
+    """(op, (what it is, the number of its group))."""
     for view in evidence.groups:
         if isinstance(view, GroupView):
             yield from ((name, (op.removeprefix("tpu."), str(view.index))) for name, op in view.ops)
         else:
-            yield view.name, (view.op.removeprefix("tpu."), "global")
+            yield view.name, (view.op.removeprefix("tpu."), "view" if view.index is None else f"{view.index} (global)")
 
 
 def _similarity(compare: Json, diagnosis: Diagnosis | None) -> Picture | None:

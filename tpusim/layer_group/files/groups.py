@@ -66,14 +66,13 @@ def groups_text(model: Model) -> str:
     lines = [f"# layer groups of {model.name or 'a module'} on {chip}; `tpusim group --force` takes this file."]
     lines.append("# A group that is left out is searched; so are type and sections where they are left out.")
     for view in views(model):
-        lines.append("")
-        if isinstance(view, GlobalView):
-            lines.append(
-                f"# {json.dumps(view.name)} stays global: {' '.join(view.reason.split()) or 'no reason given'}"
-            )
-        else:
-            lines.extend(_group_lines(view))
+        lines += ["", *(_group_lines(view) if isinstance(view, GroupView) else _global_lines(view))]
     return "\n".join(lines) + "\n"
+
+
+def _global_lines(view: GlobalView) -> Iterator[str]:
+    number = "" if view.index is None else f"{view.index}: "
+    yield f"# {number}{json.dumps(view.name)} stays global: {' '.join(view.reason.split()) or 'no reason given'}"
 
 
 def _group_lines(view: GroupView) -> Iterator[str]:
