@@ -67,7 +67,7 @@ def test_more_memory_and_bandwidth_are_never_slower(tmp_path: Path) -> None:
     assert slow == sorted(slow, reverse=True) and quick == sorted(quick, reverse=True) and slow[0] > slow[-1]
     assert all(a > b for a, b in zip(slow, quick, strict=True))
     pytest.importorskip("matplotlib")
-    draw(rows, tmp_path / "sweep.svg", "lmem_bytes")
+    draw(rows, tmp_path / "sweep.svg", over="lmem_bytes")
     assert (tmp_path / "sweep.svg").read_text().count("<use") >= len(rows) / 2
 
 

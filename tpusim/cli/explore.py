@@ -60,7 +60,7 @@ class Explore:
     rows: int = 40
     """How many rows to print, the quickest of all; 0: all. The files have all."""
     plot: OptionalPath = None
-    """Draw milliseconds over bytes here, one picture (png or svg by its name) with a panel for each model and batch."""
+    """Draw the first measure of --front over the second here (png or svg by its name), with the front of these two."""
     plot_over: str = ""
     """With --plot: draw milliseconds, the least of all strategies and cores, over this field of --set instead."""
     out: Path = Path("explore")
@@ -89,7 +89,7 @@ class Explore:
         if picture is not None:
             from tpusim.cli.explore_plot import draw
 
-            draw(found.rows, picture, self.plot_over.removeprefix("chip."))
+            draw(found.rows, picture, measures, self.plot_over.removeprefix("chip."))
         written = ", ".join(str(path) for path in (*found.files, *([picture] if picture else [])))
         console.print(f"{found.computed} of {len(found.rows)} points computed; wrote {written}", highlight=False)
         if not has_parquet():
