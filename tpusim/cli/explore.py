@@ -76,7 +76,7 @@ class Explore:
         measures = parse_measures(self.front, verified=self.verify)
         bounds = parse_bounds(self.best_under, verified=self.verify) if self.best_under else ()
         self._require_over()
-        picture, space = picture_of(self.plot), self.space()
+        picture, space = self._picture(), self.space()
         require_energies("--best-under", [bound.measure for bound in bounds], space)
         with _bar(console) as bar:
             task = bar.add_task("points", total=None)
@@ -119,6 +119,14 @@ class Explore:
             self.asymmetric,
             self.verify,
         )
+
+    def _picture(self) -> OptionalPath:
+        """Where --plot draws; matplotlib is asked for here, before anything is computed. Raises ConfigError."""
+        from tpusim.cli.explore_plot import KINDS, figure_class
+
+        if self.plot is not None:
+            figure_class()
+        return picture_of(self.plot, KINDS)
 
     def _require_over(self) -> None:
         """Raise ConfigError unless --plot-over is a field of numbers that --set varies, and something is drawn."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -44,7 +45,7 @@ class ExploreRoofline:
     best: bool = False
     """Also cut by strategy best, which takes many times as long."""
     plot: OptionalPath = None
-    """Draw the ops and groups under the roofs of the chip here (png or svg by its name)."""
+    """Draw the ops and groups under the roofs of the chip here (an SVG file)."""
     out: OptionalPath = None
     """Write all figures here, as JSON."""
     lowering: Lowering = LoweringOptions()
@@ -65,9 +66,7 @@ class ExploreRoofline:
         for part in lines(found, self.ops):
             console.print(part, highlight=False, markup=False)
         if picture is not None:
-            from tpusim.cli.explore_roofline_plot import draw
-
-            draw(found, picture)
+            _draw(found, picture)
         if self.out is not None:
             content = (json.dumps(found.to_json(), indent=1) + "\n").encode()
             write_atomically(self.out, lambda file: file.write(content))
@@ -75,6 +74,20 @@ class ExploreRoofline:
         if written:
             console.print(f"wrote {', '.join(written)}", highlight=False, markup=False)
         return True
+
+
+def _draw(found: "Found", path: Path) -> None:
+    """The picture of the page as a file. Raises ConfigError where no op multiplies and moves anything."""
+    from tpusim.page.roofs import roofs
+    from tpusim.page.svg import write_svg
+
+    picture = roofs(found.roofs.to_json())
+    if picture is None:
+        raise ConfigError(
+            f"--plot {path}: an op that multiplies and moves bytes is required, but {found.model} has none"
+        )
+    title = f"{found.model} on {found.chip.name} in {found.mode}"
+    write_svg(path, picture, [title, "small dots are ops, large ones layer groups; colours say what bounds them"])
 
 
 def lines(found: "Found", most: int) -> Iterator[Table | str]:

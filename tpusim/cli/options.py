@@ -1,6 +1,7 @@
 """What several subcommands share: types of options, layer-group options, modules from and to files."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -37,18 +38,10 @@ KeepWords = Annotated[tuple[str, ...], tyro.conf.arg(metavar="{all,outputs,none,
 """Of `--keep` (`tpusim.verify.kept`)."""
 
 
-def picture_of(plot: OptionalPath) -> OptionalPath:
-    """Where `--plot` draws, if anywhere; matplotlib is asked for here, before anything is computed.
-
-    Raises ConfigError for a name that ends in no kind of picture, or without matplotlib.
-    """
-    if plot is not None:
-        from tpusim.cli.explore_plot import KINDS
-        from tpusim.cli.plot import library
-
-        library()
-        if plot.suffix not in KINDS:
-            raise ConfigError(f"--plot {plot}: a name that ends in {' or '.join(KINDS)} is required")
+def picture_of(plot: OptionalPath, kinds: Sequence[str] = (".svg",)) -> OptionalPath:
+    """Where `--plot` draws, if anywhere. Raises ConfigError for a name that ends in no kind of picture."""
+    if plot is not None and plot.suffix not in kinds:
+        raise ConfigError(f"--plot {plot}: a name that ends in {' or '.join(kinds)} is required")
     return plot
 
 

@@ -1,7 +1,7 @@
 """Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -208,9 +208,7 @@ class Group:
     exact_packing: bool = False
     """With --show: how little local memory each group can do with (OR-Tools, extra `exact`), at most 10 s a group."""
     plot: OptionalPath = None
-    """Folder for pictures of local memory and pipeline, two per group (extra `plot`)."""
-    plot_format: Literal["png", "svg"] = "png"
-    """Of the pictures of --plot: pixels, or shapes that stay sharp at any size."""
+    """Folder for pictures of local memory and pipeline, two SVG files per group."""
     write_groups: OptionalPath = None
     """Write the groups as a file that --force takes."""
     out: OptionalPath = None
@@ -220,8 +218,6 @@ class Group:
         """Group one module, or read a grouped one; show what was asked for."""
         if self.group is not None and not self.show and self.plot is None:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
-        if self.plot_format != "png" and self.plot is None:
-            raise ConfigError(f"--plot-format {self.plot_format}: needs --plot")
         if self.exact_packing and not self.show:
             raise ConfigError("--exact-packing: needs --show")
         model = load(self.module)
@@ -261,7 +257,7 @@ class Group:
         if self.plot is not None:
             from tpusim.cli.plot import plot
 
-            for path in plot(found, self.plot, self.group, self.plot_format):
+            for path in plot(found, self.plot, self.group):
                 console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
         if self.write_groups is not None:
             content = groups_text(model).encode()
