@@ -81,7 +81,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "tpusim.grouping": {*OPS, "tpusim.layer_group", "tpusim.memory", "tpusim.codegen", "tpusim.simulator"},
     "tpusim.prospect": {*OPS, *STAGE_UNITS, "tpusim.schedule", "tpusim.fidelity"},
-    "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize"},
+    "tpusim.export": {*OPS, "tpusim.frontend", "tpusim.canonicalize", "tpusim.schedule"},
     "tpusim.agreement": {*IR, "tpusim.inference", "tpusim.verify"},
     "tpusim.store": IR,
     "tpusim.zoo": {"tpusim.ir"},

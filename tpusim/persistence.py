@@ -20,6 +20,7 @@ from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
 from tpusim.errors import ConfigError
+from tpusim.export import MEASURES, graph, node_data
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
@@ -36,13 +37,15 @@ from tpusim.store import Manifest, digest
 from tpusim.verify.about import About, read_about
 from tpusim.verify.kept import Keep
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
-from tpusim.verify.report import write_report
+from tpusim.verify.report import Report, write_report
 from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 
 LEVELS = ("onnx", "top", "tpu")
 TENSOR_FILES = tuple(f"{level}_outputs.npz" for level in (*LEVELS, "local"))
 """What `--keep` chooses the tensors of."""
+GRAPH = "graph.json"
+"""The network for Model Explorer; `graph_MEASURE.json` are values at its nodes."""
 PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
 """Groups and commands, which the page shows."""
 
@@ -195,10 +198,19 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_verdict(a: Artefacts, folder: Path) -> None:
-    """The report, as data and as a page."""
+    """The report, as data, as a page and at the nodes of a graph."""
     report = need(a.report, "the report")
     write_report(folder, report)
     write_page(folder / "report.html", report, evidence(a))
+    write_graph(a, folder, report)
+
+
+def write_graph(a: Artefacts, folder: Path, report: Report) -> None:
+    """The network as a graph, and what was measured of its ops, for Model Explorer."""
+    model = need(a.grouped, "the grouped module")
+    write_json(folder / GRAPH, graph(model))
+    for measure, data in node_data(model, report.to_json()):
+        write_json(folder / f"graph_{measure}.json", data)
 
 
 def evidence(a: Artefacts) -> Evidence:
@@ -334,7 +346,12 @@ FILES: dict[str, Files] = {
             c.local_samples,
         ],
     ),
-    "verify": Files(("report.json", "report.html"), write_verdict, read_nothing, lambda c: c.max_drop),
+    "verify": Files(
+        ("report.json", "report.html", GRAPH, *(f"graph_{measure}.json" for measure in MEASURES)),
+        write_verdict,
+        read_nothing,
+        lambda c: c.max_drop,
+    ),
 }
 """Stage -> its files, in processing order."""
 
