@@ -31,6 +31,7 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
 from tpusim.errors import ConfigError, TpusimError
+from tpusim.export import MEASURES
 from tpusim.inference import float_upstream
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
@@ -130,6 +131,7 @@ def test_files(artefacts: Path):
     expected |= {"weights.npz", "canonical_weights.npz", "tpu_weights.npz", "chip_weights.npz", "inputs.npz"}
     expected |= {f"{level}_outputs.npz" for level in ("onnx", "top", "tpu", "local")}
     expected |= {"7_model.tpusim", "trace.json", "accuracy.json", "report.json", "report.html"}
+    expected |= {"graph.json", *(f"graph_{measure}.json" for measure in MEASURES)}
     assert {path.name for path in artefacts.iterdir()} == expected | {"manifest.json"}
     assert expected == set(ARTEFACTS) - ({"3_calibrated.mlir", "cali_table"} - int8_only)
 

@@ -205,20 +205,22 @@ class GroupingOptions:
     cores: int = 1
     """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
     force: OptionalPath = None
-    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched. TPU-MLIR's layer_group_cache.json and
+    layer_group_config.json too."""
     steps: Steps = GroupSteps()
 
     def config(self) -> "LayerGroupConfig":
         """What the options say about layer groups. Raises ConfigError for one without effect."""
-        from tpusim.layer_group import LayerGroupConfig, read_groups
+        from tpusim.layer_group import LayerGroupConfig, read_forced
+        from tpusim.layer_group.files import Forced
 
-        shapes = self.shape_secs_search_strategy
+        forced = read_forced(self.force) if self.force else Forced(())
+        shapes = "1" if forced.better_shapes else self.shape_secs_search_strategy
         if shapes != "0" and self.layer_group != "2":
             raise ConfigError(
                 f"--shape-secs-search-strategy {shapes}: needs --layer-group 2, got --layer-group {self.layer_group}"
             )
-        forced = read_groups(self.force) if self.force else ()
-        return LayerGroupConfig(self.layer_group, forced, shapes, self.cores, **asdict(self.steps))
+        return LayerGroupConfig(self.layer_group, forced.groups, shapes, self.cores, **asdict(self.steps))
 
     def given(self) -> list[str]:
         """The options that are not as usual."""

@@ -24,6 +24,7 @@ from tpusim.layer_group.files import (
     TypeName,
     group_number,
     groups_text,
+    read_forced,
     read_groups,
     view_number,
     views,
@@ -36,5 +37,6 @@ from tpusim.schedule import Costs
 __all__ = [
     "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig",
     "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "group_number",
-    "groups_text", "lower_bounds", "orders", "plan", "products", "read_groups", "searched", "view_number", "views",
+    "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups", "searched",
+    "view_number", "views",
 ]  # fmt: skip

@@ -115,7 +115,7 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
             decided.append((ops[0], why))
             continue
         for part in pins.parts(ops):
-            decided.extend([part] if isinstance(part, GroupSchedule) else strategy(part, chip, config.cores, memo))
+            decided.extend(strategy(part, chip, config.cores, memo) if isinstance(part, list) else [part])
     return decided
 
 
