@@ -1,7 +1,7 @@
 """Subcommands that execute a model. Fields are options; `execute` does the work and says whether it succeeded."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
+from tpusim.cli.inputs import described_by, each_input, read_input
 from tpusim.cli.options import (
     Grouping,
     GroupingOptions,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from tpusim.isa.stream import Program
     from tpusim.verify.about import About
     from tpusim.verify.kept import Keep
+
+    Compute = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 
 @dataclass
@@ -164,9 +167,10 @@ class Infer:
 
     model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
     input: Path
-    """Inputs, npz keyed by input name; for a module that says how its input is made of one, an image."""
+    """Inputs: npz keyed by input name; for a module that says how its input is made of one, an image; or a folder of
+    these, each of which gets its own output."""
     out: OptionalPath = None
-    """Tensors to write; default MODEL_outputs.npz beside the model."""
+    """Tensors to write; default MODEL_outputs.npz next to the model. Of a folder: the folder of the outputs."""
     all_tensors: bool = False
     """Write every tensor, not only the network's results; the same as --keep all."""
     keep: KeepWords = ("outputs",)
@@ -178,9 +182,8 @@ class Infer:
     network: Network = NetworkOptions()
 
     def execute(self, console: Console) -> bool:
-        """Run one sample and save its tensors."""
-        from tpusim.images import SUFFIXES
-        from tpusim.verify.npz import load_tensors, save_tensors
+        """Run every sample and save its tensors."""
+        from tpusim.verify.npz import save_tensors
 
         if self.model.suffix == ".tpusim":
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
@@ -192,14 +195,15 @@ class Infer:
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
-        inputs = self._images() if self.input.suffix.lower() in SUFFIXES else load_tensors(self.input)
         keep = self._keep()
-        run = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
-        tensors, about = run(inputs, keep)
+        prepare = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
+        run, about = prepare(keep)
         about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
-        path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
-        save_tensors(path, tensors, about)
-        console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
+        usual = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
+        for file, path in each_input(self.input, usual):
+            tensors = run(read_input(file, self._described))
+            save_tensors(path, tensors, about)
+            console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
         return True
 
     def _keep(self) -> "Keep":
@@ -215,20 +219,16 @@ class Infer:
             raise ConfigError(f"--all-tensors: is --keep all, got {keep} too; leave one out")
         return Keep() if self.all_tensors else keep
 
-    def _images(self) -> "Mapping[str, np.ndarray]":
-        from tpusim.calibration.samples import load_samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
+    def _described(self) -> "Model":
+        """The module, which says how its inputs are made of images and arrays."""
         if self.model.suffix != ".mlir":
             raise ConfigError(
                 f"--input {self.input}: needs a .mlir, which says how images are preprocessed, got {self.model}; "
                 "give an .npz instead"
             )
-        model = load(self.model)
-        return next(load_samples(self.input, input_specs(model), images=images_of(model)))
+        return load(self.model)
 
-    def _onnx(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
+    def _onnx(self, keep: "Keep") -> "tuple[Compute, About]":
         from tpusim.canonicalize import canonicalize
         from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx import read_onnx
@@ -237,14 +237,15 @@ class Infer:
         shapes, cut, about = self.network.shapes(), self.network.cut(), About("onnx")
         results = [o.name for o in cut.of(read_onnx(self.model), shapes, str(self.model)).graph.output]
         names = results if keep.asked == ("outputs",) else None
-        tensors = OnnxReference(self.model, names, input_shapes=shapes, cut=cut).run(inputs)
+        reference = OnnxReference(self.model, names, input_shapes=shapes, cut=cut)
         try:
             top = canonicalize(import_onnx(self.model, input_shapes=shapes, cut=cut))[0]
         except UnsupportedError:  # no module has names for them
-            return self._kept(tensors, results, keep), about
-        return self._kept(as_called(top, tensors), _result_names(top), keep), about
+            return lambda inputs: self._kept(reference.run(inputs), results, keep), about
+        called = _result_names(top)
+        return lambda inputs: self._kept(as_called(top, reference.run(inputs)), called, keep), about
 
-    def _module(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
+    def _module(self, keep: "Keep") -> "tuple[Compute, About]":
         from tpusim.inference import Gradual, Graph, quantisation, run
         from tpusim.verify.about import About
 
@@ -257,10 +258,10 @@ class Infer:
                 f"tensors, got {self.model} with {keep}; leave it out"
             )
         if self.fast_f32:
-            return Graph(model, quick=True)(inputs), about
+            return Graph(model, quick=True), about
         if keep.asked == ("outputs",):
-            return Gradual(model)(inputs), about
-        return self._kept(run(model, inputs), _result_names(model), keep), about
+            return Gradual(model), about
+        return lambda inputs: self._kept(run(model, inputs), _result_names(model), keep), about
 
     def _kept(
         self, tensors: "Mapping[str, np.ndarray]", results: "Sequence[str]", keep: "Keep"
@@ -282,9 +283,10 @@ class Simulate:
 
     program: Annotated[In, tyro.conf.arg(metavar="7_model.tpusim")]
     input: Path
-    """Inputs, npz keyed by input name."""
+    """Inputs: npz keyed by input name; an image, where the run's module next to the program says how the input is made
+    of one; or a folder of these, each of which gets its own output."""
     out: OptionalPath = None
-    """Tensors to write; default local_outputs.npz beside the program."""
+    """Tensors to write; default local_outputs.npz next to the program. Of a folder: the folder of the outputs."""
     keep: KeepWords = ("all",)
     """Which of the tensors that are stored to write: all, none, or any of outputs (the network's results), names of
     tensors and patterns such as 'layer4*'."""
@@ -307,7 +309,7 @@ class Simulate:
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
 
     def execute(self, console: Console) -> bool:
-        """Simulate one sample; True if nothing was found wrong."""
+        """Simulate every sample; True if nothing was found wrong."""
         from tpusim import chips
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
@@ -317,6 +319,8 @@ class Simulate:
         from tpusim.verify.kept import Keep
         from tpusim.verify.npz import load_tensors, write_atomically
 
+        if self.check is not None and self.input.is_dir():
+            raise ConfigError(f"--check {self.check}: is one sample's, got the folder {self.input}; give its --input")
         require_ulps(self.ulps, self.check)
         keep = Keep(self.keep)
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
@@ -330,13 +334,15 @@ class Simulate:
             checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
         elif self.collect:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
-        result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
-        wrote = self._save(program, result.tensors, keep)
-        content = json.dumps(trace(program, result.timeline)).encode()
+        described, known = described_by(self.program, program.header.chip), machine.chip.calibration
+        for file, path in each_input(self.input, beside(self.program, "local_outputs.npz", self.out)):
+            result = machine.run(read_input(file, described), after=checker and checker.after)
+            console.print(self._save(program, result.tensors, keep, path), highlight=False)
+        content = json.dumps(trace(program, machine.timeline)).encode()
         write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
         console.print(
-            f"{wrote}; {result.timeline.cycles:,} cycles = "
-            f"{estimate(result.timeline.milliseconds, known.factor, known.residual)}",
+            f"{machine.timeline.cycles:,} cycles = "
+            f"{estimate(machine.timeline.milliseconds, known.factor, known.residual)}",
             highlight=False,
         )
         engines = machine.summary.to_json()
@@ -346,7 +352,7 @@ class Simulate:
             console.print(said_alone(machine.unconfirmed), highlight=False, soft_wrap=True)
         return checker is None or show_check(console, checker)
 
-    def _save(self, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep") -> str:
+    def _save(self, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep", path: Path) -> str:
         """Write the tensors that are to be kept; what was written, for a person."""
         from tpusim.verify.about import About
         from tpusim.verify.npz import save_tensors
@@ -354,7 +360,6 @@ class Simulate:
         if keep.nothing:
             return "wrote no tensors (--keep none)"
         found = keep.of(tensors, [entry.name for entry in program.tensors if entry.role == "output"])
-        path = beside(self.program, "local_outputs.npz", self.out)
         quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
         kept = "" if keep.everything else str(keep)
         save_tensors(path, found, About("local", program.header.mode, quantised=quantised, kept=kept))
