@@ -11,6 +11,7 @@ from end_to_end import assert_equal, small_convnet, tensors
 from PIL import Image
 
 from tpusim.cli import main
+from tpusim.verify.npz import save_tensors
 
 PIXELS = np.random.default_rng(5).integers(0, 256, (3, 20, 24, 3), dtype=np.uint8)
 
@@ -47,7 +48,7 @@ def test_an_image_and_a_folder_are_what_their_arrays_are(command: str, run: Path
     arrays = tmp_path / "arrays"
     (arrays / "deep").mkdir(parents=True)
     for i, sample in enumerate(inputs_of(run)):
-        np.savez(arrays / ("deep" if i == 2 else "") / f"{i}.npz", **sample)
+        save_tensors(arrays / ("deep" if i == 2 else "") / f"{i}.npz", sample)
         np.save(tmp_path / f"{i}.npy", next(iter(sample.values())))
 
     def done(source: Path, out: str) -> Path:
@@ -80,7 +81,7 @@ def test_an_onnx_model_takes_folders_of_arrays(run: Path, tmp_path: Path) -> Non
     arrays = tmp_path / "arrays"
     arrays.mkdir()
     for i, sample in enumerate(inputs_of(run)):
-        np.savez(arrays / f"{i}.npz", **sample)
+        save_tensors(arrays / f"{i}.npz", sample)
     assert main(["infer", str(run / "net.onnx"), "--input", str(arrays), "--out", str(tmp_path / "out")]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 3
 
