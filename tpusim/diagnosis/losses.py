@@ -47,21 +47,35 @@ class Loss:
     scale: float
 
 
-def losses(top: Model, tpu: Model, inputs: Tensors) -> list[Loss]:
-    """One line per tensor that both networks have, in program order.
+def losses(top: Model, tpu: Model, samples: Sequence[Tensors]) -> list[Loss]:
+    """One line per tensor that both networks have, in program order, over all of these samples together.
 
-    top: a top module in any state; tpu: what it was lowered to, without layer groups. inputs: one sample by input name.
+    top: a top module in any state; tpu: what it was lowered to, without layer groups. samples: by input name.
     """
+    each = [dict(_lost(top, tpu, sample)) for sample in samples]
+    return [_loss(op, value, _joined([one[value] for one in each])) for op, value in _results(tpu) if value in each[0]]
+
+
+Arrays = tuple[np.ndarray, ...]
+"""Of one tensor: as stored, the values it stands for, the float ones; of its op alone, and the float ones of that."""
+
+
+def _lost(top: Model, tpu: Model, inputs: Tensors) -> Iterator[tuple[SSAValue, Arrays]]:
     floats, found = run(top, inputs), run(tpu, inputs)
     real = dequantised(tpu, found)
     computed, operands = _alone(tpu, inputs, floats)
     wanted = _wanted_alone(top, inputs, operands)
-    return [
-        _loss(op, value, found[name], real[name], floats[name], (computed[name], wanted[name]))
-        for op, value in _results(tpu)
-        for name in [value_name(value)]
-        if name in floats and floats[name].size == real[name].size
-    ]
+    for _, value in _results(tpu):
+        name = value_name(value)
+        if name in floats and floats[name].size == real[name].size:
+            yield value, (found[name], real[name], floats[name], computed[name], wanted[name])
+
+
+def _joined(rows: Sequence[Arrays]) -> Arrays:
+    """Arrays of several samples as those of one."""
+    return rows[0] if len(rows) == 1 else tuple(
+        np.concatenate([np.atleast_1d(array) for array in column]) for column in zip(*rows, strict=True)
+    )  # fmt: skip
 
 
 def isolated(top: Model, tpu: Model, inputs: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -81,14 +95,8 @@ def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
             yield from ((op, v) for v in op.results if is_tensor(v))
 
 
-def _loss(
-    op: TpuOp,
-    value: SSAValue,
-    stored: np.ndarray,
-    real: np.ndarray,
-    wanted: np.ndarray,
-    alone: tuple[np.ndarray, np.ndarray],
-) -> Loss:
+def _loss(op: TpuOp, value: SSAValue, arrays: Arrays) -> Loss:
+    stored, real, wanted, *alone = arrays
     channels = channels_of(stored, real, wanted)
     uniform = uniform_of(value)
     return Loss(

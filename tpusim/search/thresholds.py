@@ -15,11 +15,11 @@ from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import ConfigError
 from tpusim.inference import run
+from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.search.goal import mean_cosine
-from tpusim.search.reuse import Reuse
 
 METHODS = ("kl", "max", "percentile9999", "mse")
 INFERRED = 30

@@ -17,6 +17,7 @@ from tpusim.errors import ConfigError, ModeWarning
 from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
 from tpusim.inference import run
+from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
@@ -31,7 +32,6 @@ from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Costs
 from tpusim.search.errors import Errors, neighbours
 from tpusim.search.goal import Cosine, Goal, cosine
-from tpusim.search.reuse import Reuse
 
 Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
