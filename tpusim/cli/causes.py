@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from tpusim.cli.judging import errors_of
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from tpusim.diagnosis import Cause, Judged, Measured, Remedies
+    from tpusim.diagnosis import Cause, Measured, Remedies
     from tpusim.ir.module import Model
 
     Tensors = Mapping[str, np.ndarray]
@@ -24,7 +26,9 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
     before = remedies.before
     base = cycles(remedies.lowered()) if clocked else None
     table = Table(
-        title=f"Causes, by what their remedies give back ({_errors(before)} as lowered)", title_justify="left", box=None
+        title=f"Causes, by what their remedies give back ({errors_of(before)} as lowered)",
+        title_justify="left",
+        box=None,
     )
     for name in ("cause", "tensor", "evidence", "remedy"):
         table.add_column(name, overflow="fold")
@@ -48,12 +52,6 @@ def not_held_lines(found: "Sequence[Cause]") -> Iterator[str]:
             yield f"does not hold on held-out samples (error {held_out.error:.4g}): {what}"
     if len(found) > LEFT_OUT:
         yield f"nor do {len(found) - LEFT_OUT} others"
-
-
-def _errors(found: "Judged") -> str:
-    """The error on both halves."""
-    judged = f"error {found.judged.error:.4g}"
-    return judged if found.held_out is None else f"{judged} judged, {found.held_out.error:.4g} held out"
 
 
 def _with_spread(found: "Measured") -> str:

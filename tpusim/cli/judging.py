@@ -52,3 +52,14 @@ def measured_lines(what: str, found: "Judged") -> list[str]:
     if found.held_out is None:
         return [f"{what}: {found.judged}"]
     return [f"{what}, judged: {found.judged}", f"{what}, held out: {found.held_out}"]
+
+
+def errors_of(found: "Judged") -> str:
+    """The error of the results on both halves, in few words."""
+    judged = f"error {found.judged.error:.4g}"
+    return judged if found.held_out is None else f"{judged} judged, {found.held_out.error:.4g} held out"
+
+
+def scoring(count: int) -> int:
+    """How many of the samples choose where upstream has 30: half of them, so that others are held out."""
+    return min((count + 1) // 2, 30)

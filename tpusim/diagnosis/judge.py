@@ -16,6 +16,7 @@ import numpy as np
 
 from tpusim.diagnosis.losses import least_similarity
 from tpusim.diagnosis.seen import Seen
+from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual
 from tpusim.inference.reuse import Part, Reuse, fits_alone, parts_of
 from tpusim.ir.attrs import value_name
@@ -124,6 +125,11 @@ class Judged:
             return False
         return self.held_out is None or before.held_out is None or self.held_out.is_better_than(before.held_out)
 
+    def raises(self, before: "Judged") -> bool:
+        """Whether the error is larger on one of the halves."""
+        pairs = ((self.judged, before.judged), (self.held_out, before.held_out))
+        return any(now.error > was.error for now, was in pairs if now is not None and was is not None)
+
     @property
     def last(self) -> Measured:
         """On the samples kept back, if there are any."""
@@ -134,28 +140,37 @@ class Judge:
     """The float results of samples, and what lowered networks make of these samples.
 
     top: the float network. samples: read once for the float results and once for every group of networks that are
-    measured; few are kept. seen: what every tensor of the float network is like. shown: the first samples, one of
-    a large network, for what is said of single ops. large: samples do not fit into batches.
+    measured; few are kept. choosing: how many of them, the first, choose; None: every second one. look: whether `seen`
+    is wanted: what each tensor of the float network is like. shown: the first samples, one
+    of a large network, for what is said of single ops. large: samples do not fit into batches.
     """
 
-    def __init__(self, top: Model, samples: Iterable[Tensors], progress: Callable[[str], None] | None = None) -> None:
-        self._samples, self._top = samples, top
+    def __init__(
+        self,
+        top: Model,
+        samples: Iterable[Tensors],
+        progress: Callable[[str], None] | None = None,
+        *,
+        choosing: int | None = None,
+        look: bool = True,
+    ) -> None:
+        self._samples, self._top, self._choosing = samples, top, choosing
         self._names = [value_name(value) for value in top.results]
         self.large = fits_alone(top)
         self.shown: list[Tensors] = []
         self.seen: dict[str, Seen] = {}
         self.wanted: list[dict[str, np.ndarray]] = []
-        for sample, found in Gradual(top, "all").each(samples):
+        for sample, found in Gradual(top, "all" if look else self._names).each(samples):
             if len(self.shown) < SHOWN and not (self.shown and self.large):
                 self.shown.append(sample)
             for name, tensor in found.items():
-                if tensor.dtype.kind == "f":
+                if look and tensor.dtype.kind == "f":
                     self.seen.setdefault(name, Seen()).add(tensor)
             self.wanted.append({name: found[name] for name in self._names})
             if progress is not None:
                 progress(f"float network on sample {len(self.wanted)}")
         if not self.wanted:
-            raise ValueError("a judge needs at least one sample")
+            raise CalibrationError("samples: at least one sample is required, got none")
         self._energies = self._measured_energies()
         self._reuse = Reuse()
 
@@ -167,7 +182,14 @@ class Judge:
     @property
     def halves(self) -> tuple[int, int]:
         """How many of them choose, and how many are kept back."""
-        return (self.count + 1) // 2, self.count // 2
+        return len(self.places(held_out=False)), len(self.places(held_out=True))
+
+    def places(self, *, held_out: bool) -> range:
+        """The places of the samples of one half."""
+        if self._choosing is None:
+            return range(1 if held_out else 0, self.count, 2)
+        first = min(self._choosing, self.count)
+        return range(first, self.count) if held_out else range(first)
 
     def measured(self, models: Sequence[Model], places: Sequence[int]) -> list[Measured]:
         """What lowered networks do on some of the samples, by their places; an op that several have is run once."""
@@ -188,13 +210,13 @@ class Judge:
 
     def of_half(self, models: Sequence[Model], *, held_out: bool, most: int = 0) -> list[Measured]:
         """On one half; most: of its first samples only, if that is not 0."""
-        places = range(1 if held_out else 0, self.count, 2)
+        places = self.places(held_out=held_out)
         return self.measured(models, places[:most] if most else places)
 
     def judged(self, models: Sequence[Model]) -> list[Judged]:
         """On both halves."""
         chosen = self.of_half(models, held_out=False)
-        kept = self.of_half(models, held_out=True) if self.count > 1 else [None] * len(models)
+        kept = self.of_half(models, held_out=True) if self.halves[1] else [None] * len(models)
         return [Judged(*pair) for pair in zip(chosen, kept, strict=True)]
 
     # ------------------------------------------------------------------------------------------------------- errors

@@ -41,7 +41,8 @@ class Seen:
         self.reach = max(self.reach, float(sizes.max()))
         for axis in range(1, 3 if values.ndim == 3 else min(values.ndim, 2)):
             channels = sizes.max(axis=tuple(other for other in range(values.ndim) if other != axis))
-            self.channels[axis] = np.maximum(self.channels.get(axis, channels), channels)
+            known = self.channels.get(axis)
+            self.channels[axis] = channels if known is None else np.maximum(known, channels)
 
     def above(self, limit: float) -> float:
         """The share of values of a larger magnitude; in the limit's bin as if they lay evenly."""

@@ -13,6 +13,7 @@ from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.diagnosis import Judge, Judged
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
@@ -131,6 +132,13 @@ class Trials:
         """What the integers of every candidate do to the results, on the first MEASURED samples."""
         with remembering(self._memory):
             return Errors.of(self._model, self._lowered(frozenset()), self.samples[:MEASURED], self.candidates)
+
+    def judged(self, floats: Floats, held_out: Sequence[Mapping[str, np.ndarray]]) -> tuple[Judged, Judged]:
+        """Errors of the network as it is and with these ops in float: on the samples, and on those held out."""
+        judge = Judge(self._model, [*self.samples, *held_out], choosing=len(self.samples), look=False)
+        with remembering(self._memory):
+            before, after = judge.judged([self._lowered(one) for one in (frozenset[str](), floats)])
+        return before, after
 
     def elements_between(self) -> list[tuple[str, str, int]]:
         """(producer, consumer, elements) of every tensor between two ops."""
