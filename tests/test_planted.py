@@ -65,7 +65,7 @@ def test_the_cause_is_first_and_its_remedy_works(case: tuple[str, str]) -> None:
     assert (first.kind, first.tensor) == (planted.kind, planted.tensor), first
     before, after, sound = remedies.before.last.cosine, first.remedy.cosine, without_fault(name)
     assert before < sound - 0.0003 and after >= sound - 0.05 * (1 - before), (before, after, sound)
-    found = first_broken(model, lowered, sample, TIGHT)
+    found = first_broken(model, lowered, [sample], TIGHT)
     if planted.broken:
         assert found is not None and found.name == planted.broken
         assert scaled_by(model, lowered, found.name) == planted.tensor
@@ -79,7 +79,7 @@ def test_a_sound_network_has_no_cause_but_sensitive_ops(name: str) -> None:
     """And nothing that `bisect` would find. Many channels of seeded filters are small."""
     model, sample = calibrated(name), samples(name)[0]
     lowered = lower(model, INT8)[0]
-    assert first_broken(model, lowered, sample, TIGHT) is None
+    assert first_broken(model, lowered, [sample], TIGHT) is None
     found, _ = causes(Remedies(model, INT8, samples(name)), losses(model, lowered, [sample]), 3)
     kinds = {cause.kind for cause in found}
     assert kinds <= {"sensitive op", *(("unlike channels", OPERAND) if name == "squeezenet" else ())}
@@ -92,4 +92,4 @@ def test_a_mask_inside_an_attention_is_harmless() -> None:
     lowered = lower(model, INT8)[0]
     assert Remedies(model, INT8, [sample]).before.last.cosine > 0.999
     assert np.all(np.isneginf(run(lowered, sample)["hushed"].reshape(-1, TOKENS[1])[:, -2:]))
-    assert first_broken(model, lowered, sample, TIGHT) is None
+    assert first_broken(model, lowered, [sample], TIGHT) is None

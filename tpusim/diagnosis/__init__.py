@@ -9,7 +9,7 @@ changes numbers (`PassCheck`); causes with their measured remedies, the best fir
 fits labels better (`other_preprocessing`). Nothing here changes a module that it was given.
 """
 
-from tpusim.diagnosis.bisect import first_broken, scaled_by
+from tpusim.diagnosis.bisect import Broken, first_broken, scaled_by
 from tpusim.diagnosis.causes import Cause, causes
 from tpusim.diagnosis.elements import Element, worst_elements
 from tpusim.diagnosis.judge import Judge, Judged, Measured
@@ -20,6 +20,6 @@ from tpusim.diagnosis.remedies import Change, Remedies, Remedy
 from tpusim.diagnosis.reproducer import Reproducer
 
 __all__ = [
-    "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "PassCheck", "Prepared", "Remedies", "Remedy",
-    "Reproducer", "causes", "first_broken", "losses", "other_preprocessing", "scaled_by", "worst_elements",
+    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "PassCheck", "Prepared", "Remedies",
+    "Remedy", "Reproducer", "causes", "first_broken", "losses", "other_preprocessing", "scaled_by", "worst_elements",
 ]  # fmt: skip
