@@ -143,7 +143,7 @@ class Bed:
         onnx.save(proto, folder / "net.onnx")
         np.savez(folder / "data.npz", **{key: samples})  # type: ignore[arg-type]
         session = onnxruntime.InferenceSession(folder / "net.onnx", providers=["CPUExecutionProvider"])
-        wanted = np.concatenate([session.run(None, {key: sample[None]})[0] for sample in samples])
+        wanted = np.stack([np.asarray(session.run(None, {key: sample[None]})[0]) for sample in samples])
         asked = ["--data", str(folder / "data.npz"), "--samples", str(SAMPLES), "--out", str(folder / "out")]
         said("run", str(folder / "net.onnx"), "--chip", chip, "--mode", "int8", *asked, "--to", "calibrate")
         return cls(folder, chip, samples, wanted.reshape(len(samples), -1))
@@ -257,12 +257,11 @@ def rows(
     if "correct-bias" in commands:
         asked = ["--expected-cos", "1", "--min-layer-cos", "0.99999", "--in-turn"]
         asked += ["--out-table", str(bed.folder / "bias"), "--out", str(bed.folder / "bias.mlir")]
-        with contextlib.suppress(FileNotFoundError):
-            shown = said("correct-bias", str(canonical), *chip, *data, *asked)
-            if "none is made" not in shown:
-                after = bed.errors(load_module(bed.folder / "bias.mlir"))
-                if found := _row(bed, "correct-bias", shown, before, after, first, rest):
-                    yield found
+        shown, out = said("correct-bias", str(canonical), *chip, *data, *asked), bed.folder / "bias.mlir"
+        if out.is_file() and "none is made" not in shown:
+            after = bed.errors(load_module(out))
+            if found := _row(bed, "correct-bias", shown, before, after, first, rest):
+                yield found
 
 
 def _cosine(bed: Bed, errors: Array) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tpusim.errors import ImportModelError
-from tpusim.inference.executor import Environment, Steps, bytes_of, check_inputs, dequantised, kept_names
+from tpusim.inference.executor import Environment, Steps, bytes_of, check_inputs, dequantised, kept_names, last_uses
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.described import described
 from tpusim.ir.module import Model
@@ -114,7 +114,7 @@ class Reuse:
         """The wanted values, and which of all values differ between samples."""
         known, steps, values = _signatures(model), Steps.of(model), Environment()
         values.update(zip(model.body.args, _arguments(model, part), strict=True))
-        many, last = set[SSAValue](model.body.args), _last_uses(model, wanted)
+        many, last = set[SSAValue](model.body.args), last_uses(model, wanted)
         for op in model.ops:
             mapped = isinstance(op, ShapedOp) and any(value in many for value in op.operands)
             if mapped:
@@ -145,18 +145,6 @@ class Reuse:
 def _arguments(model: Model, part: Part) -> list[np.ndarray]:
     rows = [check_inputs(model, sample) for sample in part.samples]
     return [np.stack(column) for column in zip(*rows, strict=True)] if part.stacked else rows[0]
-
-
-def _last_uses(model: Model, wanted: Collection[SSAValue]) -> dict[Operation, list[SSAValue]]:
-    """Op -> the values that nobody reads after it."""
-    last: dict[SSAValue, Operation] = {}
-    for op in model.ops:
-        last.update(dict.fromkeys((*op.operands, *op.results), op))
-    found: dict[Operation, list[SSAValue]] = {}
-    for value, op in last.items():
-        if value not in wanted:
-            found.setdefault(op, []).append(value)
-    return found
 
 
 def _mapped(steps: Steps, op: ShapedOp, values: Environment, many: set[SSAValue]) -> Sequence[Array]:
