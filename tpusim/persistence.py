@@ -278,6 +278,21 @@ def model_of(folder: Path) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
+def data_of(folder: Path) -> tuple[str, int] | None:
+    """The calibration samples of the run in a folder, as `--data` says them, and of how many its table is (0: all).
+
+    None if there is no run, or its samples are no longer where they were.
+    """
+    manifest = Manifest.read(folder)
+    data = str(manifest.config.get("data", "")) if manifest is not None else ""
+    if not data or not (data.startswith("random:") or Path(data).exists()):
+        return None
+    table = folder / "cali_table"
+    lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []
+    counts = [line.rpartition(":")[2].strip() for line in lines if line.startswith("# sample number:")]
+    return data, int(counts[0]) if counts and counts[0].isdigit() else 0
+
+
 def ranges(calibrated: Model) -> dict[str, tuple[float, float]]:
     """Tensor -> the range that its integers keep, where there is one."""
     values = [value for op in calibrated.ops for value in op.results if is_tensor(value)]

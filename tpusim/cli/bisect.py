@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
+from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tpusim.diagnosis import Reproducer
+    from tpusim.diagnosis import Broken, Reproducer
     from tpusim.ir.module import Model
-    from tpusim.verify.compare import TensorResult, Tolerance
+    from tpusim.verify.compare import Tolerance
 
 BEFORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How many ops in front of the broken one come along, tried in turn until it is broken there too: a range may come from
@@ -29,15 +29,17 @@ class Bisect:
 
     Lowers 3_calibrated.mlir as `tpusim lower` does. Every op gets the float network's operands, rounded once to what it
     reads, and is held against the float op on the same, by channel too: a large channel hides the others. The network
-    around the first that is too far off is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and
-    qtable that it needs, and show.sh, which shows it.
+    around the first that is too far off on one of the samples is cut out of the ONNX model: op.onnx, inputs.npz, the
+    lines of cali_table and qtable that it needs, and show.sh, which shows it.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
     lowering: Lowering = LoweringOptions()
     data: str | None = None
-    """Where the sample is from, the first of them: npz by input name, a folder, or random:N[:SEED]; default inputs.npz
-    beside the module."""
+    """Samples: npz by input name, a folder, or random:N[:SEED]; default: those of the run's calibration, else
+    inputs.npz beside the module."""
+    samples: int = 4
+    """How many samples to try every op on, the first; 0: all."""
     tolerance: str | None = None
     """Minimum cosine and euclidean similarity; default: what a run compares with in this mode."""
     model: OptionalPath = None
@@ -47,14 +49,19 @@ class Bisect:
 
     def execute(self, console: Console) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
+        from tpusim.cli.judging import evidence
         from tpusim.diagnosis import first_broken, scaled_by
         from tpusim.lowering import lower
 
         tolerance, config = self._tolerance(), self.lowering.of_floats()
+        require_count("--samples", self.samples, "tries all")
         top = load(self.module)
-        sample = self._sample(top)
+        known = evidence(top, self.module.parent, self.data, self.samples)
+        samples = list(known.samples)
         lowered = lower(top, config)[0]
-        broken = first_broken(top, lowered, sample, tolerance)
+        broken = first_broken(top, lowered, samples, tolerance)
+        count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
+        self._say(console, f"every op is tried on {count} {known.origin}")
         where = f"on {config.chip} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")
@@ -64,7 +71,7 @@ class Bisect:
         origin = scaled_by(top, lowered, broken.name)
         if origin != broken.name:
             self._say(console, f"{broken.name} is stored in the scale of {origin}, which reads it")
-        self._reproduce(console, top, origin, sample, tolerance)
+        self._reproduce(console, top, origin, dict(broken.sample), tolerance)
         self._say(console, "bisect FAILED.")
         return False
 
@@ -80,14 +87,6 @@ class Bisect:
             return Tolerance.parse(self.tolerance)
         format = number_format(self.lowering.mode)
         return tpu_vs_top(format.name if format.name in FORMATS else format.needs)
-
-    def _sample(self, top: "Model") -> "dict[str, np.ndarray]":
-        from tpusim.calibration.samples import Samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        source = self.data or str(self.module.parent / "inputs.npz")
-        return dict(next(iter(Samples(source, input_specs(top), 1, images=images_of(top)))))
 
     def _reproduce(
         self, console: Console, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
@@ -152,7 +151,9 @@ class Bisect:
         return [shlex.join(run), shlex.join(check)]
 
 
-def _measures(broken: "TensorResult") -> str:
-    """How far the result is off, by each measure."""
-    measured = f"cosine {broken.cosine:.4f}, euclidean {broken.euclidean:.4f}, SQNR {broken.sqnr_db:.1f} dB"
-    return f"{measured}; {broken.note}" if broken.note else measured
+def _measures(broken: "Broken") -> str:
+    """How far the result is off, by each measure, and on how many samples."""
+    result = broken.result
+    measured = f"cosine {result.cosine:.4f}, euclidean {result.euclidean:.4f}, SQNR {result.sqnr_db:.1f} dB"
+    measured += f"; {result.note}" if result.note else ""
+    return measured if broken.samples == 1 else f"{measured}; broken on {broken.broken} of {broken.samples} samples"

@@ -5,34 +5,57 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from tpusim.cli.judging import errors_of
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from tpusim.diagnosis import Cause, Remedies
+    from tpusim.diagnosis import Cause, Measured, Remedies
     from tpusim.ir.module import Model
 
     Tensors = Mapping[str, np.ndarray]
 
 MOST = 12
 """Causes that are shown at most."""
+LEFT_OUT = 3
+"""Of those that do not hold."""
 
 
 def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -> Table:
     """One line per cause, the best remedy first. clocked: how many of them are put on the clock."""
-    before = remedies.cosine()
+    before = remedies.before
     base = cycles(remedies.lowered()) if clocked else None
     table = Table(
-        title=f"Causes, by what their remedies give back ({before:.6f} as lowered)", title_justify="left", box=None
+        title=f"Causes, by what their remedies give back ({errors_of(before)} as lowered)",
+        title_justify="left",
+        box=None,
     )
     for name in ("cause", "tensor", "evidence", "remedy"):
         table.add_column(name, overflow="fold")
-    for name in ("results with it", "cycles"):
+    for name in ("error, judged", *(("held out",) if before.held_out is not None else ()), "cosine", "cycles"):
         table.add_column(name, justify="right")
     for number, cause in enumerate(found[:MOST]):
-        taken = cycles(remedies.lowered(cause.remedy.changes)) if number < clocked else None
+        remedy = cause.remedy
+        taken = cycles(remedies.lowered(remedy.changes)) if number < clocked else None
         clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
-        table.add_row(cause.kind, cause.tensor, cause.evidence, said(cause), f"{cause.remedy.cosine:.6f}", clock)
+        errors = [_with_spread(one) for one in (remedy.judged.judged, remedy.judged.held_out) if one is not None]
+        table.add_row(cause.kind, cause.tensor, cause.evidence, said(cause), *errors, f"{remedy.cosine:.6f}", clock)
     return table
+
+
+def not_held_lines(found: "Sequence[Cause]") -> Iterator[str]:
+    """Causes whose remedy does not hold on the samples that were held out, in few words: they are no remedies."""
+    for cause in found[:LEFT_OUT]:
+        held_out = cause.remedy.judged.held_out
+        if held_out is not None:
+            what = f"{cause.kind} at {cause.tensor}, {said(cause)}"
+            yield f"does not hold on held-out samples (error {held_out.error:.4g}): {what}"
+    if len(found) > LEFT_OUT:
+        yield f"nor do {len(found) - LEFT_OUT} others"
+
+
+def _with_spread(found: "Measured") -> str:
+    return f"{found.error:.4g} ± {found.deviation:.2g}" if found.samples > 1 else f"{found.error:.4g}"
 
 
 def said(cause: "Cause") -> str:

@@ -21,7 +21,8 @@ class CorrectBias:
     """Calibrate, correct the biases of Convs by what their integers lose on average, and calibrate again.
 
     As `run_calibration.py --bc`. 2_canonical.mlir stays as it is, so `tpusim run --from lower` in its folder compares
-    the corrected integers with the float network as it was.
+    the corrected integers with the float network as it was. Samples after those that correct are held out: corrections
+    that raise the squared error of the results on either are left out.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
@@ -38,8 +39,8 @@ class CorrectBias:
     """Similarity (1 + cosine) / 2 of the network's results from which on nothing more is corrected."""
     min_layer_cos: float = 0.99
     """Similarity of a Conv's result from which on the Conv is left alone."""
-    bc_inference_num: int = 30
-    """How many samples the biases are corrected by."""
+    bc_inference_num: int = 0
+    """How many samples the biases are corrected by, the first; the others are held out. 0: half of them, at most 30."""
     in_turn: bool = False
     """Try every Conv with the corrections before it, and keep one that makes the Conv more similar than it was.
     TPU-MLIR asks that it be more similar than every Conv before it, and seldom keeps one."""
@@ -51,32 +52,51 @@ class CorrectBias:
     def execute(self, console: Console) -> bool:
         """Correct, print what was tried, and write the table and the module."""
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.cli.judging import measured_lines, rests_on, scoring
+        from tpusim.diagnosis import Judge
+        from tpusim.lowering import lower
         from tpusim.search import CorrectionConfig, correct_biases
 
         self._check()
         model, config = load(self.module), self.lowering.of_floats()
         method = CalibrationConfig(self.method, tune_samples=self.tune_num)
-        asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, self.bc_inference_num, self.in_turn)
+        data = self._data(model, self.samples)
+        correcting = self.bc_inference_num or scoring(len(data))
+        asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, correcting, self.in_turn)
         with console.status("calibration") as status:
-            table, _ = calibrate(model, self._data(model, self.samples), method)
-            measured = self._data(model, self.bc_inference_num)
-            found = correct_biases(model, table, measured, config, asked, progress=status.update)
+            plain, count = calibrate(model, data, method)
+            measured = self._data(model, correcting)
+            found = correct_biases(model, plain, measured, config, asked, progress=status.update)
             status.update("calibration of the corrected network")
-            table, count = calibrate(found.model, self._data(model, self.samples), method)
+            table, _ = calibrate(found.model, data, method)
+            judge = Judge(model, data, choosing=correcting, look=False)
+            before, after = judge.judged(
+                [
+                    lower(apply_table(one, its, asymmetric=config.asymmetric), config)[0]
+                    for one, its in ((model, plain), (found.model, table))
+                ]
+            )
+        console.print(rests_on(judge.halves, f"of {self.data}"), highlight=False, markup=False, soft_wrap=True)
         for line in _lines(found, asked):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
+        corrected, kept = found.model, any(one.kept for one in found.tried)
+        if kept:
+            for line in (*measured_lines("without corrections", before), *measured_lines("with them", after)):
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
+        if kept and after.raises(before):
+            console.print("the corrections raise the error: none is made", highlight=False)
+            corrected, table = model, plain
         path = beside(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
         console.print(f"wrote {path}", highlight=False)
-        calibrated = apply_table(found.model, table, asymmetric=self.lowering.asymmetric)
+        calibrated = apply_table(corrected, table, asymmetric=self.lowering.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range."""
         require_count("--samples", self.samples, "uses all")
         require_count("--tune-num", self.tune_num, "tunes nothing")
-        if self.bc_inference_num < 1:
-            raise ConfigError(f"--bc-inference-num {self.bc_inference_num}: 1 or more is required")
+        require_count("--bc-inference-num", self.bc_inference_num, "takes half of them, at most 30")
         for flag, value in (("--expected-cos", self.expected_cos), ("--min-layer-cos", self.min_layer_cos)):
             if not 0 <= value <= 1:
                 raise ConfigError(f"{flag} {value}: a similarity from 0 to 1 is required")

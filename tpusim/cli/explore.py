@@ -52,7 +52,8 @@ class Explore:
     asymmetric: bool = False
     """Quantise INT8 with zero points."""
     verify: bool = False
-    """Also measure how similar the results of the flat network are to those before quantisation, for one sample."""
+    """Also measure how similar the results of the flat network are to those before quantisation, for the first
+    8 samples together."""
     front: str = "ms,bytes,lmem"
     """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, energy, cos and euc."""
     best_under: str = ""

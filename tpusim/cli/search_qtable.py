@@ -2,7 +2,7 @@
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +29,8 @@ class SearchQtable:
 
     Sets that are good enough on the first samples, and not too long by an estimate, go on the clock in their layer
     groups, so that casts and groups that are split are paid for; what is chosen is run on all samples. The table works
-    in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table.
+    in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table. It is not written if it raises the
+    squared error of the results, on the samples or on the half of them that is held out.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir|MODEL")]
@@ -38,12 +39,12 @@ class SearchQtable:
     table: OptionalPath = None
     """Calibration table of a MODEL."""
     data: str | None = None
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]; default inputs.npz beside the module,
-    one sample."""
-    samples: int = 30
-    """How many samples to use; 0: all."""
+    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]; default: those of the run's
+    calibration, else inputs.npz beside the module."""
+    samples: int = 60
+    """How many samples to use; 0: all. Every second one is held out: the search does not see it."""
     expected_cos: float = 0.99
-    """The cosine that the network's results are to have, the mean over the samples."""
+    """The cosine that the network's results are to have, the mean over the samples that are searched with."""
     labels: OptionalPath = None
     """Class indices (npz or npy) of the samples: then top-1 is what counts, --expected of it."""
     metric: str | None = None
@@ -65,13 +66,16 @@ class SearchQtable:
 
     def execute(self, console: Console) -> bool:
         """Search, print, write; True if the goal is reached."""
+        from tpusim.cli.judging import evidence, rests_on
         from tpusim.search import Trials, known_floats, search
 
         self._check()
         model = self._model()
-        samples = self._samples(model)
-        goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
-        trials = Trials(model, self.lowering.of_floats(), samples, goal, mode=self.float_mode)
+        evident = evidence(model, self.module.parent, self.data, self.samples)
+        samples = [dict(sample) for sample in evident.samples]
+        config, goals = self.lowering.of_floats(), self._goals(samples)
+        trials = Trials(model, config, samples[::2], goals[0], mode=self.float_mode)
+        self._say(console, rests_on((len(samples[::2]), len(samples[1::2])), evident.origin))
         known = known_floats(model) if self.patterns else {}
         with console.status("search") as status:
             found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)
@@ -80,7 +84,11 @@ class SearchQtable:
         if self.front is not None:
             _write_front(self.front, trials)
             console.print(f"wrote {self.front}", highlight=False, markup=False)
-        return self._conclude(console, found, trials)
+        kept_back = Trials(model, config, samples[1::2], goals[1], mode=self.float_mode) if samples[1:] else None
+        return self._conclude(console, found, trials, kept_back)
+
+    def _say(self, console: Console, text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
@@ -110,12 +118,15 @@ class SearchQtable:
         canonical, _ = canonicalize(import_onnx(self.module))
         return apply_table(canonical, read_table(self.table), asymmetric=self.lowering.asymmetric)
 
-    def _samples(self, model: "Model") -> "list[dict[str, np.ndarray]]":
-        from tpusim.calibration.samples import load_samples
-        from tpusim.inference import input_specs
+    def _goals(self, samples: "list[dict[str, np.ndarray]]") -> "tuple[Goal, Goal]":
+        """Of the samples that are searched with, and of those held out: labels are dealt out like their samples."""
+        from tpusim.search import TopOne
 
-        source = self.data or self.module.parent / "inputs.npz"
-        return [dict(sample) for sample in load_samples(source, input_specs(model), self.samples)]
+        goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
+        if not isinstance(goal, TopOne):
+            return goal, goal
+        labels = goal.labels.reshape(len(samples), -1)
+        return replace(goal, labels=labels[::2].reshape(-1)), replace(goal, labels=labels[1::2].reshape(-1))
 
     def _goal(self, images: int) -> "Goal":
         from tpusim.search import Cosine, TopOne, UserMetric
@@ -131,25 +142,37 @@ class SearchQtable:
             raise ConfigError(f"labels '{self.labels}': one array of {images} class indices is required, got {got}")
         return TopOne(arrays[0][:images], self.expected or 0.0)
 
-    def _conclude(self, console: Console, found: "Found", trials: "Trials") -> bool:
+    def _conclude(self, console: Console, found: "Found", trials: "Trials", kept_back: "Trials | None") -> bool:
+        from tpusim.cli.judging import measured_lines
         from tpusim.search import write_qtable
 
         goal = trials.goal
         if not found.reached:
-            console.print(
+            self._say(
+                console,
                 f"{goal.name} {goal.target} is not reached with all ops in {trials.mode}: {found.score.value:.6f}; "
                 "nothing is written. Try another --float-mode, or calibrate by another --method",
-                highlight=False,
             )
             return False
+        before, after = trials.judged(found.floats, kept_back.samples if kept_back else [])
+        for line in (*measured_lines("as it is", before), *measured_lines("with the table", after)):
+            self._say(console, line)
+        if kept_back is not None:
+            value = kept_back.score(found.floats).value
+            missed = f", below the {goal.target} asked" if value < goal.target else ""
+            self._say(console, f"{goal.name} {value:.6f} on the samples held out{missed}")
+        if after.raises(before):
+            self._say(console, "the table raises the error of the results: nothing is written; ask for more")
+            return False
         path, runs, clocked = self.out or self.module.parent / "qtable", *trials.tried
+        held_out = 0 if kept_back is None else len(kept_back.samples)
         notes = [
             f"tpusim search-qtable: {goal.name} {found.score.value:.6f}, {goal.target} asked",
             f"cycles on the clock: {found.cycles}, {found.base_cycles} without this table",
-            f"sample number: {len(trials.samples)}",
+            f"sample number: {len(trials.samples)}, {held_out} held out",
         ]
         write_qtable(path, trials.modes(found.floats), notes)
-        console.print(f"{runs} sets run, {clocked} on the clock; wrote {path}", highlight=False)
+        self._say(console, f"{runs} sets run, {clocked} on the clock; wrote {path}")
         return True
 
 

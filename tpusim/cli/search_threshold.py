@@ -7,7 +7,6 @@ import tyro
 from rich.console import Console
 
 from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, beside, load, require_count, save
-from tpusim.errors import ConfigError
 
 
 @dataclass
@@ -15,6 +14,8 @@ class SearchThreshold:
     """Calibrate by kl, max, percentile9999 and mse, and keep the table whose INT8 results are most like the floats.
 
     As `run_calibration.py --search search_threshold`: tables of a search are tuned, and a score is (1 + cosine) / 2.
+    A method whose squared error is above that of the table so far (of kl, where there is none), on the samples that
+    score or on those held out, is not taken.
     """
 
     module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
@@ -25,8 +26,8 @@ class SearchThreshold:
     """How many samples to use; 0: all."""
     tune_num: int = 5
     """How many samples tune the thresholds of kl and mse; 0: they stay as measured."""
-    inference_num: int = 30
-    """How many samples the tables are judged by."""
+    inference_num: int = 0
+    """How many samples score, the first; the others are held out. 0: half of them, at most 30."""
     out_table: OptionalPath = None
     """Table to write; default cali_table beside the input."""
     out: OptionalPath = None
@@ -36,25 +37,36 @@ class SearchThreshold:
         """Measure, print the scores, write the best table and the module with it."""
         from tpusim.calibration.samples import Samples
         from tpusim.calibration.stage import CalibrationConfig, apply_table, save_table
+        from tpusim.calibration.table import read_table
+        from tpusim.cli.judging import errors_of, rests_on, scoring
         from tpusim.images import images_of
         from tpusim.inference import input_specs
         from tpusim.search import search_threshold
 
         require_count("--samples", self.samples, "uses all")
         require_count("--tune-num", self.tune_num, "tunes nothing")
-        if self.inference_num < 1:
-            raise ConfigError(f"--inference-num {self.inference_num}: 1 or more is required")
+        require_count("--inference-num", self.inference_num, "takes half of them, at most 30")
         model, config = load(self.module), self.lowering.of_floats()
         data = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
+        path = beside(self.module, "cali_table", self.out_table)
+        now = read_table(path) if path.is_file() else None
         with console.status("search") as status:
             found = search_threshold(
                 model, data, config,
-                tune_samples=self.tune_num, inferred=self.inference_num, progress=status.update,
+                tune_samples=self.tune_num, inferred=self.inference_num or scoring(len(data)), now=now,
+                progress=status.update,
             )  # fmt: skip
-        for method, score in found.scores.items():
+        origin = f"of {self.data}"
+        console.print(rests_on(found.halves, origin), highlight=False, soft_wrap=True, markup=False)
+        rows = {path.name: found.now} if found.now is not None else {}
+        for method, errors in {**rows, **found.errors}.items():
             best = "  best" if method == found.best else ""
-            console.print(f"{method:<15} {score:.7f}{best}", highlight=False)
-        path, table = beside(self.module, "cali_table", self.out_table), found.tables[found.best]
+            score = f"{found.scores[method]:.7f}" if method in found.scores else "as it is "
+            console.print(f"{method:<15} {score}  {errors_of(errors)}{best}", highlight=False, soft_wrap=True)
+        if found.best is None:
+            console.print(f"every method raises the error of {path}, which stays as it is", highlight=False)
+            return False
+        table = found.tables[found.best]
         asked = CalibrationConfig(found.best, tune_samples=self.tune_num, tune_estimates=True)
         save_table(path, table, asked, found.samples, module=self.module.name)
         console.print(f"wrote {path}", highlight=False)

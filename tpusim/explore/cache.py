@@ -14,7 +14,7 @@ import msgspec
 from tpusim.chips import flattened
 from tpusim.errors import ConfigError, TpusimError
 from tpusim.explore.row import Row
-from tpusim.explore.space import Point, Space
+from tpusim.explore.space import VERIFIED, Point, Space
 from tpusim.ir.files import replacing
 from tpusim.persistence import model_key, samples_key
 from tpusim.version import __version__
@@ -79,7 +79,14 @@ class Keys:
 
     def point(self, point: Point) -> str:
         """What a point's figures depend on, whatever the model's file is called."""
-        how = [point.mode, point.strategy, point.batch, point.cores, self.space.asymmetric, self.space.verify]
+        how = [
+            point.mode,
+            point.strategy,
+            point.batch,
+            point.cores,
+            self.space.asymmetric,
+            self.space.verify and VERIFIED,
+        ]
         return _hash([self.table(point.model), _figures(point), how])
 
 

@@ -17,7 +17,7 @@ from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError
 from tpusim.explore.cache import Cache
-from tpusim.explore.space import Space
+from tpusim.explore.space import VERIFIED, Space
 from tpusim.frontend import import_onnx, keeping_batch
 from tpusim.images import images_of
 from tpusim.inference import input_specs
@@ -72,15 +72,18 @@ class Network:
         save_table(path, found, config, count, module=self.path.name)
         return found, count
 
-    def sample(self, batch: int) -> Tensors:
-        """The first samples, as many as a batch takes, from the beginning again where there are fewer."""
+    def samples(self, batch: int) -> list[Tensors]:
+        """The first VERIFIED samples in arrays of the batch, at least one, from the beginning again to fill it."""
         specs = input_specs(self.own)
         times = max(batch // batch_of(self.own), 1)
         drawn = Samples(
             self.space.data, specs, self.space.calibration.max_samples, shuffled=True, images=images_of(self.own)
         )
-        found = list(islice(cycle(islice(drawn, times)), times))
-        return {name: np.concatenate([one[name] for one in found]) if times > 1 else found[0][name] for name in specs}
+        some = list(islice(drawn, max(VERIFIED, times)))
+        again = cycle(some)
+        groups = [list(islice(again, times)) for _ in range(max(len(some) // times, 1))]
+        return [{name: np.concatenate([one[name] for one in group]) for name in specs} if times > 1 else dict(group[0])
+                for group in groups]  # fmt: skip
 
 
 def batch_of(model: Model) -> int:

@@ -125,7 +125,7 @@ def _material(network: Network, point: Point) -> Material:
     return Material(
         network.canonical(point.batch),
         network.table if number_format(point.mode).calibrated else None,
-        network.sample(point.batch) if space.verify else None,
+        network.samples(point.batch) if space.verify else [],
         space.asymmetric,
     )
 
@@ -157,7 +157,7 @@ def _sent(
             path = _shared(crew, material.canonical, number)
             for part in _parts(alike, ahead):
                 sent.append((part, path))
-                yield str(path), material.table, material.sample, [point for _, point in part], material.asymmetric
+                yield str(path), material.table, material.samples, [point for _, point in part], material.asymmetric
 
     for rows in crew.results(rows_of, units()):
         while failed:

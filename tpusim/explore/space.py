@@ -20,6 +20,8 @@ Value: TypeAlias = int | float | str | bool
 Settings: TypeAlias = tuple[tuple[str, Value], ...]
 FIXED = ("name", "family", "extends")
 """Fields that say which chip it is; another one is another chip."""
+VERIFIED = 8
+"""Samples that similarities are of; a single result that is near zero tells nothing of a network."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The executor: walk @main in program order and ask each op for its function."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import prod
@@ -321,14 +321,24 @@ def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
     return value.owner.without_padding(array) if isinstance(value.owner, TopOp) else array
 
 
+def real_of(array: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
+    """Real values of stored integers: scale * (q - zero point) in f32."""
+    return np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
+
+
 def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Real values of the named tensors: scale * (q - zero point) in f32 where the module says they are quantised."""
+    """Real values of the named tensors (`real_of`) where the module says they are quantised."""
     known = quantisation(model)
-    real: dict[str, np.ndarray] = {}
-    for name, array in tensors.items():
-        if name in known:
-            scale, zero_point = known[name]
-            real[name] = np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
-        else:
-            real[name] = array
-    return real
+    return {name: real_of(array, *known[name]) if name in known else array for name, array in tensors.items()}
+
+
+def last_uses(model: Model, kept: Collection[SSAValue] = ()) -> dict[Operation, list[SSAValue]]:
+    """Op -> the values that nobody reads after it; those to be kept are left out."""
+    last: dict[SSAValue, Operation] = {}
+    for op in model.ops:
+        last.update(dict.fromkeys((*op.operands, *op.results), op))
+    found: dict[Operation, list[SSAValue]] = {}
+    for value, op in last.items():
+        if value not in kept:
+            found.setdefault(op, []).append(value)
+    return found

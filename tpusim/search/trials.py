@@ -13,10 +13,12 @@ from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.diagnosis import Judge, Judged
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
 from tpusim.inference import run
+from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
@@ -31,7 +33,6 @@ from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Costs
 from tpusim.search.errors import Errors, neighbours
 from tpusim.search.goal import Cosine, Goal, cosine
-from tpusim.search.reuse import Reuse
 
 Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
@@ -131,6 +132,13 @@ class Trials:
         """What the integers of every candidate do to the results, on the first MEASURED samples."""
         with remembering(self._memory):
             return Errors.of(self._model, self._lowered(frozenset()), self.samples[:MEASURED], self.candidates)
+
+    def judged(self, floats: Floats, held_out: Sequence[Mapping[str, np.ndarray]]) -> tuple[Judged, Judged]:
+        """Errors of the network as it is and with these ops in float: on the samples, and on those held out."""
+        judge = Judge(self._model, [*self.samples, *held_out], choosing=len(self.samples), look=False)
+        with remembering(self._memory):
+            before, after = judge.judged([self._lowered(one) for one in (frozenset[str](), floats)])
+        return before, after
 
     def elements_between(self) -> list[tuple[str, str, int]]:
         """(producer, consumer, elements) of every tensor between two ops."""

@@ -1,0 +1,65 @@
+"""The samples that the words of `why`, `bisect` and the searches rest on, and how these commands say so."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tpusim.calibration.samples import Samples
+    from tpusim.diagnosis import Judged
+    from tpusim.ir.module import Model
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Samples, and where they are from in words."""
+
+    samples: "Samples"
+    origin: str
+
+
+def evidence(model: "Model", folder: Path, data: str | None, limit: int) -> Evidence:
+    """Samples for a module in a folder: those of `data`, else those of the run's calibration, else its first sample.
+
+    limit: the most, 0: all. Samples of a run come in the order in which it calibrated.
+    """
+    from tpusim.calibration.samples import Samples
+    from tpusim.images import images_of
+    from tpusim.inference import input_specs
+    from tpusim.persistence import data_of
+
+    known = data_of(folder) if data is None else None
+    source, count, origin = data or str(folder / "inputs.npz"), limit, f"of {data}"
+    if known is not None:
+        source, count = known[0], min(filter(None, (known[1], limit)), default=0)
+        origin = f"of the run's calibration ({source})"
+    elif data is None:
+        origin = f"of {source} (--data gives others)"
+    samples = Samples(source, input_specs(model), count, shuffled=known is not None, images=images_of(model))
+    return Evidence(samples, origin)
+
+
+def rests_on(halves: tuple[int, int], origin: str) -> str:
+    """What the words of a command rest on. halves: samples that choose, samples that are kept back."""
+    judged, held_out = halves
+    if not held_out:
+        return f"judged on 1 sample {origin}; nothing was held out, so nothing here is sure to hold on another sample"
+    return f"judged on {judged} samples, {held_out} held out, {origin}"
+
+
+def measured_lines(what: str, found: "Judged") -> list[str]:
+    """The error of the results on both halves."""
+    if found.held_out is None:
+        return [f"{what}: {found.judged}"]
+    return [f"{what}, judged: {found.judged}", f"{what}, held out: {found.held_out}"]
+
+
+def errors_of(found: "Judged") -> str:
+    """The error of the results on both halves, in few words."""
+    judged = f"error {found.judged.error:.4g}"
+    return judged if found.held_out is None else f"{judged} judged, {found.held_out.error:.4g} held out"
+
+
+def scoring(count: int) -> int:
+    """How many of the samples choose where upstream has 30: half of them, so that others are held out."""
+    return min((count + 1) // 2, 30)
