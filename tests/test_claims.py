@@ -48,7 +48,10 @@ def command(kind: type[Any], **fields: Any) -> Change:
 CHANGES: list[tuple[Change, str]] = [
     (header(macs=1), "header: multiplications from .* got 1"),
     (header(macs=1 << 40), "header: multiplications from .* got 1,099"),
-    (tensor("logits_Gemm", scale=0.5), "'logits_Gemm': scale .* with which .* computes, .* got 0.5 and 0"),
+    (
+        tensor("logits_Gemm", scale=0.5),
+        "'logits_Gemm': scale .* with which .* computes, .* got 0.5 and 0 of its scale 0.5",
+    ),
     (tensor("logits_Gemm", zero_point=1), "'logits_Gemm': scale .* and zero point 0, .* and 1; correct"),
     (tensor("logits_Gemm", shape=(5, 2)), r"'logits_Gemm': .*\(1, 10\).* is required, got .*\(5, 2\)"),
     (group(lmem_peak_bytes=64), "group 0: lmem_peak_bytes from "),

@@ -11,15 +11,13 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
+from tpusim.isa.casts import dequantizing_scale, quantizing_scale
 from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, HostCall, Move, Quantize, Source
 from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
 from tpusim.simulator.multiplications import multiplications
 from tpusim.simulator.placement import check_windows, silent_transfers
-
-_SCALE_BITS = 2.0**-7
-"""How far a scale of the table may be from that of a command, which may have it in BF16, or its reciprocal in f32."""
 
 
 def check_claims(program: Program, chip: ChipSpec) -> None:
@@ -32,15 +30,15 @@ def check_claims(program: Program, chip: ChipSpec) -> None:
             _check_kernel(command, program)
     _check_groups(program, chip)
     _check_shapes(program)
-    for said in _quantisations(program):
-        _check_quantisation(*said)
+    for entry, command in _quantisations(program):
+        _check_quantisation(entry, command, chip)
     _check_macs(program)
     check_windows(program, chip)
 
 
 def unconfirmed(program: Program) -> dict[str, int]:
     """What is said and no command confirms -> how often."""
-    confirmed = {entry.name for entry, _, _ in _quantisations(program)}
+    confirmed = {entry.name for entry, _ in _quantisations(program)}
     shapes = {location.tensor for location in program.locations}
     shapes |= {c.tensor for c in program.commands if isinstance(c, GlobalKernel)}
     named = {source.name for command in program.commands for source in command.sources if not source.step}
@@ -258,27 +256,38 @@ def _check_shapes(program: Program) -> None:
                 raise _wrong(f"tensor '{entry.name}'", wanted, f"{entry.view.dtype} {shape}", "correct it")
 
 
-def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand, tuple[float, int]]]:
-    """(tensor, command, what that command says its scale and zero point are)."""
+def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand]]:
+    """(tensor, command that casts to or from its integers)."""
     entries = {entry.name: entry for entry in program.tensors}
     loads = {c.owner: c.sources[0] for c in program.commands if isinstance(c, Move) and c.owner.loaded and c.sources}
     for command in program.commands:
-        body = command.body if isinstance(command, GlobalKernel) else command
+        body = _body(command)
         if isinstance(body, Quantize) and command.op in entries:
-            yield entries[command.op], command, (1 / body.scale if body.scale else 0.0, body.zero_point)
+            yield entries[command.op], command
         if isinstance(body, Dequantize) and command.sources:
             source = loads.get(command.sources[0], command.sources[0])
             if source.name in entries and not source.loaded:
-                yield entries[source.name], command, (body.scale, body.zero_point)
+                yield entries[source.name], command
 
 
-def _check_quantisation(entry: TensorEntry, command: AnyCommand, said: tuple[float, int]) -> None:
-    scale, zero = said
-    if entry.scale == 0 and said == (1.0, 0):  # plain integers: indices, truth values
+def _body(command: AnyCommand) -> AnyCommand:
+    return command.body if isinstance(command, GlobalKernel) else command
+
+
+def _check_quantisation(entry: TensorEntry, command: AnyCommand, chip: ChipSpec) -> None:
+    """The command has the tensor's scale, or its reciprocal, in the numbers it computes with: not one other bit."""
+    body = _body(command)
+    assert isinstance(body, Quantize | Dequantize)
+    if entry.scale == 0 and (body.scale, body.zero_point) == (1.0, 0):  # plain integers: indices, truth values
         return
-    if abs(entry.scale - scale) > _SCALE_BITS * abs(scale) or not np.isfinite(entry.scale) or entry.zero_point != zero:
-        wanted = f"scale {scale:.6g} and zero point {zero}, with which {command.label} computes,"
-        got = f"{entry.scale:.6g} and {entry.zero_point}"
+    if isinstance(body, Quantize):
+        kind, operand, unit = "1/scale", body.input.dtype, chip.bf16_unit
+        due = quantizing_scale(entry.scale, operand, in_bf16=body.bf16, bf16_unit=unit)
+    else:
+        kind, due = "scale", dequantizing_scale(entry.scale, body.output.dtype, bf16_unit=chip.bf16_unit)
+    if not 0 < entry.scale < np.inf or due != body.scale or entry.zero_point != body.zero_point:
+        wanted = f"{kind} {body.scale:.9g} and zero point {body.zero_point}, with which {command.label} computes,"
+        got = f"{float(due):.9g} and {entry.zero_point} of its scale {entry.scale:.9g}"
         raise _wrong(f"tensor '{entry.name}'", wanted, got, "correct the tensor table")
 
 
