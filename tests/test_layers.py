@@ -148,6 +148,7 @@ FROM_OPS: dict[str, set[str] | None] = {
         *("TopInput", "TopNone", "TopWeight", "make_none", "make_weight"),
         *("TpuGroup", "TpuLoad", "TpuStore", "TpuYield", "Transfer", "group_info", "make_group"),
     },
+    "tpusim.ops.quirks": {"Quirk", "checked"},  # their names
     "tpusim.ops.masking": {"MASK", "has_mask"},  # what integers would ruin
     "tpusim.ops.recurrent": {  # what a front end makes of one node
         "TYPES",

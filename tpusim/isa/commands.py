@@ -23,12 +23,26 @@ TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "t
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
-def slice_owner(op: str, step: str, group: int) -> str:
-    """Whose bytes a slice in local memory is made of: "conv1@g3n0h2", or the op alone outside the loop of a group.
+class Source(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What bytes are: a tensor or constant of global memory, or a slice that an op or a load put into local memory.
 
-    With the group, as two groups may load one tensor and call their steps alike.
+    name: of the tensor or constant; of the op or load. group, step: of a slice; both, as two groups may load one tensor
+    and call their steps alike. loaded: a load put it there, whose name may be that of an op.
     """
-    return f"{op}@g{group}{step}" if step else op
+
+    name: str
+    group: int = -1
+    step: str = ""
+    loaded: bool = False
+
+    def __str__(self) -> str:
+        """As messages show it: "conv1@g3n0h2" of a slice, else the name."""
+        return f"{self.name}@g{self.group}{self.step}" if self.step else self.name
+
+
+def slice_owner(op: str, step: str, group: int, *, loaded: bool = False) -> Source:
+    """Whose bytes a slice in local memory is made of; outside the loop of a group that is the op."""
+    return Source(op, group, step, loaded) if step else Source(op)
 
 
 _ANYONE: dict[str, Any] = {
@@ -77,20 +91,19 @@ class Command(
     """Group whose step this is, where a neighbour does a transfer for it in its own loop; -1: `group`."""
     tensor: str = ""
     """Name of the GMEM tensor this command stores a part of; empty if it stores none."""
-    sources: tuple[str, ...] = ()
-    """What every view of `reads()` is meant to hold, in order: the name of a tensor in global memory, or the op or
-    load, the group and the step, "conv1@g3n0h2", that put it into local memory. Empty: not said."""
+    sources: tuple[Source, ...] = ()
+    """What every view of `reads()` is meant to hold, in order. Empty: not said."""
     work: tuple[View, ...] = ()
     """Local memory that the command uses for itself: what is there afterwards is nobody's."""
 
     @property
-    def owner(self) -> str:
+    def owner(self) -> Source:
         """Whose bytes this command writes, as `sources` of later commands name them."""
-        return self.tensor or self.slice_owner(self.op)
+        return Source(self.tensor) if self.tensor else self.slice_owner(self.op)
 
-    def slice_owner(self, op: str) -> str:
+    def slice_owner(self, op: str, *, loaded: bool = False) -> Source:
         """Whose bytes a slice of `op` is made of at the step of this command."""
-        return slice_owner(op, self.step, self.group if self.home < 0 else self.home)
+        return slice_owner(op, self.step, self.group if self.home < 0 else self.home, loaded=loaded)
 
     @property
     def label(self) -> str:
@@ -606,6 +619,11 @@ class Move(Command, frozen=True, tag="move"):
         return replace(
             self, **_ANYONE, step=self._form_step, start=None, whole=None, strides=None, origin=None, **views
         )
+
+    @property
+    def owner(self) -> Source:
+        """As of any command, but what comes from global memory is a load's."""
+        return self.slice_owner(self.op, loaded=True) if self.direction == "s2l" else super().owner
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:

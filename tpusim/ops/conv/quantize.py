@@ -17,6 +17,7 @@ from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ops.base import LoweringContext
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.small_multiplier import threshold
 
 SATURATED_BIAS_RATIO = 0.03
@@ -58,7 +59,9 @@ def int32_bias(
     found = saturate_np(exact, "int32")
     if not np.array_equal(exact, found):
         _warn_of_bias(op, bias, float(np.abs(exact).max()))
-    return found if filter.dtype == np.int8 else ctx.quirked(op, "uint8_filter_zp_zero", np.zeros_like(found), found)
+    return (
+        found if filter.dtype == np.int8 else ctx.quirked(op, Quirk.UINT8_FILTER_ZP_ZERO, np.zeros_like(found), found)
+    )
 
 
 def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:

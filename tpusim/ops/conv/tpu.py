@@ -18,6 +18,7 @@ from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes, word_bytes
+from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
@@ -149,8 +150,8 @@ class TpuConv2D(PackedConvTpu):
         return operands[0], self.unpacked_filter(rows), bias, (m.astype(np.int64), -shift.astype(np.int64))
 
     def macs(self) -> int:
-        """Out * ic/g * kh * kw."""
-        return prod(shape_of(self.output)) * self.channels[0] * prod(self.kernel)
+        """A convolution's."""
+        return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # --------------------------------------------------------------------------------------------- weights on the chip
 

@@ -55,6 +55,7 @@ from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.own_scales import note_own_scales
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
@@ -325,7 +326,9 @@ def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.
     n, k = stored.shape[-2:]
     if stored.size != n * k:  # more than one matrix: the input has no zero point
         return wide.sum(axis=-1).reshape(-1)[:n]
-    return ctx.quirked(op, "matmul_transposed_zp_index", wide.reshape(k, n).sum(axis=0), wide.reshape(n, k).sum(axis=1))
+    return ctx.quirked(
+        op, Quirk.MATMUL_TRANSPOSED_ZP_INDEX, wide.reshape(k, n).sum(axis=0), wide.reshape(n, k).sum(axis=1)
+    )
 
 
 def _lower_activations(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:
