@@ -223,9 +223,13 @@ def test_key_replaces_the_list():
 
 def test_nothing_compared_is_said():
     found = compare({"a": f32(1)}, {"b": f32(1)}, TIGHT)
-    assert found.passed and found.empty and not found.bit_exact
-    assert "nothing was compared" in (found.warning() or "")
-    assert any("nothing was compared" in line for line in render.summary_lines(found))
+    assert found.empty and not found.passed and not found.bit_exact and not found.to_json()["passed"]
+    assert "nothing was compared" in (found.warning() or "") and "the reference has b" in (found.warning() or "")
+    assert list(render.summary_lines(found))[-1] == "npz compare NOTHING COMPARED."
+    excepted = compare({"a": f32(1)}, {"a": f32(1)}, TIGHT, excepts=["a"])
+    assert not excepted.passed and "none else" in (excepted.warning() or "")
+    as_the_tool = compare({"a": f32(1)}, {"b": f32(1)}, TIGHT, upstream=True)
+    assert as_the_tool.passed and list(render.summary_lines(as_the_tool))[-1] == "npz compare PASSED."
 
 
 def test_bit_exact_of_a_comparison_is_over_integer_tensors():
@@ -247,7 +251,7 @@ def test_upstream_sampling(count, kept):
 def test_sampling_is_off_unless_asked_for():
     tensors = {f"t{index}": f32(index) for index in range(600)}
     assert compare(tensors, tensors, TIGHT).compared == 600
-    some = compare(tensors, tensors, TIGHT, upstream_sampling=True)
+    some = compare(tensors, tensors, TIGHT, upstream=True)
     assert some.compared == 201
     assert len(some.not_sampled) == 399
     assert "399 not sampled" in some.coverage()

@@ -44,7 +44,7 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether all of them compared something and passed."""
-        return all(c.passed and not c.empty for c in self.comparisons.values())
+        return all(c.passed for c in self.comparisons.values())
 
     @property
     def bit_exact(self) -> bool:
@@ -53,7 +53,7 @@ class Verification:
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         return [
-            (name, str(c.compared), f"{c.min_cosine:.4f}", f"{c.min_euclidean:.4f}", "PASSED" if c.passed else "FAILED")
+            (name, str(c.compared), f"{c.min_cosine:.4f}", f"{c.min_euclidean:.4f}", c.verdict)
             for name, c in self.comparisons.items()
         ]
 

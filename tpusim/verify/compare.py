@@ -35,6 +35,8 @@ NOT_EQUAL = "NOT_EQUAL"
 NOT_SIMILAR = "NOT_SIMLIAR"  # upstream's spelling; scripts search for it
 NOT_MATCH = "NOT_MATCH"
 PASSING = frozenset({EQUAL, CLOSE, SIMILAR})
+PASSED, FAILED, NOTHING_COMPARED = "PASSED", "FAILED", "NOTHING COMPARED"
+"""Verdicts of a whole comparison."""
 
 SAMPLED_NAMES = 200
 """With upstream's sampling, how many names are compared at least once there are more."""
@@ -126,7 +128,10 @@ class TensorResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of comparing two sets of tensors, and what was not compared and why."""
+    """The results of comparing two sets of tensors, and what was not compared and why.
+
+    upstream: a comparison of no tensor passes, as `npz_tool.py compare` has it.
+    """
 
     label: str
     tensors: tuple[TensorResult, ...]
@@ -135,13 +140,13 @@ class Comparison:
     excepted: tuple[str, ...]
     not_sampled: tuple[str, ...]
     tolerance: Tolerance
+    upstream: bool = False
 
     def __repr__(self) -> str:
         """The verdict, and the worst tensor."""
-        verdict = "NOTHING COMPARED" if self.empty else "PASSED" if self.passed else "FAILED"
         worst = f", worst {self.worst} (cosine {self.min_cosine:.4f}, euclidean {self.min_euclidean:.4f})"
         label = f" {self.label}" if self.label else ""
-        return f"<Comparison{label}: {verdict}, {self.compared} tensors{worst if self.worst else ''}>"
+        return f"<Comparison{label}: {self.verdict}, {self.compared} tensors{worst if self.worst else ''}>"
 
     @property
     def compared(self) -> int:
@@ -155,13 +160,20 @@ class Comparison:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was compared at all; then `passed` is true, as upstream, and means nothing."""
+        """Whether nothing was compared at all."""
         return not self.tensors
 
     @property
     def passed(self) -> bool:
-        """Whether no compared tensor failed."""
-        return all(tensor.passed for tensor in self.tensors)
+        """Whether tensors were compared and none of them failed."""
+        return self.verdict == PASSED
+
+    @property
+    def verdict(self) -> str:
+        """PASSED, FAILED, or NOTHING COMPARED, which is no success."""
+        if self.empty and not self.upstream:
+            return NOTHING_COMPARED
+        return PASSED if all(tensor.passed for tensor in self.tensors) else FAILED
 
     @cached_property
     def failures(self) -> tuple[TensorResult, ...]:
@@ -215,10 +227,12 @@ class Comparison:
         return "coverage: " + ", ".join(parts)
 
     def warning(self) -> str | None:
-        """What a reader of the verdict must know: that nothing was compared."""
+        """What a reader of the verdict must know: that nothing was compared, and what both sides have instead."""
         if not self.empty:
             return None
-        return "WARNING: nothing was compared; target and reference have no name in common that is not excepted"
+        sides = {"target": self.only_in_target, "reference": self.only_in_reference}
+        has = ", ".join(f"the {side} has {_listed(names)}" for side, names in sides.items())
+        return f"WARNING: nothing was compared; no tensor of both sides with one name is left to compare: {has}"
 
     def to_json(self) -> dict[str, Any]:
         """The object of one comparison in `report.json`."""
@@ -255,21 +269,21 @@ def compare(
     *,
     label: str = "",
     excepts: Iterable[str] = (),
-    upstream_sampling: bool = False,
+    upstream: bool = False,
     key: str | None = None,
     int8_tensor_close: bool = True,
 ) -> Comparison:
     """Compare every tensor that both sides have, in the order of the references.
 
-    `excepts` are names left out (exact match), `key` compares that one tensor only, `upstream_sampling` compares about
-    200 of more names as `npz_tool.py` does.
+    `excepts` are names left out (exact match), `key` compares that one tensor only. upstream: as `npz_tool.py`, about
+    200 of more names are compared, and comparing nothing passes.
     """
     excluded = set(excepts)
     common = [name for name in references if name in targets]
     names = [name for name in common if name not in excluded]
     if key is not None:
         names = [_require_key(key, targets, references)]
-    chosen = sampled(names) if upstream_sampling else names
+    chosen = sampled(names) if upstream else names
     kept = set(chosen)
 
     def compared(name: str) -> TensorResult:
@@ -284,6 +298,7 @@ def compare(
         excepted=tuple(name for name in common if name in excluded),
         not_sampled=tuple(name for name in names if name not in kept),
         tolerance=tolerance,
+        upstream=upstream,
     )
 
 
@@ -399,6 +414,10 @@ def _require_key(key: str, targets: Mapping[str, Tensor], references: Mapping[st
 
 def _bad_tolerance(text: str) -> ConfigError:
     return ConfigError(f"tolerance: two numbers are required (cosine,euclidean, as in 0.99,0.90), got '{text}'")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") if names else "none else"
 
 
 def _finite(value: float) -> float | None:

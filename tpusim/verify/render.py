@@ -7,7 +7,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tpusim.verify.compare import CLOSE, EQUAL, NOT_EQUAL, NOT_SIMILAR, SIMILAR, Comparison, Int8Counts, TensorResult
+from tpusim.verify.compare import (
+    CLOSE,
+    EQUAL,
+    FAILED,
+    NOT_EQUAL,
+    NOT_SIMILAR,
+    NOTHING_COMPARED,
+    PASSED,
+    SIMILAR,
+    Comparison,
+    Int8Counts,
+    TensorResult,
+)
 from tpusim.verify.similarity import Tensor, align
 
 TOP_ELEMENTS = 10
@@ -64,7 +76,7 @@ def summary_lines(comparison: Comparison, target_name: str = "", reference_name:
     yield comparison.coverage()
     if (warning := comparison.warning()) is not None:
         yield warning
-    yield f"npz compare {'PASSED' if comparison.passed else 'FAILED'}."
+    yield f"npz compare {comparison.verdict}."
 
 
 def upstream_minimum(comparison: Comparison) -> tuple[float, float, float]:
@@ -129,9 +141,8 @@ def _worst_text(comparison: Comparison) -> str:
 
 
 def _verdict_text(comparison: Comparison) -> Text:
-    if comparison.empty:
-        return Text("NOTHING COMPARED", style="yellow")
-    return Text("PASSED", style="green") if comparison.passed else Text("FAILED", style="red")
+    styles = {PASSED: "green", FAILED: "red", NOTHING_COMPARED: "yellow"}
+    return Text(comparison.verdict, style=styles[comparison.verdict])
 
 
 def _measure_lines(tensor: TensorResult) -> Iterator[str]:
