@@ -77,6 +77,7 @@ def test_the_command_lists_and_counts_what_is_missing(tmp_path: Path, capsys: py
 LOGITS = RNG.normal(size=(1, 10)).astype(np.float32)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize(
     ("target", "reference", "status"),
     [

@@ -18,6 +18,7 @@ from tpusim.verify.channels import Channels, euclidean_by_channel
 from tpusim.verify.similarity import (
     Tensor,
     align,
+    beyond_type,
     close_order,
     cosine_similarity,
     euclidean_similarity,
@@ -288,7 +289,9 @@ def compare(
 
     def compared(name: str) -> TensorResult:
         target, reference = targets[name], references[name]
-        return compare_tensors(target, reference, tolerance, name=name, int8_tensor_close=int8_tensor_close)
+        return compare_tensors(
+            target, reference, tolerance, name=name, int8_tensor_close=int8_tensor_close, upstream=upstream
+        )
 
     return Comparison(
         label=label,
@@ -317,14 +320,21 @@ def sampled(names: Sequence[str]) -> list[str]:
 
 
 def compare_tensors(
-    target: Tensor, reference: Tensor, tolerance: Tolerance, *, name: str = "", int8_tensor_close: bool = True
+    target: Tensor,
+    reference: Tensor,
+    tolerance: Tolerance,
+    *,
+    name: str = "",
+    int8_tensor_close: bool = True,
+    upstream: bool = False,
 ) -> TensorResult:
     """Align two tensors and give the first verdict that applies.
 
-    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance, as upstream's default.
+    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance, as upstream's default. Infinities
+    for numbers that the target's type does not hold are no difference, unless asked for what upstream has.
     """
     with np.errstate(all="ignore"):
-        verdict = _verdict(target, reference, tolerance, name, int8_tensor_close)
+        verdict = _verdict(target, reference, tolerance, name, int8_tensor_close, upstream=upstream)
     return TensorResult(
         name=name,
         verdict=verdict.name,
@@ -355,12 +365,18 @@ class _Verdict:
     note: str = ""
 
 
-def _verdict(target: Tensor, reference: Tensor, tolerance: Tolerance, name: str, int8_tensor_close: bool) -> _Verdict:
+def _verdict(
+    target: Tensor, reference: Tensor, tolerance: Tolerance, name: str, int8_tensor_close: bool, *, upstream: bool
+) -> _Verdict:
     aligned = align(target, reference, name)
     if aligned is None:
         note = f"not the same shape: {target.shape} v.s. {reference.shape}"
         return _Verdict(NOT_MATCH, (0.0, 0.0, -math.inf), note=note)
     t, r, note = aligned
+    past = None if upstream else beyond_type(t, r, target.dtype)
+    if past is not None:  # what masks others is not measured with them
+        t, r = np.where(past, 0, t), np.where(past, 0, r)
+        note = _both(note, f"{np.count_nonzero(past):,} numbers beyond {_type_name(target)} are at its end")
     if np.array_equal(t, r):
         return _Verdict(EQUAL, note=note)
     shape, (t, r) = t.shape, (t.ravel(), r.ravel())
@@ -414,6 +430,10 @@ def _require_key(key: str, targets: Mapping[str, Tensor], references: Mapping[st
 
 def _bad_tolerance(text: str) -> ConfigError:
     return ConfigError(f"tolerance: two numbers are required (cosine,euclidean, as in 0.99,0.90), got '{text}'")
+
+
+def _type_name(stored: Tensor) -> str:
+    return "bfloat16" if stored.dtype == np.uint16 else stored.dtype.name
 
 
 def _listed(names: Sequence[str]) -> str:

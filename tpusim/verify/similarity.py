@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tpusim.closeness import MASK
+
 Tensor = NDArray[Any]
 
 CLOSE_ORDERS = (5, 4, 3)
 """Decimal places tried for CLOSE, best first."""
 INFINITY_STAND_IN = 10000.0
 """What an infinity counts as in the similarities."""
+NARROW = {"bfloat16": 2.0**128 - 2.0**120, "uint16": 2.0**128 - 2.0**120, "float8_e5m2": 57344.0}
+"""The largest finite number of types that NumPy does not have (uint16: the bits of bf16), where infinity is next."""
 
 
 def align(target: Tensor, reference: Tensor, name: str = "") -> tuple[Tensor, Tensor, str] | None:
@@ -36,6 +40,26 @@ def align(target: Tensor, reference: Tensor, name: str = "") -> tuple[Tensor, Te
         target, reference = cropped
     dtype = _common_dtype(target.dtype, reference.dtype)
     return _as_values(target).astype(dtype), _as_values(reference).astype(dtype), note
+
+
+def beyond_type(target: Tensor, reference: Tensor, dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
+    """Where the target has the end of its type, or an infinity, for a number that the type does not hold; None: nowhere.
+
+    A mask of -3.4e38 is -infinity in F16 and BF16, and one of -1e9 in F16; an infinity is as good a mask as such a
+    number even where the type holds it. dtype: the target's as stored, uint16 for
+    the bits of bf16; target, reference: aligned. Where both are infinite they do not differ.
+    """
+    if dtype.kind != "f" and dtype.name not in NARROW:
+        return None
+    most = np.float32(_most(dtype))
+    wanted, found = np.abs(reference), np.abs(target)
+    past = ((wanted > most) & (found >= most)) | ((wanted >= MASK) & np.isinf(found))
+    past &= (target != reference) & (np.sign(target) == np.sign(reference))
+    return past if np.any(past) else None
+
+
+def _most(dtype: np.dtype[Any]) -> float:
+    return NARROW.get(dtype.name) or float(np.finfo(dtype).max)
 
 
 def cosine_similarity(target: Tensor, reference: Tensor) -> float:
