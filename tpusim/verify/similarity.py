@@ -43,7 +43,7 @@ def align(target: Tensor, reference: Tensor, name: str = "") -> tuple[Tensor, Te
 
 
 def beyond_type(target: Tensor, reference: Tensor, dtype: np.dtype[Any]) -> NDArray[np.bool_] | None:
-    """Where the target has the end of its type, or an infinity, for a number that the type does not hold; None: nowhere.
+    """Where the target has the end of its type for a number that the type does not hold; None: nowhere.
 
     A mask of -3.4e38 is -infinity in F16 and BF16, and one of -1e9 in F16; an infinity is as good a mask as such a
     number even where the type holds it. dtype: the target's as stored, uint16 for
