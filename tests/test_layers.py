@@ -87,12 +87,20 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.zoo": {"tpusim.ir"},
     "tpusim.artefacts": BELOW_PIPELINE,
     "tpusim.accuracy": {*BELOW_PIPELINE, "tpusim.artefacts"},
+    "tpusim.levels": {*BELOW_PIPELINE, "tpusim.artefacts"},
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.search": BELOW_PIPELINE - {"tpusim.page", "tpusim.export"},
     "tpusim.explore": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
-    "tpusim.pipeline": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.accuracy", "tpusim.persistence", "tpusim.store"},
+    "tpusim.pipeline": {
+        *BELOW_PIPELINE,
+        "tpusim.artefacts",
+        "tpusim.accuracy",
+        "tpusim.levels",
+        "tpusim.persistence",
+        "tpusim.store",
+    },  # fmt: skip
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
-    "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
+    "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.levels", "tpusim.persistence", "tpusim.pipeline"},
     "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled"},
     "tpusim.cli": {
         *BELOW_PIPELINE,

@@ -334,7 +334,9 @@ FILES: dict[str, Files] = {
             c.local_samples,
         ],
     ),
-    "verify": Files(("report.json", "report.html"), write_verdict, read_nothing, lambda c: c.max_drop),
+    "verify": Files(
+        ("report.json", "report.html"), write_verdict, read_nothing, lambda c: [c.max_drop, c.compare_samples]
+    ),
 }
 """Stage -> its files, in processing order."""
 

@@ -67,6 +67,9 @@ class Run:
     """How many labelled samples the local-memory machine runs; 0: all."""
     max_drop: float = 1.0
     """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
+    compare_samples: int = 16
+    """On how many of the samples of --data the levels are compared: the verdict is by the results of the worst of them
+    and by all tensors of the first, which the local-memory machine runs."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
@@ -123,6 +126,7 @@ class Run:
             resume=self.resume,
             local_samples=self.local_samples,
             max_drop=self.max_drop,
+            compare_samples=self.compare_samples,
             keep=Keep(self.keep),
             workers=self.working.workers(),
         )
@@ -137,6 +141,8 @@ class Run:
         require_count("--samples", self.samples, "uses all")
         require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
+        if self.compare_samples < 1:
+            raise ConfigError(f"--compare-samples {self.compare_samples}: 1 or more is required")
         if self.start is not None and self.resume:
             raise ConfigError(f"--from {self.start}: --resume finds the stage itself; leave one out")
         if self.labels is None and self.test_data is not None:

@@ -318,7 +318,11 @@ def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np
     for name, array in tensors.items():
         if name in known:
             scale, zero_point = known[name]
-            real[name] = np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
+            if array.dtype.itemsize > 2:  # of 16 bits and less f32 holds every difference
+                array = array.astype(np.int32) - zero_point
+                real[name] = np.float32(scale) * array.astype(np.float32)
+            else:
+                real[name] = np.float32(scale) * (array.astype(np.float32) - np.float32(zero_point))
         else:
             real[name] = array
     return real

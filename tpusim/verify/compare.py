@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from tpusim.verify.similarity import (
     within,
     without_non_finite,
 )
+
+if TYPE_CHECKING:
+    from tpusim.verify.over_samples import OverSamples
 
 EQUAL = "EQUAL"
 CLOSE = "CLOSE"
@@ -131,7 +134,9 @@ class TensorResult:
 class Comparison:
     """The results of comparing two sets of tensors, and what was not compared and why.
 
-    upstream: a comparison of no tensor passes, as `npz_tool.py compare` has it.
+    upstream: a comparison of no tensor passes, as `npz_tool.py compare` has it. tensors: of the first sample, if there
+    are several; over_samples: of all `samples` of them. lost: what results lost altogether, a line each. decides:
+    whether a run passes or fails by it.
     """
 
     label: str
@@ -142,6 +147,10 @@ class Comparison:
     not_sampled: tuple[str, ...]
     tolerance: Tolerance
     upstream: bool = False
+    samples: int = 1
+    over_samples: tuple["OverSamples", ...] = ()
+    lost: tuple[str, ...] = ()
+    decides: bool = True
 
     def __repr__(self) -> str:
         """The verdict, and the worst tensor."""
@@ -174,12 +183,21 @@ class Comparison:
         """PASSED, FAILED, or NOTHING COMPARED, which is no success."""
         if self.empty and not self.upstream:
             return NOTHING_COMPARED
-        return PASSED if all(tensor.passed for tensor in self.tensors) else FAILED
+        on_samples = all(found.passed for found in self.over_samples) and not self.lost
+        return PASSED if on_samples and all(self._passes(tensor) for tensor in self.tensors) else FAILED
+
+    def _passes(self, tensor: TensorResult) -> bool:
+        """Of several samples the first does not count where it is too small to judge."""
+        return tensor.passed or tensor.name in self._small
+
+    @cached_property
+    def _small(self) -> frozenset[str]:
+        return frozenset(found.name for found in self.over_samples if 0 not in found.judged)
 
     @cached_property
     def failures(self) -> tuple[TensorResult, ...]:
         """The tensors that failed, in order."""
-        return tuple(tensor for tensor in self.tensors if not tensor.passed)
+        return tuple(tensor for tensor in self.tensors if not self._passes(tensor))
 
     @property
     def bit_exact(self) -> bool:
@@ -251,6 +269,10 @@ class Comparison:
             "excepted": list(self.excepted),
             "not_sampled": list(self.not_sampled),
             "tensors": [tensor.to_json() for tensor in self.tensors],
+            "decides": self.decides,
+            "lost": list(self.lost),
+            "samples": self.samples,
+            "over_samples": [found.to_json() for found in self.over_samples],
         }
 
     def to_csv(self) -> str:

@@ -49,8 +49,30 @@ class TensorFile(_Strict):
     channels: ChannelsFile | None = None
 
 
+class OverSamplesFile(_Strict):
+    """One tensor over all samples, known by their numbers from 0; cosines: of a result, by sample.
+
+    not_judged: samples whose float tensor is too small to tell similarity from rounding; they do not count.
+    """
+
+    name: str
+    is_result: bool
+    passed: bool
+    worst_sample: int
+    least_cosine: float | None
+    median_cosine: float | None
+    least_euclidean: float | None
+    median_euclidean: float | None
+    not_judged: list[int]
+    cosines: list[float | None] = []
+
+
 class ComparisonFile(_Strict):
-    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared."""
+    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared.
+
+    tensors are of the first sample, over_samples of all of them; lost says what of the results is gone on all samples.
+    The run's verdict is not by a comparison that does not decide.
+    """
 
     passed: bool
     bit_exact: bool
@@ -65,6 +87,10 @@ class ComparisonFile(_Strict):
     excepted: list[str]
     not_sampled: list[str]
     tensors: list[TensorFile]
+    decides: bool = True
+    lost: list[str] = []
+    samples: int = 1
+    over_samples: list[OverSamplesFile] = []
 
 
 class DecisionFile(_Strict):

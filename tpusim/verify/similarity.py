@@ -70,6 +70,22 @@ def cosine_similarity(target: Tensor, reference: Tensor) -> float:
     return found if math.isfinite(found) else _cosine(target.astype(np.float64), reference.astype(np.float64))
 
 
+def measured(target: Tensor, reference: Tensor) -> tuple[float, float, float]:
+    """(cosine, euclidean similarity, norm of the reference) by three products in f32; what overflows is no number.
+
+    For many tensors: within 1e-5 of what `cosine_similarity` and `euclidean_similarity` give.
+    """
+    t, r = (array.astype(np.float32, copy=False).ravel() for array in (target, reference))
+    with np.errstate(all="ignore"):
+        own, wanted, both = float(np.dot(t, t)), float(np.dot(r, r)), float(np.dot(t, r))
+        apart = t - r
+        distance, size = float(np.dot(apart, apart)), (own + wanted + 2 * both) / 4
+    if not distance:
+        return 1.0, 1.0, math.sqrt(wanted)
+    cosine = both / math.sqrt(own * wanted) if own and wanted else 0.0
+    return cosine, 1 - math.sqrt(distance) / (math.sqrt(max(size, 0.0)) + 1e-7), math.sqrt(wanted)
+
+
 def _cosine(target: Tensor, reference: Tensor) -> float:
     distance = 1 - np.dot(target, reference) / (np.linalg.norm(target) * np.linalg.norm(reference))
     return float(1 - distance)
