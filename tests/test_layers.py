@@ -87,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.zoo": {"tpusim.ir"},
     "tpusim.artefacts": BELOW_PIPELINE,
     "tpusim.accuracy": {*BELOW_PIPELINE, "tpusim.artefacts"},
+    "tpusim.asked": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.levels": {*BELOW_PIPELINE, "tpusim.artefacts"},
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.search": BELOW_PIPELINE - {"tpusim.page", "tpusim.export"},
@@ -95,6 +96,7 @@ ALLOWED: dict[str, set[str]] = {
         *BELOW_PIPELINE,
         "tpusim.artefacts",
         "tpusim.accuracy",
+        "tpusim.asked",
         "tpusim.levels",
         "tpusim.persistence",
         "tpusim.store",
@@ -105,6 +107,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.cli": {
         *BELOW_PIPELINE,
         "tpusim.accuracy",
+        "tpusim.asked",
         "tpusim.pipeline",
         "tpusim.persistence",
         "tpusim.explore",

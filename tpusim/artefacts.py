@@ -23,7 +23,7 @@ from tpusim.page import Evidence
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.kept import Keep
-from tpusim.verify.report import MAX_DROP, Report
+from tpusim.verify.report import MAX_DROP, Report, RunRecord
 from tpusim.workers import Workers
 
 COMPARE_SAMPLES: Final = 16
@@ -137,6 +137,8 @@ class Artefacts:
     """What the page shows of values and groups, made beside stages; None: when the page is written."""
     keys: dict[str, str] = field(default_factory=dict[str, str])
     """By stage: a hash of everything that decides what it makes."""
+    record: RunRecord | None = None
+    """What the report is of; None for a compilation in memory."""
     accuracy: dict[str, Any] | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict[str, Comparison])
     stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])

@@ -17,6 +17,7 @@ from typing import Any
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
+from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import patterns_of, rewritten
@@ -169,8 +170,8 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 """The stages by name, in processing order."""
 
 
-def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
-    """Run the stages up to `config.to`.
+def run(config: RunConfig, observer: Observer | None = None, *, command: str = "") -> Artefacts:
+    """Run the stages up to `config.to`. command: the command line, for the report.
 
     Raises TpusimError, with a note that says where the artefacts of finished stages are; those of an earlier run in the
     folder stay as they are until this one is done. What the run reads is examined before anything is written.
@@ -181,7 +182,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
     with Store(config.out, names, __version__) as store, beside() as other:
-        keys = other.submit(stage_keys, config)
+        keys, record = other.submit(stage_keys, config), other.submit(record_of, config, command)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
             _compute(a, "import")
@@ -191,7 +192,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         check_samples(a)
         if a.tpu is not None:
             check_kept(a)
-        store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
+        store.begin(stated(config), source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
             if name in BESIDE and "infer" in wanted:
@@ -200,6 +201,8 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
                 a.compared = other.submit(lambda: compared_levels(a, _begun(a)))
             if name == "simulate" and "verify" in wanted:
                 a.shown = other.submit(shown_early, a)
+            if name == "verify":
+                a.record = record.result()
             if name != a.stages[-1][0]:
                 _compute(a, name)
             if name == "lower":
@@ -351,6 +354,7 @@ def make_report(a: Artefacts) -> Report:
         fidelity=card_of(need(a.tpu, "the tpu module")).to_json(),
         engines=said.to_json(),
         cores=core_figures(program, timeline),
+        run=None if a.record is None else replace(a.record, measured=a.measured),
         roofline=roofline(program, timeline, said, machine.chip, *products(final)).to_json(),
     )
 

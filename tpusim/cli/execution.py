@@ -1,10 +1,13 @@
 """Subcommands that execute a model. Fields are options; `execute` does the work and says whether it succeeded."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from warnings import warn
 
 import tyro
 from rich.console import Console
@@ -31,11 +34,12 @@ from tpusim.cli.options import (
     require_ulps,
     simulator_options,
 )
-from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tpusim.artefacts import RunConfig
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
     from tpusim.verify.about import About
@@ -46,7 +50,10 @@ if TYPE_CHECKING:
 class Run:
     """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="MODEL.onnx")] = None
+    again: OptionalPath = None
+    """Instead of a model: repeat the run of this report.json or folder with its options and files. Another --out,
+    --resume and --jobs may be given; a file that has changed since is a warning."""
     lowering: Lowering = LoweringOptions()
     data: str = "random:8"
     """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt
@@ -98,14 +105,41 @@ class Run:
 
     def execute(self, console: Console) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
-        from tpusim.calibration.stage import CalibrationConfig
         from tpusim.cli.rewriting import check_run, show_check
         from tpusim.cli.show import LiveProgress, show_run
-        from tpusim.pipeline import RunConfig, run
+        from tpusim.pipeline import run
+
+        config = self._config() if self.again is None else self._repeated(self.again)
+        with LiveProgress(console) as progress:
+            result = run(config, progress, command=shlex.join(["tpusim", *sys.argv[1:]]))
+        show_run(console, result)
+        kept = not self.verify_passes or show_check(console, check_run(result))
+        return kept and (result.report is None or result.report.passed)
+
+    def _repeated(self, path: Path) -> "RunConfig":
+        """The configuration of a run that is repeated, with warnings about what has changed since."""
+        from tpusim.asked import again
+
+        mine = ("again", "out", "resume", "working", "verify_passes")
+        given = [name for name in _given(self) if name not in mine]
+        if given:
+            names = ", ".join("the model" if name == "model" else f"--{name.replace('_', '-')}" for name in given)
+            raise ConfigError(f"--again {path}: the run's model and options are taken; leave out {names}")
+        found = again(path)
+        for line in found.changed:
+            warn(ChangedWarning(line), stacklevel=2)
+        out = self.out or found.config.out
+        return replace(found.config, out=out, resume=self.resume, workers=self.working.workers())
+
+    def _config(self) -> "RunConfig":
+        from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.pipeline import RunConfig
         from tpusim.verify.kept import Keep
 
+        if self.model is None:
+            raise ConfigError("run: a model is required, as in `tpusim run MODEL.onnx`; or --again with a report.json")
         self._check()
-        config = RunConfig(
+        return RunConfig(
             model=self.model,
             lowering=self.lowering.config(),
             calibration=CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
@@ -120,7 +154,7 @@ class Run:
             input_shapes=self.network.shapes(),
             cut=self.network.cut(),
             also=self.also,
-            out=self.out or Path("out") / self._name(),
+            out=self.out or Path("out") / self._name(self.model),
             to=self.to,
             start=self.start,
             resume=self.resume,
@@ -130,11 +164,6 @@ class Run:
             keep=Keep(self.keep),
             workers=self.working.workers(),
         )
-        with LiveProgress(console) as progress:
-            result = run(config, progress)
-        show_run(console, result)
-        kept = not self.verify_passes or show_check(console, check_run(result))
-        return kept and (result.report is None or result.report.passed)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
@@ -154,14 +183,22 @@ class Run:
                 f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
             )
 
-    def _name(self) -> str:
+    def _name(self, model: Path) -> str:
         """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
         from tpusim import chips
 
         lowering, cores = self.lowering, self.grouping.cores
-        parts = [self.model.stem, chips.load(lowering.chip).name, lowering.mode]
+        parts = [model.stem, chips.load(lowering.chip).name, lowering.mode]
         parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
         return "_".join(parts)
+
+
+def _given(options: Any) -> Iterator[str]:
+    """Names of the fields that are not as they are by default, those of groups one by one."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            yield from _given(value) if is_dataclass(value) and field.name != "working" else (field.name,)
 
 
 @dataclass

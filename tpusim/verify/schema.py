@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from tpusim.errors import ConfigError
-from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, StageTime, Totals
+from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, RunRecord, StageTime, Totals
 
 PATH: Final = Path(__file__).with_name("report.schema.json")
 
@@ -180,7 +180,10 @@ class RooflineFile(_Strict):
 
 
 class ReportFile(_Strict, kw_only=True):
-    """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them."""
+    """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them.
+
+    run: what the report is of; None for a network that was compiled in memory.
+    """
 
     schema: int
     tpusim: str
@@ -199,6 +202,7 @@ class ReportFile(_Strict, kw_only=True):
     fidelity: FidelityFile | None = None
     engines: EnginesFile | None = None
     roofline: RooflineFile | None = None
+    run: RunRecord | None = None
 
 
 def read_report(path: str | Path) -> ReportFile:
