@@ -44,12 +44,9 @@ def stated(config: RunConfig) -> Json:
     Workers are left out, they change no result. A format of one's own is stated by its name, too.
     """
     lowering = config.lowering
-    chip, mode = lowering.chip, lowering.mode
-    if isinstance(chip, chips.ChipSpec):
-        chip = chip.name if chip.name in chips.available() and chips.load(chip.name) == chip else chip
-    mode = mode.name if isinstance(mode, NumberFormat) else mode
+    mode = lowering.mode.name if isinstance(lowering.mode, NumberFormat) else lowering.mode
     content = {f.name: getattr(config, f.name) for f in fields(config) if f.name != "workers"}
-    content["lowering"] = {**vars(lowering), "chip": chip, "mode": mode}
+    content["lowering"] = {**vars(lowering), "chip": chips.as_stated(lowering.chip), "mode": mode}
     return msgspec.to_builtins(content, enc_hook=str)
 
 

@@ -6,7 +6,8 @@ of every tensor is measured. One sample is held at a time.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain, islice
+from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from tpusim.calibration.samples import Samples
 from tpusim.frontend import OnnxReference, Reference, as_called
 from tpusim.frontend.onnx import read_onnx
 from tpusim.images import images_of, inputs_of
-from tpusim.inference import Gradual, dequantised, input_specs, parts_of
+from tpusim.inference import Gradual, RealValues, input_specs, parts_of
 from tpusim.inference import run as run_flat
 from tpusim.ir.attrs import value_name
 from tpusim.ir.formats import FORMATS
@@ -30,8 +31,9 @@ from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 
 FILE = "file"
 """The level of a quantised network's own results, its Q and DQ computed as they are written."""
-Levels = Mapping[str, Tensors]
+Levels = Mapping[str, Mapping[str, np.ndarray]]
 """Tensors of one sample by level, quantised ones as the real values they stand for."""
+LevelsOf = Callable[[Mapping[str, np.ndarray]], Levels]
 
 
 def samples_of(a: Artefacts, model: Model) -> Samples:
@@ -84,14 +86,20 @@ def compared_levels(a: Artefacts, stored: Levels) -> dict[str, Comparison]:
     """The comparisons of the flat levels, by name. stored: tensors of the first sample by level, as they are stored."""
     top, tpu = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
     file = _file_results(a)
-    first = {**stored, "tpu": dequantised(tpu, stored["tpu"]), **file(a.sample)}
+    first = {**stored, "tpu": RealValues(tpu, stored["tpu"]), **file(a.sample)}
     pairs = list(_pairs(a, first))
     results = [value_name(value) for value in top.results]
     parts = {name: Parts(*found) for name, found in parts_of(top).items()}
     found = {p: Collected(p.tolerance, results, parts if p.target == "tpu" else None) for p in pairs}
-    for levels in chain([first], _other_levels(a, file)):
+
+    def add(levels: Levels) -> None:
         for pair, collected in found.items():
             collected.add(levels[pair.target], levels[pair.reference])
+
+    add(first)
+    levels_of = _other_levels(a, file)
+    for sample in _others(a, top):
+        add(levels_of(sample))
     return {pair.label: collected.judged(_of_first(pair, first, stored)) for pair, collected in found.items()}
 
 
@@ -114,15 +122,18 @@ def _of_first(pair: _Pair, first: Levels, stored: Levels) -> Comparison:
     return replace(found, decides=pair.decides)
 
 
-def _other_levels(a: Artefacts, file: Callable[[Mapping[str, np.ndarray]], Levels]) -> Iterator[Levels]:
-    """The levels of the samples after the first."""
+def _other_levels(a: Artefacts, file: LevelsOf) -> LevelsOf:
+    """The levels of any sample after the first: of one sample nothing stays when the next one is computed."""
     top, tpu = need(a.canonical, "the canonical module"), need(a.tpu, "the tpu module")
-    real, flat, reference = Gradual(top, "all"), Gradual(tpu, "all"), None
-    for sample in _others(a, top):
-        reference = reference or reference_of(a)
-        levels = {reference.level: as_called(top, reference.run(sample))} if reference is not None else {}
-        tensors = dequantised(tpu, flat(sample_for_chip(a, sample)))
-        yield {**levels, "top": real(sample), "tpu": tensors, **file(sample)}
+    real, flat, opened = Gradual(top, "all"), Gradual(tpu, "all"), cache(lambda: reference_of(a))
+
+    def levels(sample: Mapping[str, np.ndarray]) -> Levels:
+        reference = opened()
+        framework = {reference.level: as_called(top, reference.run(sample))} if reference is not None else {}
+        stored = flat(sample_for_chip(a, sample))
+        return {**framework, "top": real(sample), "tpu": RealValues(tpu, stored), **file(sample)}
+
+    return levels
 
 
 def _others(a: Artefacts, top: Model) -> Iterator[Mapping[str, np.ndarray]]:
@@ -131,7 +142,7 @@ def _others(a: Artefacts, top: Model) -> Iterator[Mapping[str, np.ndarray]]:
     return islice(samples, max(a.config.compare_samples - 1, 0))
 
 
-def _file_results(a: Artefacts) -> Callable[[Mapping[str, np.ndarray]], Levels]:
+def _file_results(a: Artefacts) -> LevelsOf:
     """What the file's own results are, by the module's names; of a file or mode that is not quantised nothing."""
     top, config = need(a.canonical, "the canonical module"), a.config
     if not (a.from_file and config.lowering.format.calibrated and own_ranges(top)):

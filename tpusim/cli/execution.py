@@ -33,6 +33,7 @@ from tpusim.cli.options import (
     require_count,
     require_ulps,
     simulator_options,
+    stderr_console,
 )
 from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
 
@@ -137,7 +138,8 @@ class Run:
         from tpusim.verify.kept import Keep
 
         if self.model is None:
-            raise ConfigError("run: a model is required, as in `tpusim run MODEL.onnx`; or --again with a report.json")
+            stderr_console().print("tpusim: run: a MODEL.onnx is required, or --again with the report.json of a run")
+            raise SystemExit(2)
         self._check()
         return RunConfig(
             model=self.model,

@@ -311,18 +311,34 @@ def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
     return value.owner.without_padding(array) if isinstance(value.owner, TopOp) else array
 
 
+class RealValues(Mapping[str, np.ndarray]):
+    """Tensors as the real values that they stand for, each made when it is asked for: a quarter of the memory.
+
+    scale * (q - zero point) in f32 where the module says that a tensor is quantised, else as it is.
+    """
+
+    def __init__(self, model: Model, tensors: Mapping[str, np.ndarray]) -> None:
+        self._known, self._tensors = quantisation(model), tensors
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The tensor of that name."""
+        array = self._tensors[name]
+        if name not in self._known:
+            return array
+        scale, zero_point = self._known[name]
+        if array.dtype.itemsize > 2:
+            return np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
+        return np.float32(scale) * (array.astype(np.float32) - np.float32(zero_point))  # f32 holds every difference
+
+    def __iter__(self) -> Iterator[str]:
+        """Names in the order of the network."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """How many tensors there are."""
+        return len(self._tensors)
+
+
 def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Real values of the named tensors: scale * (q - zero point) in f32 where the module says they are quantised."""
-    known = quantisation(model)
-    real: dict[str, np.ndarray] = {}
-    for name, array in tensors.items():
-        if name in known:
-            scale, zero_point = known[name]
-            if array.dtype.itemsize > 2:  # of 16 bits and less f32 holds every difference
-                array = array.astype(np.int32) - zero_point
-                real[name] = np.float32(scale) * array.astype(np.float32)
-            else:
-                real[name] = np.float32(scale) * (array.astype(np.float32) - np.float32(zero_point))
-        else:
-            real[name] = array
-    return real
+    """All of `RealValues` at once."""
+    return dict(RealValues(model, tensors))
