@@ -16,6 +16,7 @@ from tpusim.artefacts import Artefacts, Tensors, need
 from tpusim.calibration.samples import Samples
 from tpusim.frontend import OnnxReference, Reference, as_called
 from tpusim.frontend.onnx import read_onnx
+from tpusim.heap import give_back
 from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, RealValues, input_specs, parts_of
 from tpusim.inference import run as run_flat
@@ -100,6 +101,7 @@ def compared_levels(a: Artefacts, stored: Levels) -> dict[str, Comparison]:
     levels_of = _other_levels(a, file)
     for sample in _others(a, top):
         add(levels_of(sample))
+        give_back()
     return {pair.label: collected.judged(_of_first(pair, first, stored)) for pair, collected in found.items()}
 
 
