@@ -77,9 +77,10 @@ ADDED = {
         "time_factor",
         "time_residual",
     },
-    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline"},
+    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline", "run"},
     "comparison": {
         *("worst", "tolerance", "only_in_target", "only_in_reference", "excepted", "not_sampled"),
+        *("decides", "lost", "samples", "over_samples"),
     },
     "tensor": {"passed", "close_order", "shape", "dtype", "note"},
     "group": {"reason", "tiu_cycles", "gdma_cycles", "dependency_cycles", "sync_cycles", "bound"},

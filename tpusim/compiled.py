@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tpusim.calibration.own import with_own
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
-from tpusim.errors import CalibrationError
+from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.fidelity.card import Card
 from tpusim.frontend import FunctionReference, Reference, import_onnx
@@ -25,12 +26,14 @@ from tpusim.frontend.reference import Function
 from tpusim.inference import Flat, input_specs
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
+from tpusim.levels import sample_for_chip
 from tpusim.persistence import is_calibrated
-from tpusim.pipeline import STAGES, checked, make_report, sample_for_chip
+from tpusim.pipeline import STAGES, checked, make_report
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
 
+Sample = Mapping[str, np.ndarray]
 BACK_END = ("lower", "group", "assign", "codegen")
 """The stages behind calibration, in processing order."""
 
@@ -44,7 +47,7 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether all of them compared something and passed."""
-        return all(c.passed and not c.empty for c in self.comparisons.values())
+        return all(c.passed for c in self.comparisons.values() if c.decides)
 
     @property
     def bit_exact(self) -> bool:
@@ -53,7 +56,7 @@ class Verification:
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         return [
-            (name, str(c.compared), f"{c.min_cosine:.4f}", f"{c.min_euclidean:.4f}", "PASSED" if c.passed else "FAILED")
+            (name, str(c.compared), f"{c.min_cosine:.4f}", f"{c.min_euclidean:.4f}", c.verdict)
             for name, c in self.comparisons.items()
         ]
 
@@ -129,17 +132,22 @@ class Compiled:
         """The local-memory machine with the program, checked and ready to run samples."""
         return Simulator(self.program, options=options)
 
-    def verify(self, inputs: Mapping[str, np.ndarray]) -> Verification:
-        """Compare all levels for one sample: arrays by input name, of the batch the module has.
+    def verify(self, inputs: Sample | Iterable[Sample]) -> Verification:
+        """Compare all levels for one sample or several: arrays by input name, of the batch the module has.
 
-        Raises ConfigError for inputs that do not fit, SimulationError if the machine finds the commands wrong.
+        The machine runs the first one; flat levels are compared on all. Raises ConfigError for inputs that do not fit
+        or no sample, SimulationError if the machine finds the commands wrong.
         """
         a = self._artefacts
-        a.sample = {name: np.asarray(value) for name, value in inputs.items()}
-        a.tensors, a.comparisons = {}, {}
+        samples = [cast("Sample", inputs)] if isinstance(inputs, Mapping) else list(inputs)
+        if not samples:
+            raise ConfigError("verify: a sample or several are required, got none")
+        a.sample = {name: np.asarray(value) for name, value in samples[0].items()}
+        a.others, a.config = samples[1:], replace(a.config, compare_samples=len(samples))
+        a.tensors, a.comparisons, a.compared = {}, {}, None
         STAGES["infer"](a)
         a.machine = self.machine(a.config.simulator)
-        a.tensors["local"] = a.machine.run(sample_for_chip(a), watch=True).tensors
+        a.tensors["local"] = a.machine.run(sample_for_chip(a, a.sample), watch=True).tensors
         STAGES["verify"](a)
         return Verification(dict(a.comparisons))
 

@@ -50,5 +50,9 @@ class TableWarning(UserWarning):
     """A value of a calibration table was replaced."""
 
 
+class ChangedWarning(TableWarning):
+    """A file that a run read is not what it was, and the run is repeated with it."""
+
+
 class ConfigError(TpusimError):
     """An option, a chip file, a table or another input of the user is malformed."""

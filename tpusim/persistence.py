@@ -233,7 +233,7 @@ def require_kept(path: Path) -> Path:
     manifest = Manifest.read(path.parent)
     if path.exists() or path.name not in TENSOR_FILES or manifest is None:
         return path
-    asked = str(manifest.config.get("keep", Keep()))
+    asked = _kept(manifest.config.get("keep"))
     stage = "infer" if path.name in FILES["infer"].names else "simulate"
     if asked != str(Keep()) and stage in manifest.stages:
         raise ConfigError(
@@ -241,6 +241,11 @@ def require_kept(path: Path) -> Path:
             "run it again with --resume --keep all, or with the names of those that are needed"
         )
     return path
+
+
+def _kept(stated: Any) -> str:
+    """`--keep` of a manifest: an object, or, of older ones, the option as a text."""
+    return stated if isinstance(stated, str) else str(Keep(tuple(stated["asked"])) if stated else Keep())
 
 
 def top_tensors(folder: Path, calibrated: Model) -> Tensors:
@@ -365,7 +370,7 @@ FILES: dict[str, Files] = {
         ("report.json", "report.html", GRAPH, *(f"graph_{measure}.json" for measure in MEASURES)),
         write_verdict,
         read_nothing,
-        lambda c: c.max_drop,
+        lambda c: [c.max_drop, c.compare_samples],
     ),
 }
 """Stage -> its files, in processing order."""

@@ -14,11 +14,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
+from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import patterns_of, rewritten
@@ -30,19 +29,18 @@ from tpusim.chips import require_cores
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError
 from tpusim.fidelity import card_of
-from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
+from tpusim.frontend import import_onnx
 from tpusim.grouping import divide
 from tpusim.heap import give_back
-from tpusim.images import images_of, inputs_of, with_preprocess
-from tpusim.inference import dequantised, input_specs
-from tpusim.inference import run as run_flat
+from tpusim.images import images_of, with_preprocess
+from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
-from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
 from tpusim.layer_group import lower_bounds, products
+from tpusim.levels import compared_levels, float_levels, sample_for_chip, samples_of, tpu_level
 from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
@@ -51,10 +49,7 @@ from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, shown_early, sta
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside
-from tpusim.verify.compare import compare
-from tpusim.verify.dead_layers import with_channels
 from tpusim.verify.report import Report, build_report
-from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
 
 __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent", "compare_local", "run"]
@@ -76,12 +71,6 @@ def stage_canonicalize(a: Artefacts) -> None:
     samples = a.given if a.given is not None else samples_of(a, a.canonical)
     a.canonical, counts = rewritten(a.canonical, also, samples)
     a.patterns |= counts
-
-
-def samples_of(a: Artefacts, model: Model) -> Samples:
-    """The calibration samples of a run, in the order of upstream's calibration."""
-    count, images = a.config.calibration.max_samples, images_of(model)
-    return Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
 
 
 def stage_calibrate(a: Artefacts) -> None:
@@ -141,60 +130,28 @@ def stage_infer(a: Artefacts) -> None:
         a.tensors.update(a.beside[name].result() if name in a.beside else infer(a))
 
 
-def float_levels(a: Artefacts) -> dict[str, Tensors]:
-    """What the original model and the top module compute."""
-    top, reference = need(a.canonical, "the canonical module"), reference_of(a)
-    found = {reference.level: as_called(top, reference.run(a.sample))} if reference is not None else {}
-    del reference
-    return {**found, "top": run_flat(top, a.sample)}
-
-
-def tpu_level(a: Artefacts) -> dict[str, Tensors]:
-    """What the tpu module computes."""
-    return {"tpu": run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))}
-
-
 BESIDE: dict[str, Callable[[Artefacts], dict[str, Tensors]]] = {"lower": float_levels, "group": tpu_level}
 """Flat inference by the stage that it can begin with, for all that it reads is there."""
-
-
-def sample_for_chip(a: Artefacts) -> dict[str, np.ndarray]:
-    """The sample as the lowered module takes it: frames of a camera and stored integers where it wants them."""
-    images = images_of(need(a.canonical, "the canonical module"))
-    return inputs_of(need(a.tpu, "the tpu module"), a.sample, images, nearest=a.config.data.startswith("random:"))
-
-
-def reference_of(a: Artefacts) -> Reference | None:
-    """What the network's own framework computes, None if there is nothing to ask: a module alone."""
-    if a.reference is None and a.from_file:  # not kept: it has weights of its own
-        return OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut, pairs=False)
-    return a.reference
 
 
 def stage_simulate(a: Artefacts) -> None:
     """The local-memory machine; then, with labels, the whole labelled data on every level."""
     program = need(a.program, "the program")
     a.machine = Simulator(program, options=a.config.simulator)
-    result = a.machine.run(sample_for_chip(a), watch=True)
+    result = a.machine.run(sample_for_chip(a, a.sample), watch=True)
     a.tensors["local"] = result.tensors
     if a.config.labels is not None:
         a.accuracy = evaluate(a, a.config.labels)
 
 
 def stage_verify(a: Artefacts) -> None:
-    """Three comparisons, and the report; two where the network has no reference."""
+    """The flat levels over samples, the machine on the first one, and the report."""
     tpu = need(a.tpu, "the tpu module")
-    for level in a.tensors.keys() - {"top", "tpu", "local"}:
-        label = f"top_vs_{level}"
-        a.comparisons[label] = compare(a.tensors["top"], a.tensors[level], TOP_VS_ONNX, label=label)
-    format = a.config.lowering.format
-    tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
-    real = dequantised(tpu, a.tensors["tpu"])
-    flat = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
-    a.comparisons["tpu_vs_top"] = with_channels(flat, a.tensors["tpu"], real, a.tensors["top"])
+    flat = {level: tensors for level, tensors in a.tensors.items() if level != "local"}
+    a.comparisons |= a.compared.result() if a.compared is not None else compared_levels(a, flat)
     mixed = a.config.lowering.qtable is not None
     a.comparisons["local_vs_tpu"] = compare_local(
-        tpu, sample_for_chip(a), a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
+        tpu, sample_for_chip(a, a.sample), a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
     )
 
 
@@ -213,8 +170,8 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 """The stages by name, in processing order."""
 
 
-def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
-    """Run the stages up to `config.to`.
+def run(config: RunConfig, observer: Observer | None = None, *, command: str = "") -> Artefacts:
+    """Run the stages up to `config.to`. command: the command line, for the report.
 
     Raises TpusimError, with a note that says where the artefacts of finished stages are; those of an earlier run in the
     folder stay as they are until this one is done. What the run reads is examined before anything is written.
@@ -225,7 +182,7 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
     with Store(config.out, names, __version__) as store, beside() as other:
-        keys = other.submit(stage_keys, config)
+        keys, record = other.submit(stage_keys, config), other.submit(record_of, config, command)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
             _compute(a, "import")
@@ -235,13 +192,17 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         check_samples(a)
         if a.tpu is not None:
             check_kept(a)
-        store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
+        store.begin(stated(config), source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
             if name in BESIDE and "infer" in wanted:
                 a.beside[name] = other.submit(BESIDE[name], a)
+            if name == "group" and "verify" in wanted and "lower" in a.beside:
+                a.compared = other.submit(lambda: compared_levels(a, _begun(a)))
             if name == "simulate" and "verify" in wanted:
                 a.shown = other.submit(shown_early, a)
+            if name == "verify":
+                a.record = record.result()
             if name != a.stages[-1][0]:
                 _compute(a, name)
             if name == "lower":
@@ -251,6 +212,11 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
             store.keep(name, a.keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
     return a
+
+
+def _begun(a: Artefacts) -> dict[str, Tensors]:
+    """The flat levels of the first sample, made beside stages before this."""
+    return {level: tensors for name in BESIDE for level, tensors in a.beside[name].result().items()}
 
 
 def _compute(a: Artefacts, name: str) -> None:
@@ -388,6 +354,7 @@ def make_report(a: Artefacts) -> Report:
         fidelity=card_of(need(a.tpu, "the tpu module")).to_json(),
         engines=said.to_json(),
         cores=core_figures(program, timeline),
+        run=None if a.record is None else replace(a.record, measured=a.measured),
         roofline=roofline(program, timeline, said, machine.chip, *products(final)).to_json(),
     )
 

@@ -27,6 +27,8 @@ Images = Mapping[str, Preprocess]
 """How the inputs that are images are made of files, by name."""
 NO_IMAGES: Images = {}
 
+KINDS = (".npz", ".npy", *SUFFIXES)
+"""Suffixes of files that hold samples."""
 SHUFFLE_SEED = 1684
 """Upstream's: the same files give the same table."""
 
@@ -126,13 +128,23 @@ def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sa
         yield sample
 
 
+def files_of(source: str | Path) -> list[Path]:
+    """The files of a source of samples, in order of their names: those a list names too; none of random numbers."""
+    path = Path(source)
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.suffix.lower() in KINDS and file.is_file())
+    if path.suffix == ".txt" and path.is_file():
+        return [path, *(file for files in _named(path) for file in files if file.is_file())]
+    return [path] * path.is_file()
+
+
 def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]]:
     """The files of every sample, in order of their names or of the list."""
     if path.is_file():
         return _listed(path, len(inputs)) if path.suffix == ".txt" else [(path,)]
     if not path.is_dir():
         raise CalibrationError(f"samples: {path} is neither a file nor a folder; give an .npz, a folder, or random:N")
-    suffixes = (".npz", ".npy", *SUFFIXES) if len(inputs) == 1 else (".npz",)
+    suffixes = KINDS if len(inputs) == 1 else (".npz",)
     found = sorted((file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file()), key=str)
     if not found:
         kinds = ".npz, .npy or image" if len(inputs) == 1 else ".npz"
@@ -141,16 +153,21 @@ def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]
 
 
 def _listed(path: Path, count: int) -> list[tuple[Path, ...]]:
-    """The files in a list; one that is not there from here is looked for beside it."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
-    found = [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
+    """The files in a list, one or `count` a line."""
+    found = _named(path)
     if not found:
         raise CalibrationError(f"samples: {path} must name files, one sample a line, got none")
     for files in found:
         if len(files) not in (1, count):
             raise CalibrationError(f"samples: {path}: 1 or {count} files a line are required, got {len(files)}")
     return found
+
+
+def _named(path: Path) -> list[tuple[Path, ...]]:
+    """The files in a list; one that is not there from here is looked for beside it."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
+    return [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
 
 
 def _from_files(

@@ -1,10 +1,13 @@
 """Subcommands that execute a model. Fields are options; `execute` does the work and says whether it succeeded."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from warnings import warn
 
 import tyro
 from rich.console import Console
@@ -31,12 +34,14 @@ from tpusim.cli.options import (
     require_count,
     require_ulps,
     simulator_options,
+    stderr_console,
 )
-from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tpusim.artefacts import RunConfig
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
     from tpusim.verify.about import About
@@ -49,7 +54,10 @@ if TYPE_CHECKING:
 class Run:
     """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="MODEL.onnx")] = None
+    again: OptionalPath = None
+    """Instead of a model: repeat the run of this report.json or folder with its options and files. Another --out,
+    --resume and --jobs may be given; a file that has changed since is a warning."""
     lowering: Lowering = LoweringOptions()
     data: str = "random:8"
     """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt
@@ -70,6 +78,9 @@ class Run:
     """How many labelled samples the local-memory machine runs; 0: all."""
     max_drop: float = 1.0
     """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
+    compare_samples: int = 16
+    """On how many of the samples of --data the levels are compared: the verdict is by the results of the worst of them
+    and by all tensors of the first, which the local-memory machine runs."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
@@ -98,14 +109,42 @@ class Run:
 
     def execute(self, console: Console) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
-        from tpusim.calibration.stage import CalibrationConfig
         from tpusim.cli.rewriting import check_run, show_check
         from tpusim.cli.show import LiveProgress, show_run
-        from tpusim.pipeline import RunConfig, run
+        from tpusim.pipeline import run
+
+        config = self._config() if self.again is None else self._repeated(self.again)
+        with LiveProgress(console) as progress:
+            result = run(config, progress, command=shlex.join(["tpusim", *sys.argv[1:]]))
+        show_run(console, result)
+        kept = not self.verify_passes or show_check(console, check_run(result))
+        return kept and (result.report is None or result.report.passed)
+
+    def _repeated(self, path: Path) -> "RunConfig":
+        """The configuration of a run that is repeated, with warnings about what has changed since."""
+        from tpusim.asked import again
+
+        mine = ("again", "out", "resume", "working", "verify_passes")
+        given = [name for name in _given(self) if name not in mine]
+        if given:
+            names = ", ".join("the model" if name == "model" else f"--{name.replace('_', '-')}" for name in given)
+            raise ConfigError(f"--again {path}: the run's model and options are taken; leave out {names}")
+        found = again(path)
+        for line in found.changed:
+            warn(ChangedWarning(line), stacklevel=2)
+        out = self.out or found.config.out
+        return replace(found.config, out=out, resume=self.resume, workers=self.working.workers())
+
+    def _config(self) -> "RunConfig":
+        from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.pipeline import RunConfig
         from tpusim.verify.kept import Keep
 
+        if self.model is None:
+            stderr_console().print("tpusim: run: a MODEL.onnx is required, or --again with the report.json of a run")
+            raise SystemExit(2)
         self._check()
-        config = RunConfig(
+        return RunConfig(
             model=self.model,
             lowering=self.lowering.config(),
             calibration=CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
@@ -120,26 +159,24 @@ class Run:
             input_shapes=self.network.shapes(),
             cut=self.network.cut(),
             also=self.also,
-            out=self.out or Path("out") / self._name(),
+            out=self.out or Path("out") / self._name(self.model),
             to=self.to,
             start=self.start,
             resume=self.resume,
             local_samples=self.local_samples,
             max_drop=self.max_drop,
+            compare_samples=self.compare_samples,
             keep=Keep(self.keep),
             workers=self.working.workers(),
         )
-        with LiveProgress(console) as progress:
-            result = run(config, progress)
-        show_run(console, result)
-        kept = not self.verify_passes or show_check(console, check_run(result))
-        return kept and (result.report is None or result.report.passed)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
         require_count("--samples", self.samples, "uses all")
         require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
+        if self.compare_samples < 1:
+            raise ConfigError(f"--compare-samples {self.compare_samples}: 1 or more is required")
         if self.start is not None and self.resume:
             raise ConfigError(f"--from {self.start}: --resume finds the stage itself; leave one out")
         if self.labels is None and self.test_data is not None:
@@ -151,14 +188,22 @@ class Run:
                 f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
             )
 
-    def _name(self) -> str:
+    def _name(self, model: Path) -> str:
         """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
         from tpusim import chips
 
         lowering, cores = self.lowering, self.grouping.cores
-        parts = [self.model.stem, chips.load(lowering.chip).name, lowering.mode]
+        parts = [model.stem, chips.load(lowering.chip).name, lowering.mode]
         parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
         return "_".join(parts)
+
+
+def _given(options: Any) -> Iterator[str]:
+    """Names of the fields that are not as they are by default, those of groups one by one."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            yield from _given(value) if is_dataclass(value) and field.name != "working" else (field.name,)
 
 
 @dataclass

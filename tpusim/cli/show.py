@@ -1,6 +1,7 @@
 """What a person sees while stages run and when they are done."""
 
-from collections.abc import Generator, Iterable, Mapping
+import shlex
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +25,7 @@ from tpusim.fidelity import DECISIONS, Card, card_of
 from tpusim.layer_group import LowerBounds
 from tpusim.ops.logical import AXES
 from tpusim.pipeline import STAGES, Artefacts
+from tpusim.verify.compare import Comparison
 from tpusim.verify.dead_layers import dead_layers
 from tpusim.verify.render import summary_table
 from tpusim.verify.report import Group, Report
@@ -176,12 +178,40 @@ def show_run(console: Console, a: Artefacts) -> None:
     _show_accuracy(console, a.report)
     for line in (line for comparison in a.report.compare.values() for line in dead_layers(comparison)):
         console.print(f"[yellow]WARNING: {escape(line)}", highlight=False, soft_wrap=True)
+    for line in _lost_lines(a):
+        console.print(f"[red]{escape(line)}", highlight=False, soft_wrap=True)
     verdict = "[bold green]PASSED[/]" if a.report.passed else "[bold red]FAILED[/]"
     console.print(f"{verdict}  {a.report.model} on {a.report.chip} in {a.report.mode}; artefacts in {a.config.out}")
 
 
+def _lost_lines(a: Artefacts) -> Iterator[str]:
+    """What results lost altogether, and the command that says why."""
+    lost = [line for comparison in a.comparisons.values() if comparison.decides for line in comparison.lost]
+    yield from lost
+    module = a.config.out / "3_calibrated.mlir"
+    if lost and a.table is not None and a.report is not None:
+        lowering = a.config.lowering
+        options = f"--chip {a.report.chip} --mode {a.report.mode}{' --asymmetric' * lowering.asymmetric}"
+        qtable = f" --qtable {lowering.qtable}" if lowering.qtable is not None else ""
+        yield f"`tpusim why {shlex.quote(str(module))} {options}{qtable}` says why"
+
+
+def _on_samples(comparison: Comparison) -> Iterator[str]:
+    """Results that fail on samples: the first of the samples and how many more."""
+    for found in comparison.over_samples:
+        wrong = [i for i in found.failed if i in found.judged]
+        if wrong and not found.passed:
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            yield (
+                f"{comparison.label}: result {found.name} fails on sample {wrong[0]}{more} of {comparison.samples}, "
+                f"cosine {found.cosines[wrong[0]]:.6f}, euclidean {found.euclideans[wrong[0]]:.6f}"
+            )
+
+
 def _show_failures(console: Console, report: Report) -> None:
-    for comparison in report.compare.values():
+    for comparison in (comparison for comparison in report.compare.values() if comparison.decides):
+        for line in _on_samples(comparison):
+            console.print(f"[red]{escape(line)}", highlight=False, soft_wrap=True)
         warning = comparison.warning()
         if warning:
             console.print(f"[yellow]{comparison.label}: {warning}")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tpusim.verify.compare import Comparison
 from tpusim.verify.npz import write_atomically
+from tpusim.version import __version__
 
 SCHEMA_VERSION: Final = 1
 """The version of the form of `report.json` (`report.schema.json`)."""
@@ -139,6 +140,34 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class FileRead:
+    """A file, folder or source of samples that a run read, as it was given, and the SHA-256 of its content.
+
+    The hash of several files is that of their names and contents; "" for what is no file (`random:8`).
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a report is of. date: ISO 8601 with the zone; command: the line that was typed, "" in Python.
+
+    folder: the working directory; config: all options, as the manifest has them; files: what was read, by its role
+    (model, data, table ...); measured: samples that the calibration table was measured with, 0 if it was given.
+    """
+
+    date: str
+    command: str
+    folder: str
+    config: Mapping[str, Any]
+    files: Mapping[str, FileRead]
+    measured: int = 0
+    tpusim: str = __version__
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything `tpusim run` found."""
 
@@ -161,16 +190,17 @@ class Report:
     """The cores that were used."""
     roofline: Mapping[str, Any] | None = None
     """What bounds groups and ops and what would change it, as the simulator's `Roofline.to_json` gives it."""
+    run: RunRecord | None = None
 
     def __repr__(self) -> str:
         """What was run, and the verdicts."""
-        verdicts = ", ".join(f"{name} {'PASSED' if c.passed else 'FAILED'}" for name, c in self.compare.items())
+        verdicts = ", ".join(f"{name} {c.verdict}" for name, c in self.compare.items())
         return f"<Report {self.model} on {self.chip} in {self.mode}: {verdicts}; {self.totals.cycles:,} cycles>"
 
     @property
     def passed(self) -> bool:
         """Whether there are comparisons, each of at least one tensor, all passed, and top-1 did not drop too far."""
-        compared = bool(self.compare) and all(c.passed and not c.empty for c in self.compare.values())
+        compared = bool(self.compare) and all(c.passed for c in self.compare.values() if c.decides)
         return compared and (self.accuracy is None or self.accuracy.passed)
 
     def to_json(self) -> dict[str, Any]:
@@ -198,6 +228,8 @@ class Report:
             content["engines"] = dict(self.engines)
         if self.roofline is not None:
             content["roofline"] = dict(self.roofline)
+        if self.run is not None:
+            content["run"] = asdict(self.run)
         return content
 
 
@@ -218,6 +250,7 @@ def build_report(
     engines: Mapping[str, Any] | None = None,
     cores: Iterable[Mapping[str, Any]] = (),
     roofline: Mapping[str, Any] | None = None,
+    run: RunRecord | None = None,
 ) -> Report:
     """A report from plain values; keys as in `report.json`, and a key that is not one of those is a `TypeError`."""
     return Report(
@@ -236,6 +269,7 @@ def build_report(
         engines=engines,
         cores=tuple(Core(**core) for core in cores),
         roofline=roofline,
+        run=run,
     )
 
 
