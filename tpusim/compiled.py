@@ -26,7 +26,7 @@ from tpusim.inference import Flat, input_specs
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.persistence import is_calibrated
-from tpusim.pipeline import STAGES, checked, make_report, sample_for_chip
+from tpusim.pipeline import STAGES, check_foreseen, checked, make_report, sample_for_chip
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
@@ -191,7 +191,9 @@ def compile_network(
     if measured_rewrites(config.also):
         samples = a.given = list(samples)
     STAGES["canonicalize"](a)
-    a.table, a.calibrated = table, a.canonical
+    a.table = table
+    check_foreseen(a)
+    a.calibrated = a.canonical
     if is_calibrated(config):
         _calibrate(a, samples)
     a.stages.append(("calibrate", time.perf_counter() - begin))

@@ -21,9 +21,9 @@ from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
-from tpusim.calibration.smooth import patterns_of, rewritten
+from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
 from tpusim.calibration.stage import apply_table, calibrate
-from tpusim.calibration.table import CalibrationTable, read_table
+from tpusim.calibration.table import CalibrationTable, read_table, require_writable
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
@@ -36,7 +36,7 @@ from tpusim.heap import give_back
 from tpusim.images import images_of, inputs_of, with_preprocess
 from tpusim.inference import dequantised, input_specs
 from tpusim.inference import run as run_flat
-from tpusim.ir.attrs import value_name
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
@@ -48,11 +48,13 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import ShapedOp
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, shown_early, stage_keys
+from tpusim.prospect.foreseen import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside
 from tpusim.verify.compare import compare
 from tpusim.verify.dead_layers import with_channels
+from tpusim.verify.kept import Keep
 from tpusim.verify.report import Report, build_report
 from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
@@ -222,8 +224,8 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
     config = checked(config)
     a = Artefacts(config, observer or Silent())
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
-    made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
-    names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
+    writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
+    names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))
     with Store(config.out, names, __version__) as store, beside() as other:
         keys = other.submit(stage_keys, config)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
@@ -233,6 +235,12 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         for name in reused:
             FILES[name].read(a, source)
         check_samples(a)
+        made = [name for name, _ in a.stages]
+        if "canonicalize" in wanted and a.canonical is None and not measured_rewrites(config.also):
+            _compute(a, "canonicalize")
+            made.append("canonicalize")
+        if a.canonical is not None:
+            check_foreseen(a)
         if a.tpu is not None:
             check_kept(a)
         store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
@@ -242,11 +250,13 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
                 a.beside[name] = other.submit(BESIDE[name], a)
             if name == "simulate" and "verify" in wanted:
                 a.shown = other.submit(shown_early, a)
-            if name != a.stages[-1][0]:
+            if name not in made:
                 _compute(a, name)
+            if name == "canonicalize" and name not in made:
+                check_foreseen(a)
             if name == "lower":
                 check_kept(a)
-            files, seconds = FILES[name], a.stages[-1][1]
+            files, seconds = FILES[name], dict(a.stages)[name]
             files.prepare(a)
             store.keep(name, a.keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
@@ -322,6 +332,8 @@ def check_samples(a: Artefacts) -> None:
     if reaches >= list(STAGES).index("calibrate"):
         samples = load_samples(config.data, specs, config.calibration.max_samples, images=images)
         measures = is_calibrated(config) and config.table is None
+        if measures:
+            require_writable(op_name(op) for op in top.ops if isinstance(op, ShapedOp))
         if not measures:
             next(samples)
         elif not config.data.startswith("random:"):
@@ -333,6 +345,21 @@ def check_samples(a: Artefacts) -> None:
             tested = load_samples(config.test_data or config.data, specs, images=images)
             count = sum(batch_of(sample) for sample in tested)
             require_labels(config.labels, len(wanted), count)
+
+
+def check_foreseen(a: Artefacts) -> None:
+    """Before samples are measured: refuse what the stages after it would refuse whatever the ranges are.
+
+    Raises ConfigError or UnsupportedError.
+    """
+    config, reaches = a.config, list(STAGES).index(a.config.to)
+    measures = is_calibrated(config) and config.table is None and a.table is None and a.calibrated is None
+    if not measures or reaches < list(STAGES).index("lower"):
+        return
+    forced = config.layer_group.force if reaches >= list(STAGES).index("group") else ()
+    names = require_lowerable(need(a.canonical, "the canonical module"), config.lowering, forced)
+    if unknown := tuple(word for word in config.keep.patterns if names_nothing(word, names)):
+        Keep(unknown).require_tensors(names)
 
 
 def check_kept(a: Artefacts) -> None:
