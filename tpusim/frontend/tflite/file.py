@@ -47,6 +47,10 @@ class Operator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def option(self, name: str, default: Any) -> Any:
+        """A field of the op's own table; default: its value where the file leaves the table out."""
+        return default if self.options is None else getattr(self.options, name)()
+
 
 @dataclass(frozen=True)
 class Graph:
