@@ -254,6 +254,33 @@ def test_integers_behind_a_dequantize_keep_their_scales(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored[0], FILTER.transpose(0, 3, 1, 2))
 
 
+def test_shapes_are_constants(tmp_path: Path) -> None:
+    """As converters flatten: a Shape, its first number, Pack, Reshape; and zeros and ranks as operands."""
+    one, two = (np.array([n], np.int32) for n in (1, 2))
+    tensors = [
+        T("x", (2, 3, 4), np.float32), T("shape", (3,), np.int32), T("zero", (1,), np.int32, data=one - 1),
+        T("one", (1,), np.int32, data=one), T("first", (), np.int32), T("rest", (), np.int32, data=(two * 6)[0]),
+        T("target", (2,), np.int32), T("flat", (2, 12), np.float32), T("zeros", (2, 12), np.float32),
+        T("rank", (), np.int32), T("three", (), np.float32), T("sum", (2, 12), np.float32), T("y", (2, 12), np.float32),
+    ]  # fmt: skip
+    ops = [
+        Op("SHAPE", ["x"], "shape", {"OutType": 2}),
+        Op("STRIDED_SLICE", ["shape", "zero", "one", "one"], "first", {"ShrinkAxisMask": 1}),
+        Op("PACK", ["first", "rest"], "target", {"Axis": 0, "ValuesCount": 2}),
+        Op("RESHAPE", ["x", "target"], "flat"),
+        Op("ZEROS_LIKE", ["flat"], "zeros"),
+        Op("RANK", ["x"], "rank"),
+        Op("CAST", ["rank"], "three", {"InDataType": 2, "OutDataType": 0}),
+        Op("ADD", ["flat", "zeros"], "sum", {}),
+        Op("MUL", ["sum", "three"], "y", {}),
+    ]
+    path = tmp_path / "shapes.tflite"
+    path.write_bytes(written(tensors, ops, ["x"], ["y"]))
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    top = tpusim.load(path)
+    np.testing.assert_array_equal(tpusim.infer(top, {"x": x})[op_name(top.results[0].owner)], 3 * x.reshape(2, 12))
+
+
 def test_quantised_ops_of_a_file_on_the_machine(tmp_path: Path) -> None:
     """Slices, slopes, joins and sums between pairs: results a step from arithmetic by hand, and the machine exact."""
     slope = bytes_of(1, 1, 4)

@@ -60,7 +60,7 @@ def gelu(w: Writer, op: Operator) -> None:
 BINARY = {
     "ADD": "Add", "SUB": "Sub", "MUL": "Mul", "DIV": "Div", "POW": "Pow", "MAXIMUM": "Max", "MINIMUM": "Min",
     "ADD_N": "Sum", "EQUAL": "Equal", "GREATER": "Greater", "GREATER_EQUAL": "GreaterOrEqual", "LESS": "Less",
-    "LESS_EQUAL": "LessOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or", "SELECT": "Where", "SELECT_V2": "Where",
+    "LESS_EQUAL": "LessOrEqual", "LOGICAL_AND": "And", "LOGICAL_OR": "Or", "SELECT_V2": "Where",
 }  # fmt: skip
 
 
@@ -71,6 +71,17 @@ def binary(w: Writer, op: Operator) -> None:
         raise UnsupportedError(FLOOR_OF)
     w.node(BINARY[op.kind], names, activated(w, op))
     activate(w, op, images=images)
+
+
+def select(w: Writer, op: Operator) -> None:
+    """The elements of one operand or the other; a condition of one axis chooses whole rows."""
+    condition, y = w.tensor(op.inputs[0]), w.target(op.outputs[0])
+    names = [w.value(number, images=False) for number in op.inputs]
+    if len(condition.shape) == 1:
+        rows = np.array([-1] + [1] * (len(w.tensor(op.outputs[0]).shape) - 1))
+        names[0] = w.node("Reshape", [names[0], w.array(f"{y}_rows", rows)], f"{y}_condition")
+    w.node("Where", names, y)
+    w.done(op.outputs[0], images=False)
 
 
 def not_equal(w: Writer, op: Operator) -> None:

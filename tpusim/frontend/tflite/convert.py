@@ -73,7 +73,7 @@ OPS: dict[str, Callable[[Writer, Operator], None]] = {
     **dict.fromkeys(("QUANTIZE", "DEQUANTIZE"), arithmetic.requantise),
     "TRANSPOSE_CONV": windows.transposed_convolution, "FULLY_CONNECTED": arithmetic.fully_connected,
     "BATCH_MATMUL": arithmetic.batch_matmul, "LEAKY_RELU": arithmetic.leaky_relu, "PRELU": arithmetic.prelu,
-    "RSQRT": arithmetic.rsqrt, "GELU": arithmetic.gelu, "NOT_EQUAL": arithmetic.not_equal,
+    "RSQRT": arithmetic.rsqrt, "SELECT": arithmetic.select, "GELU": arithmetic.gelu, "NOT_EQUAL": arithmetic.not_equal,
     "TOPK_V2": arithmetic.top_k, "L2_NORMALIZATION": arithmetic.l2_normalize,
     "LOCAL_RESPONSE_NORMALIZATION": arithmetic.local_response, "CUMSUM": arithmetic.cumulate, "CAST": arithmetic.cast,
     "TRANSPOSE": moves.transpose, "MIRROR_PAD": moves.mirror_pad, "CONCATENATION": moves.concat, "PACK": moves.pack,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from tpusim.errors import UnsupportedError
 from tpusim.frontend.tflite.activation import activate, activated
@@ -223,12 +224,14 @@ def zeros(w: Writer, op: Operator) -> None:
 def one_hot(w: Writer, op: Operator) -> None:
     """Rows that are `on` at one place, else `off`."""
     places, depth, on, off = op.inputs
-    values = [w.node("Reshape", [w.value(n, images=False), w.array("one_hot_row", np.array([1]))],
-                     f"{w.target(op.outputs[0])}_{name}") for n, name in ((off, "off"), (on, "on"))]  # fmt: skip
-    pair = w.node("Concat", values, f"{w.target(op.outputs[0])}_values", axis=0)
-    count = w.array(f"{w.target(op.outputs[0])}_depth", w.integers(depth).reshape(1))
-    names = [w.value(places, images=False), count, pair]
-    w.node("OneHot", names, w.target(op.outputs[0]), axis=op.option("Axis", -1))
+    y, row = w.target(op.outputs[0]), w.array("one_hot_row", np.array([1]))
+    ends = [w.node("Reshape", [w.value(n, images=False), row], f"{y}_{n}") for n in (off, on)]
+    names = [
+        w.node("Cast", [w.value(places, images=False)], f"{y}_places", to=TensorProto.INT64),
+        w.array(f"{y}_depth", w.integers(depth).reshape(1)),
+        w.node("Concat", ends, f"{y}_values", axis=0),
+    ]
+    w.node("OneHot", names, y, axis=op.option("Axis", -1))
     w.done(op.outputs[0], images=False)
 
 
