@@ -291,7 +291,7 @@ def test_a_file_names_the_module(tmp_path: Path) -> None:
 
 def test_a_text_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, b"This is not a model.\n" * 20)
-    with pytest.raises(ImportModelError, match=r"net\.onnx' is not an ONNX protobuf"):
+    with pytest.raises(ImportModelError, match="is text that begins 'This is not a model.'"):
         import_onnx(path)
 
 
@@ -305,7 +305,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=r"none\.onnx' cannot be read: .*No such file"):
         import_onnx(tmp_path / "none.onnx")
-    with pytest.raises(ImportModelError, match="cannot be read"):
+    with pytest.raises(ImportModelError, match="is a folder"):
         import_onnx(tmp_path)
 
 

@@ -19,6 +19,7 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper
 
 from tpusim.errors import ImportModelError
+from tpusim.frontend.content import ONNX, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
@@ -111,13 +112,19 @@ def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
         return onnx_of_tflite(path)
     try:
-        return onnx.load(path, "protobuf")
+        model = onnx.load(path, "protobuf")
     except DecodeError as error:
-        raise ImportModelError(
-            f"model '{os.fspath(path)}' is not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
-        ) from error
+        found = what_it_is(path) or f"not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
+        if found.startswith(ONNX):
+            found = f"{ONNX}, but cut off or damaged ({first_line(error)}); export or download it again"
+        raise ImportModelError(f"model '{os.fspath(path)}' is {found}") from error
+    except IsADirectoryError as error:
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
+    if not model.ListFields():
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}")
+    return model
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
