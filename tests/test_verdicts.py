@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-import tpusim
-from tpusim.cli import main
-from tpusim.verify.schema import read_report
 
 RNG = np.random.default_rng(5)
 CHANNELS, SIZE = 4, 6

@@ -55,16 +55,17 @@ def load(
     example: object = None,
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    input_values: Mapping[str, Any] | None = None,
     exporter: Literal["dynamo", "torchscript"] = "dynamo",
 ) -> Model:
     """Read an ONNX model (as a top module), a module of any stage, or a torch.nn.Module with an example of its inputs.
 
-    exporter: of PyTorch's two. Raises ImportModelError or UnsupportedError, ConfigError for a PyTorch module without
-    torch (extra `torch`).
+    input_values: numbers or arrays by input name; these inputs become constants. exporter: of PyTorch's two. Raises
+    ImportModelError or UnsupportedError, ConfigError for a PyTorch module without torch (extra `torch`).
     """
     from pathlib import Path
 
-    from tpusim.frontend import import_onnx
+    from tpusim.frontend import Cut, import_onnx
     from tpusim.ir.module import load_model
     from tpusim.ops import context
 
@@ -75,7 +76,7 @@ def load(
     path = Path(source)
     if path.suffix == ".mlir":
         return load_model(path, context())
-    return import_onnx(path, input_shapes=input_shapes)
+    return import_onnx(path, input_shapes=input_shapes, cut=Cut(values=input_values or {}))
 
 
 def compile(
@@ -90,21 +91,23 @@ def compile(
     calibration: CalibrationConfig | None = None,
     layer_group: LayerGroupConfig | None = None,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    input_values: Mapping[str, Any] | None = None,
     also: tuple[str, ...] = (),
     reference: Reference | Function | None = None,
 ) -> Compiled:
     """Compile an ONNX file or a top module for a chip; int8 needs calibration samples, or a table.
 
-    samples: dicts of arrays by input name, in the network's types. mode: int8, f32, f16 or bf16, or a NumberFormat of
-    one's own. qtable: modes of single ops, a file or "name:MODE,...". also: patterns on request, see --also. reference:
-    what `verify` holds the top module against, a function of such a dict for one; ONNX Runtime for an ONNX file. Raises
-    a TpusimError of the stage that cannot do its part.
+    samples: dicts of arrays by input name, in the network's types. input_values: as of `load`. mode: int8, f32, f16 or
+    bf16, or a NumberFormat of one's own. qtable: modes of single ops, a file or "name:MODE,...". also: patterns on
+    request, see --also. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX
+    Runtime for an ONNX file. Raises a TpusimError of the stage that cannot do its part.
     """
     from pathlib import Path
 
     from tpusim.artefacts import RunConfig
     from tpusim.calibration.stage import CalibrationConfig
     from tpusim.compiled import compile_network
+    from tpusim.frontend import Cut
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.lowering import LoweringConfig
 
@@ -114,6 +117,7 @@ def compile(
         calibration=calibration or CalibrationConfig(),
         layer_group=layer_group or LayerGroupConfig(),
         input_shapes=dict(input_shapes or {}),
+        cut=Cut(values=input_values or {}),
         also=also,
     )
     return compile_network(model, samples, table, config, reference)

@@ -67,8 +67,8 @@ class RunConfig:
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
     preprocess: how the inputs are made of image files, None: as the module says, if it does; preprocess_list: of which
     inputs, by number from 1, (): all.
-    cut: between which tensors the network lies. also: patterns that are applied on request. local_samples: how many
-    labelled samples the machine runs, 0: all.
+    cut: between which tensors the network lies, and which inputs are fixed to values. also: patterns that are applied
+    on request. local_samples: how many labelled samples the machine runs, 0: all.
     max_drop: points of top-1 that quantisation may cost on labelled data.
     compare_samples: how many of the samples the flat levels are compared on; the machine runs the first of them.
     keep: which tensors of the sample are written; all are computed and compared whatever it says.

@@ -28,7 +28,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.levels import sample_for_chip
 from tpusim.persistence import is_calibrated
-from tpusim.pipeline import STAGES, checked, make_report
+from tpusim.pipeline import STAGES, check_foreseen, checked, make_report
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.report import Report
@@ -199,7 +199,9 @@ def compile_network(
     if measured_rewrites(config.also):
         samples = a.given = list(samples)
     STAGES["canonicalize"](a)
-    a.table, a.calibrated = table, a.canonical
+    a.table = table
+    check_foreseen(a)
+    a.calibrated = a.canonical
     if is_calibrated(config):
         _calibrate(a, samples)
     a.stages.append(("calibrate", time.perf_counter() - begin))

@@ -8,7 +8,8 @@ beside later stages: none of it changes an artefact.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -20,9 +21,9 @@ from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, ne
 from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
-from tpusim.calibration.smooth import patterns_of, rewritten
+from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
 from tpusim.calibration.stage import apply_table, calibrate
-from tpusim.calibration.table import CalibrationTable, read_table
+from tpusim.calibration.table import CalibrationTable, read_table, require_writable
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
@@ -34,7 +35,7 @@ from tpusim.grouping import divide
 from tpusim.heap import give_back
 from tpusim.images import images_of, with_preprocess
 from tpusim.inference import input_specs
-from tpusim.ir.attrs import value_name
+from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
@@ -46,9 +47,11 @@ from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import ShapedOp
 from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, shown_early, stage_keys
+from tpusim.prospect.foreseen import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside
+from tpusim.verify.kept import Keep
 from tpusim.verify.report import Report, build_report
 from tpusim.version import __version__
 
@@ -179,8 +182,8 @@ def run(config: RunConfig, observer: Observer | None = None, *, command: str = "
     config = checked(config)
     a = Artefacts(config, observer or Silent())
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
-    made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
-    names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
+    writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
+    names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))
     with Store(config.out, names, __version__) as store, beside() as other:
         keys, record = other.submit(stage_keys, config), other.submit(record_of, config, command)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
@@ -190,28 +193,34 @@ def run(config: RunConfig, observer: Observer | None = None, *, command: str = "
         for name in reused:
             FILES[name].read(a, source)
         check_samples(a)
-        if a.tpu is not None:
-            check_kept(a)
+        for name in reused:
+            _check(a, name)
+        if "canonicalize" in wanted and a.canonical is None and not measured_rewrites(config.also):
+            _compute(a, "canonicalize")
+        made = [name for name, _ in a.stages]
         store.begin(stated(config), source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
-            if name in BESIDE and "infer" in wanted:
-                a.beside[name] = other.submit(BESIDE[name], a)
-            if name == "group" and "verify" in wanted and "lower" in a.beside:
-                a.compared = other.submit(lambda: compared_levels(a, _begun(a)))
-            if name == "simulate" and "verify" in wanted:
-                a.shown = other.submit(shown_early, a)
+            _begin_beside(a, name, wanted, other)
             if name == "verify":
                 a.record = record.result()
-            if name != a.stages[-1][0]:
+            if name not in made:
                 _compute(a, name)
-            if name == "lower":
-                check_kept(a)
-            files, seconds = FILES[name], a.stages[-1][1]
+            files, seconds = FILES[name], dict(a.stages)[name]
             files.prepare(a)
             store.keep(name, a.keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
     return a
+
+
+def _begin_beside(a: Artefacts, name: str, wanted: Sequence[str], other: Executor) -> None:
+    """Submit the work that changes no artefact and can run beside this stage and those after it."""
+    if name in BESIDE and "infer" in wanted:
+        a.beside[name] = other.submit(BESIDE[name], a)
+    if name == "group" and "verify" in wanted and "lower" in a.beside:
+        a.compared = other.submit(lambda: compared_levels(a, _begun(a)))
+    if name == "simulate" and "verify" in wanted:
+        a.shown = other.submit(shown_early, a)
 
 
 def _begun(a: Artefacts) -> dict[str, Tensors]:
@@ -220,14 +229,23 @@ def _begun(a: Artefacts) -> dict[str, Tensors]:
 
 
 def _compute(a: Artefacts, name: str) -> None:
-    """Run one stage, timed; the report comes with the last one."""
+    """Run one stage, timed, and examine what it made; the report comes with the last one."""
     begin = time.perf_counter()
     with a.observer.stage(name):
         STAGES[name](a)
         give_back()
     a.stages.append((name, time.perf_counter() - begin))
+    _check(a, name)
     if name == "verify":
         a.report = make_report(a)
+
+
+def _check(a: Artefacts, name: str) -> None:
+    """Refuse what the artefacts of this stage show to be impossible later."""
+    if name == "canonicalize":
+        check_foreseen(a)
+    if name == "lower":
+        check_kept(a)
 
 
 def _reused(store: Store, config: RunConfig, keys: Callable[[], Mapping[str, str]]) -> tuple[Path, list[str]]:
@@ -288,6 +306,8 @@ def check_samples(a: Artefacts) -> None:
     if reaches >= list(STAGES).index("calibrate"):
         samples = load_samples(config.data, specs, config.calibration.max_samples, images=images)
         measures = is_calibrated(config) and config.table is None
+        if measures:
+            require_writable(op_name(op) for op in top.ops if isinstance(op, ShapedOp))
         if not measures:
             next(samples)
         elif not config.data.startswith("random:"):
@@ -299,6 +319,21 @@ def check_samples(a: Artefacts) -> None:
             tested = load_samples(config.test_data or config.data, specs, images=images)
             count = sum(batch_of(sample) for sample in tested)
             require_labels(config.labels, len(wanted), count)
+
+
+def check_foreseen(a: Artefacts) -> None:
+    """Before samples are measured: refuse what the stages after it would refuse whatever the ranges are.
+
+    Raises ConfigError or UnsupportedError.
+    """
+    config, reaches = a.config, list(STAGES).index(a.config.to)
+    measures = is_calibrated(config) and config.table is None and a.table is None and a.calibrated is None
+    if not measures or reaches < list(STAGES).index("lower"):
+        return
+    forced = config.layer_group.force if reaches >= list(STAGES).index("group") else ()
+    names = require_lowerable(need(a.canonical, "the canonical module"), config.lowering, forced)
+    if unknown := tuple(word for word in config.keep.patterns if names_nothing(word, names)):
+        Keep(unknown).require_tensors(names)
 
 
 def check_kept(a: Artefacts) -> None:

@@ -72,12 +72,39 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_values(texts: tuple[str, ...]) -> dict[str, list[float]]:
+    """`NAME=16000` or `NAME=1,2.5,true` -> {"NAME": [1, 2.5, True]}. Raises ConfigError."""
+    values: dict[str, list[float]] = {}
+    for text in texts:
+        name, _, listed = text.rpartition("=")
+        try:
+            values[name] = [_number(word.strip()) for word in listed.strip("[]").split(",")]
+        except ValueError as error:
+            raise ConfigError(f"--input-values {text}: NAME=16000 or NAME=1,2,3 is required") from error
+        if not name:
+            raise ConfigError(f"--input-values {text}: NAME=16000 or NAME=1,2,3 is required")
+    return values
+
+
+def _number(word: str) -> float:
+    """A whole number, which int64 inputs need exactly, a bool, or a float. Raises ValueError."""
+    named = {"true": True, "false": False}
+    if word.lower() in named:
+        return named[word.lower()]
+    try:
+        return int(word)
+    except ValueError:
+        return float(word)
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """Which part of an ONNX model, of which extents."""
 
     input_shapes: tuple[str, ...] = ()
     """Static input shapes, NAME=1x3x224x224 each."""
+    input_values: tuple[str, ...] = ()
+    """Inputs that always have the same value, NAME=16000 or NAME=1,2,3 each; they become constants of the network."""
     inputs: tuple[str, ...] = ()
     """Tensors, by ONNX name, at which the network begins; what makes them is left out."""
     outputs: tuple[str, ...] = ()
@@ -91,7 +118,7 @@ class NetworkOptions:
         """Where the network is cut out."""
         from tpusim.frontend import Cut
 
-        return Cut(self.inputs, self.outputs)
+        return Cut(self.inputs, self.outputs, parse_values(self.input_values))
 
     def given(self) -> list[str]:
         """The options that were given, spelled as on the command line."""

@@ -9,7 +9,6 @@ from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.calibration.own import own_table
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
@@ -19,10 +18,10 @@ from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import not_kept
 from tpusim.layer_group import base_groups
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
-from tpusim.prospect.assumed import assumed_table
+from tpusim.prospect.assumed import assumed_lowering, assumed_table
 
 
 @dataclass(frozen=True)
@@ -88,14 +87,14 @@ def prospect(
     cannot be taken is told.
     """
     chip, seen = chips.load(config.chip), inspect_onnx(model, input_shapes=input_shapes, cut=cut)
-    table = table if table is not None or seen.model is None else _own(seen.model)
+    table = table if table is not None or seen.model is None else own_or_assumed(canonicalize(seen.model)[0])
     assumed = table is None and (config.format.calibrated or config.qtable is not None)
     if seen.model is None:
         nodes = tuple(_node(o, {}) for o in seen.nodes)
         return Prospect(nodes, (), str(seen.refusal), _before(seen), assumed)
     holders, ops, refused = dict[Operation, str](), tuple[LoweredOp, ...](), ""
     try:
-        tpu = _lowered(seen.model, config, table)
+        tpu = assumed_lowering(canonicalize(seen.model)[0], config, table)
         ops = tuple(_lowered_ops(tpu, chip))
         holders = _holders(seen.model, {op.op for op in ops})
     except TpusimError as error:
@@ -104,9 +103,8 @@ def prospect(
     return Prospect(nodes, ops, refused, (), assumed, not_kept(seen.model))
 
 
-def _own(top: Model) -> CalibrationTable | None:
+def own_or_assumed(canonical: Model) -> CalibrationTable | None:
     """The table of a quantised network, what it lacks assumed; None of any other."""
-    canonical, _ = canonicalize(top)
     own = own_table(canonical)
     return replace(own, entries={**assumed_table(canonical).entries, **own.entries}) if own.own else None
 
@@ -116,14 +114,6 @@ def _before(seen: Inspection) -> tuple[str, ...]:
     made = {name for node in seen.nodes for name in node.outputs}
     names = [n for node in seen.nodes if node.how == "refused" for n in node.inputs if n in made]
     return tuple(dict.fromkeys(names))
-
-
-def _lowered(top: Model, config: LoweringConfig, table: CalibrationTable | None) -> Model:
-    canonical, _ = canonicalize(top)
-    if config.format.calibrated or config.qtable is not None:
-        found = assumed_table(canonical) if table is None else table
-        canonical = apply_table(canonical, found, asymmetric=config.asymmetric)
-    return optimize_for_chip(lower(canonical, config)[0])
 
 
 def _lowered_ops(tpu: Model, chip: chips.ChipSpec) -> list[LoweredOp]:

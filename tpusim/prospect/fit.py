@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tpusim import chips
-from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import ChipSpec
 from tpusim.errors import TpusimError
@@ -15,12 +14,12 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import stored_bytes
 from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
-from tpusim.prospect.assumed import assumed_table
+from tpusim.prospect.assumed import assumed_lowering
 from tpusim.schedule import tensor_name
 
 Cause = Literal["never local", "too large for it", "has its own kernel"]
@@ -114,10 +113,7 @@ def assumed(model: Path, config: LoweringConfig) -> Model:
 
 
 def _lowered(top: Model, config: LoweringConfig) -> Model:
-    canonical, _ = canonicalize(top)
-    if config.format.calibrated or config.qtable is not None:
-        canonical = apply_table(canonical, assumed_table(canonical), asymmetric=config.asymmetric)
-    return reorder_weights(optimize_for_chip(lower(canonical, config)[0]))
+    return reorder_weights(assumed_lowering(canonicalize(top)[0], config))
 
 
 def _largest(sizes: Sequence[tuple[str, int]]) -> Sizes:

@@ -4,6 +4,8 @@
 # pyright: reportUnknownMemberType=false
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +19,7 @@ from ml_dtypes import bfloat16
 from onnx import TensorProto, helper
 
 from tpusim.errors import ImportModelError
+from tpusim.frontend.content import ONNX, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
@@ -41,6 +44,10 @@ NUMBERS: dict[int, np.dtype] = {
     },
 }  # fmt: skip
 """ONNX element types that network inputs may have, and the NumPy types in which users give them."""
+AXES = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
+"""What free dims without a name are called, by rank."""
+WORD = r"(?!x)[A-Za-z][A-Za-z0-9_]*"
+"""Names of free dims that are repeated as they are; not the x between extents, nor terms such as `s0 + 1`."""
 Source = str | os.PathLike[str] | onnx.ModelProto
 
 
@@ -105,13 +112,19 @@ def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
         return onnx_of_tflite(path)
     try:
-        return onnx.load(path, "protobuf")
+        model = onnx.load(path, "protobuf")
     except DecodeError as error:
-        raise ImportModelError(
-            f"model '{os.fspath(path)}' is not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
-        ) from error
+        found = what_it_is(path) or f"not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
+        if found.startswith(ONNX):
+            found = f"{ONNX}, but cut off or damaged ({first_line(error)}); export or download it again"
+        raise ImportModelError(f"model '{os.fspath(path)}' is {found}") from error
+    except IsADirectoryError as error:
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
+    if not model.ListFields():
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}")
+    return model
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
@@ -275,7 +288,7 @@ def graph_inputs(
         dims = found[name].dims
         if dims is not None and len(dims) != len(shape):
             raise ImportModelError(
-                f"model '{label}': input '{name}' has rank {len(dims)} {_dims_text(dims)}, got {_dims_text(shape)}"
+                f"model '{label}': input '{name}' has rank {len(dims)} {dims_text(dims)}, got {dims_text(shape)}"
             )
         if any(size < 1 for size in shape):
             raise ImportModelError(f"model '{label}': input '{name}': dims of 1 or more are required, got {shape}")
@@ -302,12 +315,15 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
         )
     dynamic = [i for i in inputs if i.shape is None]
     if dynamic:
-        got = ", ".join(f"'{i.name}' has shape {_dims_text(i.dims)}" for i in dynamic)
-        example = " ".join(f"{i.name}={_static(i.dims)}" for i in dynamic)
+        got = ", ".join(f"'{i.name}' has shape {dims_text(i.dims)}" for i in dynamic)
+        asked = list(dict.fromkeys(d for i in dynamic for d in _suggested(i.dims) if isinstance(d, str)))
+        example = " ".join(shlex.quote(f"{i.name}={'x'.join(map(str, _suggested(i.dims)))}") for i in dynamic)
+        numbers = f" with numbers for {', '.join(asked)}" if asked else ""
         raise ImportModelError(
-            f"model '{label}': static input shapes are required, got {got}; give them, say, as --input-shapes {example}"
+            f"model '{label}': static input shapes are required, got {got}; give them as --input-shapes "
+            f"{example}{numbers}"
         )
-    large = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
+    large = [f"'{i.name}' has shape {dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
     if large:
         raise ImportModelError(
             f"model '{label}': inputs of at most {LARGEST:,} elements are required, got {', '.join(large)}; give "
@@ -315,9 +331,13 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
         )
 
 
-def _static(dims: Sequence[int | str] | None) -> str:
-    """A shape for the command line with 1 for every free dim."""
-    return "1x3x224x224" if dims is None else "x".join(str(d if isinstance(d, int) else 1) for d in dims)
+def _suggested(dims: Sequence[int | str] | None) -> list[int | str]:
+    """A shape for the command line: a batch of 1, a word for every other dim that only the user knows."""
+    if dims is None:
+        return ["EXTENTS"]
+    letters = AXES.get(len(dims), tuple(f"D{axis}" for axis in range(len(dims))))
+    words = (d if isinstance(d, int) or re.fullmatch(WORD, d) else x for d, x in zip(dims, letters, strict=True))
+    return [1 if axis == 0 and isinstance(word, str) else word for axis, word in enumerate(words)]
 
 
 def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:
@@ -332,7 +352,8 @@ def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None
         output.type.tensor_type.ClearField("shape")
 
 
-def _dims_text(dims: Sequence[int | str] | None) -> str:
+def dims_text(dims: Sequence[int | str] | None) -> str:
+    """Dims in parentheses, a free one by its symbol."""
     return "of unknown rank" if dims is None else f"({', '.join(map(str, dims))})"
 
 

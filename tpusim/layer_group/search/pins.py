@@ -81,6 +81,16 @@ def pinned(
     return Pinned(decided)
 
 
+def require_named(forced: Sequence[ForcedGroup], names: Sequence[str]) -> None:
+    """Raise ConfigError for a pinned group that begins or ends at no op, or ends before it begins.
+
+    names: of the module's ops, in their order.
+    """
+    at = {name: i for i, name in enumerate(names)}
+    for item in forced:
+        _span(item, at)
+
+
 def _runs(model: Model, chip: ChipSpec) -> tuple[dict[TpuOp, int], dict[TpuOp, str]]:
     """(run of every op that can be local, reason of every op that cannot)."""
     runs: dict[TpuOp, int] = {}
