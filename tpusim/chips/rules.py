@@ -162,5 +162,7 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     where one command can; 0: none does."""
     moving_transfers: int = 1
     """A load does so too where it takes at most so many commands, of `moving_transfer_bytes` each on average."""
+    wide_windows: bool = False
+    """Convolutions with a stride or dilation above `max_stride` have local forms, which gather what each window sees."""
     one_row_groups: bool = False
     """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""
