@@ -32,7 +32,7 @@ class Taps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Axis:
+class WindowAxis:
     """One axis of a window: its elements in local memory, those of the result, the taps, and how they lie."""
 
     size: int
@@ -96,8 +96,8 @@ class Gathers:
     channels, dtype: of the image. output: (oc, oh, ow) of the result.
     """
 
-    rows: Axis
-    columns: Axis
+    rows: WindowAxis
+    columns: WindowAxis
     channels: int
     dtype: DType
     output: tuple[int, int, int]
@@ -109,7 +109,10 @@ class Gathers:
         (_, channels, height, width), (_, oc, oh, ow) = command.input.shape, command.output.shape
         (top, left, bottom, right), (kh, kw) = command.pads, command.kernel
         (sh, sw), (dh, dw) = command.strides, command.dilations
-        rows, columns = Axis(height, oh, kh, sh, dh, (top, bottom)), Axis(width, ow, kw, sw, dw, (left, right))
+        rows, columns = (
+            WindowAxis(height, oh, kh, sh, dh, (top, bottom)),
+            WindowAxis(width, ow, kw, sw, dw, (left, right)),
+        )
         return Gathers(rows, columns, channels, command.input.dtype, (oc, oh, ow), chip)
 
     @property
@@ -198,7 +201,7 @@ class _Image:
                 yield from self._product(rows, columns)
         yield from self._stored()
 
-    def _laid(self, axis: Axis, taps: range, source: View, place: int) -> _Laid:
+    def _laid(self, axis: WindowAxis, taps: range, source: View, place: int) -> _Laid:
         """Copies of what the result sees of one axis at these taps; the image itself where a command can step so."""
         if not axis.wide(self.chip):
             return _Laid([], source, taps, axis.stride, axis.dilation, axis.pads)

@@ -5,6 +5,7 @@ from math import prod
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from msgspec.structs import replace
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv_float import conv2d_float
 from tpusim_kernels.prim.narrow import Narrow, narrow
@@ -17,7 +18,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
-from tpusim.isa import gathers
+from tpusim.isa.gathers import Gathers, WindowAxis, gathered
 from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes, word_bytes
 from tpusim.isa.region import View
 from tpusim.ops.base import (
@@ -43,6 +44,7 @@ from tpusim.ops.conv.coeff import (
 )
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.families import (
+    MAX_AXIS,
     MAX_PAD,
     command_dtype,
     conv_extent,
@@ -276,26 +278,30 @@ class TpuConv2D(PackedConvTpu):
                 return f"{each} output channels per group: an even number up to {chip.lanes} is required"
         return None
 
-    def _axis(self, axis: int, size: int, count: int) -> gathers.Axis:
+    def _axis(self, axis: int, size: int, count: int) -> WindowAxis:
         """One axis of the window, over so many elements, for so many of the result."""
         g = self.geometry
-        return gathers.Axis(size, count, self.kernel[axis], g["strides"][axis], g["dilations"][axis])
+        return WindowAxis(size, count, self.kernel[axis], g["strides"][axis], g["dilations"][axis])
 
     def _is_wide(self, axis: int, chip: ChipSpec) -> bool:
         """Whether what the window sees along an axis is gathered."""
         return self._axis(axis, 1, 1).wide(chip)
 
+    def is_gathered(self, chip: ChipSpec) -> bool:
+        """Whether what the window sees along an axis is gathered, which makes padding, too."""
+        return chip.local.wide_windows and (self._is_wide(0, chip) or self._is_wide(1, chip))
+
     def _command_pads(self, chip: ChipSpec) -> list[int]:
         """The pads that are a command's own: of gathered axes none."""
         return [pad for i, pad in enumerate(self.geometry["pads"]) if not self._is_wide(i % 2, chip)] or [0]
 
-    def _gathers(self, chip: ChipSpec, output: Shape, x: Shape) -> gathers.Gathers:
+    def _gathers(self, chip: ChipSpec, output: Shape, x: Shape) -> Gathers:
         """What is gathered for a slice (n, oc, oh, ow) of the result, of a slice of the input."""
         _, channels, height, width = x
         _, oc, oh, ow = output
         dtype = command_dtype(element_of(self.input))
         rows, columns = self._axis(0, height, oh), self._axis(1, width, ow)
-        return gathers.Gathers(rows, columns, channels, dtype, (oc, oh, ow), chip)
+        return Gathers(rows, columns, channels, dtype, (oc, oh, ow), chip)
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """A convolution with `rows_in_channels` is in no group, others are as the op is."""
@@ -332,7 +338,7 @@ class TpuConv2D(PackedConvTpu):
         if self.merged_axes:
             assert inputs[0] is not None
             total += self._merging_bytes(chip, output, inputs[0])
-        if self._is_wide(0, chip) or self._is_wide(1, chip):
+        if self.is_gathered(chip):
             assert inputs[0] is not None
             total += self._gathers(chip, output.shape, inputs[0].shape).work_bytes(depthwise=self.depthwise)
         if self.depthwise and self.integer and chip.conv_accumulators:
@@ -391,9 +397,9 @@ class TpuConv2D(PackedConvTpu):
         if not self.depthwise:
             cls, spread = isa.Conv, self.spread_by_load() and ctx.loaded_alone(0)
             fields |= {"groups": self.groups, "merged": self.merged_axes, "spread": spread}
-        if ctx.local and (self._is_wide(0, ctx.chip) or self._is_wide(1, ctx.chip)):
+        if ctx.local and self.is_gathered(ctx.chip):
             whole = cls(id=0, dep=0, op=op_name(self), **fields)  # type: ignore[arg-type]
-            for command in gathers.gathered(whole, ctx.buffer(), ctx.chip):
+            for command in gathered(whole, ctx.buffer(), ctx.chip):
                 ctx.emit(type(command), **command.content)
         else:
             ctx.emit(cls, **fields)
@@ -419,7 +425,17 @@ class TpuConv2D(PackedConvTpu):
         if not is_set(self.coeff_merged):
             return super().coefficient_fields(ctx)
         filter, bias, table = self._merged_layout_of_type().views(ctx.input(1), with_bias=is_set(self.with_bias))
-        return {"filter": filter, "bias": bias, "requant_table": table}
+        return {"filter": self._within_axes(filter), "bias": bias, "requant_table": table}
+
+    def _within_axes(self, filter: View) -> View:
+        """A merged filter whose row is longer than an axis may be, by rows of the kernel."""
+        assert filter.strides is not None and self.filter_packing is not None  # of merged coefficients
+        if filter.shape[3] <= MAX_AXIS or self.merged_axes:
+            return filter
+        (kh, kw), packing = self.kernel, self.filter_packing.value.data
+        blocks = filter.shape[3] // (kh * kw * packing)
+        shape = (blocks, filter.shape[1], kh, kw * packing)
+        return replace(filter, shape=shape, strides=(kh * kw * packing, filter.strides[1], kw * packing, 1))
 
 
 MAX_PLANE = 2047
