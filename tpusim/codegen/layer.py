@@ -102,9 +102,8 @@ class GlobalContext(WholeContext):
         ]
         step = tile_step(first + piece.number)
         names += [slice_owner(op_name(self.op), step, self._emitter.group)] * piece.kept
-        own = [name for name in piece.body.__struct_fields__ if name not in Command.__struct_fields__]
-        fields = {name: getattr(piece.body, name) for name in own}
-        self._emitter.add(type(piece.body), op=op_name(self.op), step=step, sources=tuple(names), **fields)
+        body = piece.body
+        self._emitter.add(type(body), op=op_name(self.op), step=step, sources=tuple(names), **body.content)
         if piece.store is not None:
             self._results.append((len(self._emitter.commands) - 1, piece.store))
 

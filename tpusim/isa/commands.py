@@ -133,6 +133,12 @@ class Command(
     def _form_step(self) -> str:
         return tile_step(0) if self.of_tile else ""
 
+    @property
+    def content(self) -> dict[str, Any]:
+        """The fields that its class adds: what is done, and with which operands."""
+        own = (name for name in self.__struct_fields__ if name not in Command.__struct_fields__)
+        return {name: getattr(self, name) for name in own}
+
     def _views(self, names: tuple[str, ...]) -> list[View]:
         return [view for name, view in self._operands if name in names]
 
@@ -197,6 +203,8 @@ class Conv(Command, frozen=True, tag="conv"):
         32 bits: in the result itself if that is int32 or f32, else in the work buffer of layer_group.md 9.3. In local
         memory these are commands of their own; the filter of one depth may then be a window of the whole, read as
         (1, oc, AL(ic/groups, P)/P, kh*kw*P).
+    Of a window that is taken in parts (codegen.md DC-09) the filter of some rows and columns is a window, too, read as
+        (AL(ic/groups, P)/P, oc, kh, kw*P).
     accumulate: what the output holds, int32 or f32, is added to the accumulator; then there is no requant.
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
     requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
@@ -238,7 +246,7 @@ class Conv(Command, frozen=True, tag="conv"):
 
 
 class Depthwise(Command, frozen=True, tag="depthwise"):
-    """Depthwise convolution (PorD): as Conv with groups = ic = oc; filter (1, c, 1, kh*kw)."""
+    """Depthwise convolution (PorD): as Conv with groups = ic = oc; filter (1, c, 1, kh*kw), or (1, c, kh, kw)."""
 
     inputs_ = ("input", "filter", "bias", "requant_table")
 

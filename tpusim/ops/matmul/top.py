@@ -50,7 +50,7 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.matmul.fusion import MatMulWithBias
 from tpusim.ops.matmul.heads import MatMulWithRightTranspose, PermuteIntoMatMul
-from tpusim.ops.matmul.patches import PatchesAsProduct
+from tpusim.ops.matmul.patches import PatchesAsProduct, WidePatchesAsProduct
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
@@ -116,7 +116,8 @@ class TopMatMul(Product, TopOp):
         # CV18xx; patches and transposes: BM1684X, BM1688, CV186x and BM1690.
         heads = (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
         turned = (MatMulWithRightTranspose(cls),) if chip.forms.heads_inside_products else ()
-        return (*heads, *turned, PatchesAsProduct(weights, cls, chip.forms.patch_products))
+        wide = (WidePatchesAsProduct(weights, cls),) if chip.forms.wide_windows == "rewritten" else ()
+        return (*heads, *turned, *wide, PatchesAsProduct(weights, cls, chip.forms.patch_products))
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
