@@ -40,18 +40,19 @@ class Check:
     def execute(self, console: Console) -> bool:
         """Print what would become of it; True if the network can be taken."""
         from tpusim.calibration.table import read_table
+        from tpusim.cli.waiting import told
+        from tpusim.frontend.onnx import external_files
         from tpusim.prospect import prospect
 
         config = self.lowering.config()
         if self.table is not None and not (config.format.calibrated or config.qtable is not None):
             raise ConfigError(f"--table {self.table}: needs --mode int8, or a --qtable; got --mode {config.mode}")
-        found = prospect(
-            self.model,
-            config,
-            input_shapes=self.network.shapes(),
-            cut=self.network.cut(),
-            table=None if self.table is None else read_table(self.table),
-        )
+        table = None if self.table is None else read_table(self.table)
+        doing = f"reading {self.model} and lowering it for {self.lowering.chip}"
+        with told(doing, lambda: [self.model, *external_files(self.model)]):
+            found = prospect(
+                self.model, config, input_shapes=self.network.shapes(), cut=self.network.cut(), table=table
+            )
         if self.json:
             console.print(
                 json.dumps({"chip": self.lowering.chip, "mode": self.lowering.mode, **found.to_json()}, indent=1),

@@ -18,6 +18,7 @@ from tpusim.frontend.onnx.folding import SMALL, foldable
 from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
     GraphInput,
+    Numbers,
     Source,
     check_inputs,
     declare_inputs,
@@ -98,16 +99,20 @@ def opened(
     onnx_names: bool = False,
     cut: Cut = WHOLE,
     pairs: bool = True,
+    mapped: bool = False,
 ) -> "Importer":
-    """A checked model, of which no node is read yet. pairs: whether Q and DQ are computed, not taken out."""
+    """A checked model, of which no node is read yet. pairs: whether Q and DQ are computed, not taken out.
+
+    mapped: whether large weights stay in their files, which must not change as long as the module is used.
+    """
     label = model_label(source)
-    proto = cut.of(read_onnx(source), input_shapes, label)
+    proto = cut.of(read_onnx(source, whole=False), input_shapes, label)
     proto, quantised = (proto, Quantised()) if pairs else without_pairs(proto)
     nodes = live_nodes(proto.graph)
     used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
     inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
     check_inputs(inputs, label)
-    return Importer(proto, inputs, label, onnx_names=onnx_names, quantised=quantised)
+    return Importer(proto, inputs, label, Numbers(source, mapped=mapped), onnx_names=onnx_names, quantised=quantised)
 
 
 def inspect_onnx(
@@ -116,8 +121,11 @@ def inspect_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
 ) -> Inspection:
-    """`import_onnx`, with what became of every node; what cannot be imported is told, not raised."""
-    importer = opened(source, input_shapes=input_shapes, cut=cut, pairs=False)
+    """`import_onnx`, with what became of every node; what cannot be imported is told, not raised.
+
+    Large weights of files beside the model stay there.
+    """
+    importer = opened(source, input_shapes=input_shapes, cut=cut, pairs=False, mapped=True)
     importer.read_all()
     try:
         model, refusal = importer.finish(default_name(source), constants=False).model, None
@@ -138,11 +146,12 @@ class Importer(Reader):
         proto: onnx.ModelProto,
         inputs: Sequence[GraphInput],
         label: str,
+        numbers: Numbers,
         *,
         onnx_names: bool = False,
         quantised: Quantised | None = None,
     ) -> None:
-        super().__init__(proto, inputs, onnx_names=onnx_names)
+        super().__init__(proto, inputs, numbers, onnx_names=onnx_names)
         self._inputs, self._quantised = inputs, quantised or Quantised()
         self.nodes = live_nodes(proto.graph)
         self.outcomes: list[Outcome] = []

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.external_data_helper
 import onnx.inliner
 from google.protobuf.message import DecodeError, EncodeError, Message
 from ml_dtypes import bfloat16
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tpusim.errors import ImportModelError
 from tpusim.frontend.content import ONNX, what_it_is
@@ -75,12 +76,13 @@ def model_label(source: Source) -> str:
     return os.fspath(source)
 
 
-def read_onnx(source: Source) -> onnx.ModelProto:
+def read_onnx(source: Source, *, whole: bool = True) -> onnx.ModelProto:
     """A checked model with its local functions inlined; `source` itself is not changed.
 
+    whole: with all numbers; else large initializers of files beside the model stay there, for `Numbers` to read.
     Raises ImportModelError that names the file and the reason: missing, not a protobuf, truncated, invalid ONNX.
     """
-    model = source if isinstance(source, onnx.ModelProto) else _load(source)
+    model = source if isinstance(source, onnx.ModelProto) else _load(source, whole=whole)
     label = model_label(source)
     _require_opset(model, label)
     if not model.graph.output:
@@ -106,13 +108,14 @@ def _require_opset(model: onnx.ModelProto, label: str) -> None:
         )
 
 
-def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
+def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
     if os.fspath(path).endswith(".tflite"):
         from tpusim.frontend.tflite import onnx_of_tflite  # few networks come so
 
         return onnx_of_tflite(path)
     try:
-        model = onnx.load(path, "protobuf")
+        model = onnx.load(path, "protobuf", load_external_data=False)
+        _load_numbers(model, Path(path).parent, whole=whole)
     except DecodeError as error:
         found = what_it_is(path) or f"not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
         if found.startswith(ONNX):
@@ -125,6 +128,61 @@ def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
     if not model.ListFields():
         raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}")
     return model
+
+
+def _load_numbers(model: onnx.ModelProto, folder: Path, *, whole: bool) -> None:
+    """Read what files beside the model hold; not whole: a large initializer only if its file is not there to read."""
+    whole = whole or any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node)
+    later = [] if whole else [t for t in model.graph.initializer if _is_outside(t) and (folder / _place(t)).is_file()]
+    for tensor in later:
+        tensor.data_location = TensorProto.DEFAULT
+    onnx.load_external_data_for_model(model, os.fspath(folder))
+    for tensor in later:
+        tensor.data_location = TensorProto.EXTERNAL
+
+
+def _place(tensor: TensorProto) -> str:
+    """The file of an initializer, from the folder of the model."""
+    return next((e.value for e in tensor.external_data if e.key == "location"), "")
+
+
+class Numbers:
+    """Reads initializers; those of files beside a model from there, one at a time, none is kept.
+
+    mapped: their arrays are the files' own pages, for who is done before anybody changes the files.
+    """
+
+    def __init__(self, source: Source, *, mapped: bool = False) -> None:
+        self._folder = "" if isinstance(source, onnx.ModelProto) else os.fspath(Path(source).parent)
+        self._label, self._mapped = model_label(source), mapped
+
+    def of(self, tensor: TensorProto) -> np.ndarray:
+        """The array. Raises ImportModelError if its file does not have it."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return numpy_helper.to_array(tensor)
+        array = self._pages(tensor) if self._mapped else None
+        if array is not None:
+            return array
+        loaded = TensorProto()
+        loaded.CopyFrom(tensor)
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(loaded, self._folder)
+            return numpy_helper.to_array(loaded)
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ImportModelError(
+                f"model '{self._label}': initializer '{tensor.name}' cannot be read: {first_line(error)}"
+            ) from error
+
+    def _pages(self, tensor: TensorProto) -> np.ndarray | None:
+        """The array in its file; None for a file or a type that `of` examines and reads."""
+        file, given = Path(self._folder, _place(tensor)), {e.key: e.value for e in tensor.external_data}
+        begin, size = int(given.get("offset") or 0), _size(tensor)
+        inside = file.resolve() == Path(self._folder).resolve() / _place(tensor)
+        if not inside or tensor.data_type != TensorProto.FLOAT or int(given.get("length") or size) != size:
+            return None
+        if begin % 4 or begin < 0 or begin + size > file.stat().st_size:
+            return None
+        return np.memmap(file, np.float32, "r", begin, tuple(tensor.dims))
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
@@ -161,10 +219,22 @@ def _without_numbers(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _is_large(tensor: TensorProto) -> bool:
     """Whether a tensor is worth leaving out, and has exactly the bytes that its shape and type say."""
-    if tensor.data_type not in NUMBERS or min(tensor.dims, default=0) <= 0:
-        return False
-    size = prod(tensor.dims) * NUMBERS[tensor.data_type].itemsize
+    if _is_outside(tensor):
+        return True
+    size = _size(tensor)
     return size >= LARGE and tensor.HasField("raw_data") and len(tensor.raw_data) == size
+
+
+def _is_outside(tensor: TensorProto) -> bool:
+    """Whether a tensor is large and in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL and _size(tensor) >= LARGE
+
+
+def _size(tensor: TensorProto) -> int:
+    """Bytes by the shape and type, 0 where they do not say."""
+    if tensor.data_type not in NUMBERS or min(tensor.dims, default=0) <= 0:
+        return 0
+    return prod(tensor.dims) * NUMBERS[tensor.data_type].itemsize
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -17,7 +17,15 @@ from tpusim.frontend.onnx.folding import evaluate, foldable
 from tpusim.frontend.onnx.functions import function_nodes, has_function
 from tpusim.frontend.onnx.integers import finished, finishes
 from tpusim.frontend.onnx.known import Known
-from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, GraphInput, live_nodes, live_nodes_of, opset_version, reads
+from tpusim.frontend.onnx.model_file import (
+    DEFAULT_DOMAINS,
+    GraphInput,
+    Numbers,
+    live_nodes,
+    live_nodes_of,
+    opset_version,
+    reads,
+)
 from tpusim.frontend.onnx.node import ConstantNeeded, Node
 from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
@@ -42,8 +50,10 @@ class Reader(Known):
     that fails is undone before the next is tried. `_wanted` are tensors that a way would have had constant.
     """
 
-    def __init__(self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], *, onnx_names: bool) -> None:
-        super().__init__(proto, inputs, onnx_names=onnx_names)
+    def __init__(
+        self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], numbers: Numbers, *, onnx_names: bool
+    ) -> None:
+        super().__init__(proto, inputs, numbers, onnx_names=onnx_names)
         self._wanted: set[str] = set()
         self._made_from: dict[str, tuple[str, ...]] = {}
         self._depth = 0
