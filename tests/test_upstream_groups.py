@@ -24,6 +24,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.cli.options import GroupingOptions, LoweringOptions
 from tpusim.errors import CapacityError, ConfigError
+from tpusim.grouping import divide
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, load_model
 from tpusim.layer_group import (
@@ -197,3 +198,30 @@ def test_a_global_layer_is_pinned_by_hand_too(lowered: Callable[[str], Model]) -
             forced(item)
     with pytest.raises(ConfigError, match="rule overlap"):
         forced(one, ForcedGroup("stem_Relu", "half_MaxPool"))
+
+
+CUT = ForcedGroup("stem_Relu", "block_a_Relu", sections=Counts(h=2))
+POOL = ForcedGroup("half_MaxPool", "half_MaxPool", "GLOBAL")
+TAIL = ForcedGroup("mix_Relu", "quarter_AveragePool")
+LONE = ForcedGroup("block_Relu", "block_Relu", sections=Counts())
+
+
+@pytest.mark.parametrize("forced", [(CUT,), (POOL,), (TAIL,), (CUT, POOL, TAIL), (LONE, POOL)])
+@pytest.mark.parametrize("opt", ["1", "2", "best"])
+def test_every_strategy_leaves_what_is_forced(
+    opt: str, forced: tuple[ForcedGroup, ...], lowered: Callable[[str], Model]
+) -> None:
+    """Also the one that moves groups once they are found."""
+    groups, layers = shown(divide(lowered("digits_bm1684x"), LayerGroupConfig(opt, forced)))
+    for item in forced:
+        if item.type == "GLOBAL":
+            assert item.first in layers
+        else:
+            assert frozenset({item.first, item.last}) in groups
+    assert CUT not in forced or groups[frozenset({CUT.first, CUT.last})] == [1, 1, 1, 2, 1]
+
+
+def test_best_leaves_a_cache(lowered: Callable[[str], Model]) -> None:
+    name = "sliced_bm1684x"
+    config = LayerGroupConfig("best", read_forced(cached(name)).groups)
+    assert shown(divide(lowered(name), config))[0] == said(name)[0]

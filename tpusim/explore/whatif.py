@@ -118,7 +118,9 @@ class _Bench:
 
     def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
         """One alternative for the group: its cost, or why it was refused."""
-        config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pins)
+        layers = tuple(item for item in self.config.force if item.type == "GLOBAL")
+        pinned = (*layers, *(pins or ()))
+        config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pinned)
         try:
             return Alternative(knob, value, False, *_costed(divide(self.model, config), self.found[self.at].ops[0][0]))
         except (CapacityError, ConfigError, UnsupportedError) as error:
