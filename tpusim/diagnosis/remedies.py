@@ -129,6 +129,12 @@ class Remedies:
         """What the tensors of the float network are like on all samples."""
         return self.judge.seen
 
+    def other_modes(self, stored: str) -> list[str]:
+        """The modes of the chip, floats first, but that of a dtype, for ops that are wrong in it."""
+        has = chips.load(self._config.chip).modes
+        own = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}.get(stored, "")
+        return [mode for mode in (*FLOATS[1:], *FLOATS[:1], "int8") if mode in has and mode != own]
+
     def tried(self, changes: Sequence[tuple[Change, ...]]) -> list[Measured]:
         """What the network does with each of these sets of changes on the first `few` samples that choose."""
         asked = list(dict.fromkeys(one for one in changes if frozenset(one) not in self._few))
