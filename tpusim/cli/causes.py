@@ -1,6 +1,6 @@
 """What `tpusim why` shows of causes: their remedies measured on results and on the clock, and labelled samples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -90,6 +90,18 @@ def preprocessing_lines(model: "Model", samples: "Sequence[Tensors]", labels: "n
         head = "first cause: preprocessing" if number == 0 else "or"
         yield f"{head}: {found.what}: float top-1 {found.top1:.1%}, as it is {before:.1%}" + (
             f"; import and calibrate again with {found.options}" if found.options else "; prepare the samples so"
+        )
+
+
+def scale_lines(remedies: "Remedies", samples: "Iterable[Tensors]") -> Iterator[str]:
+    """Inputs whose scale is upside down, and the error of the integers without that."""
+    from tpusim.diagnosis import mistaken_scales
+
+    for found in mistaken_scales(remedies, samples):
+        yield (
+            f"first cause: preprocessing of {found.tensor}: {found.evidence}; integers with samples prepared so, and "
+            + (f"their ranges: {errors_of(found.judged)}, {errors_of(remedies.before)} as it is; ")
+            + (f"import and calibrate again with {found.options}" if found.options else "prepare the samples so")
         )
 
 

@@ -206,7 +206,9 @@ def _wrong_floats(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterat
             if mode == "int8" and large in remedies.limits and bulk:
                 cut = (Change(large, threshold=bulk * times) for times in (1.0, 2.0))
                 for one in cut:
+                    both = _changes(remedies, [loss.name, large], mode)
                     yield "wrong float", loss.name, seen, (Change(loss.name, mode), one)
+                    yield "wrong float", loss.name, seen, (*both, one)
 
 
 # ----------------------------------------------------------------------------------------------------------- one scale
