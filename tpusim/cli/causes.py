@@ -1,6 +1,6 @@
 """What `tpusim why` shows of causes: their remedies measured on results and on the clock, and labelled samples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tpusim.diagnosis import Cause, Measured, Remedies
     from tpusim.ir.module import Model
+    from tpusim.schedule import Costs
 
     Tensors = Mapping[str, np.ndarray]
 
@@ -24,7 +25,8 @@ LEFT_OUT = 3
 def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -> Table:
     """One line per cause, the best remedy first. clocked: how many of them are put on the clock."""
     before = remedies.before
-    base = cycles(remedies.lowered()) if clocked else None
+    costs: Costs = {}
+    base = cycles(remedies.lowered(), costs) if clocked else None
     table = Table(
         title=f"Causes, by what their remedies give back ({errors_of(before)} as lowered)",
         title_justify="left",
@@ -36,7 +38,7 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
         table.add_column(name, justify="right")
     for number, cause in enumerate(found[:MOST]):
         remedy = cause.remedy
-        taken = cycles(remedies.lowered(remedy.changes)) if number < clocked else None
+        taken = cycles(remedies.lowered(remedy.changes), costs) if number < clocked else None
         clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
         errors = [_with_spread(one) for one in (remedy.judged.judged, remedy.judged.held_out) if one is not None]
         table.add_row(cause.kind, cause.tensor, cause.evidence, said(cause), *errors, f"{remedy.cosine:.6f}", clock)
@@ -65,8 +67,8 @@ def said(cause: "Cause") -> str:
     return "; ".join([*shown, f"{more} more"] if more else shown)
 
 
-def cycles(tpu: "Model") -> int | None:
-    """Of a lowered module in layer groups, on the clock; None where it does not compile."""
+def cycles(tpu: "Model", costs: "Costs") -> int | None:
+    """Of a lowered module in layer groups, on the clock; None where it does not compile. costs: known of other ones."""
     from tpusim.errors import TpusimError
     from tpusim.grouping import cycles as clock
     from tpusim.grouping import divide
@@ -74,7 +76,7 @@ def cycles(tpu: "Model") -> int | None:
     from tpusim.lowering import optimize_for_chip, reorder_weights
 
     try:
-        return clock(divide(reorder_weights(optimize_for_chip(tpu)), LayerGroupConfig()))
+        return clock(divide(reorder_weights(optimize_for_chip(tpu)), LayerGroupConfig(), costs))
     except TpusimError:
         return None
 
@@ -88,6 +90,18 @@ def preprocessing_lines(model: "Model", samples: "Sequence[Tensors]", labels: "n
         head = "first cause: preprocessing" if number == 0 else "or"
         yield f"{head}: {found.what}: float top-1 {found.top1:.1%}, as it is {before:.1%}" + (
             f"; import and calibrate again with {found.options}" if found.options else "; prepare the samples so"
+        )
+
+
+def scale_lines(remedies: "Remedies", samples: "Iterable[Tensors]") -> Iterator[str]:
+    """Inputs whose scale is upside down, and the error of the integers without that."""
+    from tpusim.diagnosis import mistaken_scales
+
+    for found in mistaken_scales(remedies, samples):
+        yield (
+            f"first cause: preprocessing of {found.tensor}: {found.evidence}; integers with samples prepared so, and "
+            + (f"their ranges: {errors_of(found.judged)}, {errors_of(remedies.before)} as it is; ")
+            + (f"import and calibrate again with {found.options}" if found.options else "prepare the samples so")
         )
 
 

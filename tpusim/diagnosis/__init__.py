@@ -15,11 +15,12 @@ from tpusim.diagnosis.elements import Element, worst_elements
 from tpusim.diagnosis.judge import Judge, Judged, Measured
 from tpusim.diagnosis.losses import Loss, losses
 from tpusim.diagnosis.passes import PassCheck
-from tpusim.diagnosis.preprocessing import Prepared, other_preprocessing
+from tpusim.diagnosis.preprocessing import Mistaken, Prepared, mistaken_scales, other_preprocessing
 from tpusim.diagnosis.remedies import Change, Remedies, Remedy
 from tpusim.diagnosis.reproducer import Reproducer
 
 __all__ = [
-    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "PassCheck", "Prepared", "Remedies",
-    "Remedy", "Reproducer", "causes", "first_broken", "losses", "other_preprocessing", "scaled_by", "worst_elements",
+    "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "Mistaken", "PassCheck", "Prepared",
+    "Remedies", "Remedy", "Reproducer", "causes", "first_broken", "losses", "mistaken_scales",
+    "other_preprocessing", "scaled_by", "worst_elements",
 ]  # fmt: skip

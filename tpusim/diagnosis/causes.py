@@ -21,9 +21,11 @@ from tpusim.ops.structure import TopInput
 
 Kind = Literal[
     "other data in calibration", "clipped range", "wasted range", "mask constant", "outliers", "unlike operands",
-    "unlike channels", "sensitive op",
+    "unlike channels", "sensitive op", "overflow", "wrong float",
 ]  # fmt: skip
 
+OVERSHOT = 4.0
+"""A float op whose values end so many times further out than those of f32 is wrong, not coarse."""
 UNLIKE = 8.0
 """Ranges that are so many times apart leave the smaller one 5 of 8 bits or fewer."""
 MASK = 1e4
@@ -83,10 +85,11 @@ def ranked(found: Iterable[Cause], before: float) -> list[Cause]:
     most, they are before all floats. One cause stays per kind and tensor, and one per set of changes.
     """
     causes = list(found)
-    most = before - min((cause.remedy.error for cause in causes), default=before)
+    lost = min(before, 1.0)  # an error of 1 is that of results that have nothing of the float ones
+    most = lost - min((cause.remedy.error for cause in causes), default=lost)
 
     def order(cause: Cause) -> tuple[bool, float, int, int, float]:
-        share = (before - cause.remedy.error) / most if most else 0.0
+        share = (lost - cause.remedy.error) / most if most else 0.0
         steps = np.floor((1.0 - share) / EQUAL)
         free = share >= FREE and not cause.remedy.modes
         return not free, float(steps), len(cause.remedy.modes), len(cause.remedy.thresholds), -share
@@ -102,6 +105,8 @@ def ranked(found: Iterable[Cause], before: float) -> list[Cause]:
 
 def _suspects(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
     yield from _other_data(remedies)
+    yield from _overflows(remedies, found)
+    yield from _wrong_floats(remedies, found, top)
     unlike = [*_first(_unlike_operands(remedies), top), *_first(_unlike_channels(remedies), top)]
     yield from unlike
     named = {tensor for _, tensor, _, _ in unlike}
@@ -167,6 +172,45 @@ def _masks(remedies: Remedies, named: set[str]) -> Iterator[tuple[float, Sequenc
         yield largest / bulk, [(kind, name, seen, change) for change in changes]
 
 
+# ------------------------------------------------------------------------------------------------------------- floats
+
+
+def _overflows(remedies: Remedies, found: Sequence[Loss]) -> Iterator[Suspect]:
+    """Floats that are infinite where the network's are not; the first is where it begins."""
+    lost = [loss for loss in found if loss.infinite and loss.name in remedies.ops]
+    if not lost:
+        return
+    first, reach = lost[0], remedies.reach(lost[0].name)
+    seen = f"{first.infinite:.1%} of its values are infinite in {first.stored}, they reach {reach:.4g}"
+    seen += "; float16 ends at 65,504" if first.stored == "float16" else ""
+    names = [loss.name for loss in lost]
+    before = [name for name in _operands(remedies.ops[first.name]) if _computed(remedies, name)]
+    for mode in remedies.other_modes(first.stored):
+        for some in ([first.name], names, [*names, *_readers(remedies, names)], [*before, *names]):
+            yield "overflow", first.name, seen, _changes(remedies, some, mode)
+
+
+def _wrong_floats(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
+    """Floats that end far beyond what the op can give: a table that is extrapolated beyond its last entry."""
+    lost = [loss for loss in found if not loss.scale and loss.name in remedies.ops and not loss.infinite]
+    for loss in [loss for loss in lost if loss.wanted and loss.largest > OVERSHOT * loss.wanted][:top]:
+        operands = {name: remedies.reach(name) for name in _operands(remedies.ops[loss.name]) if name in remedies.seen}
+        if not operands:
+            continue
+        large = max(operands, key=operands.__getitem__)
+        seen = f"its values reach {loss.largest:.3g} in {loss.stored} where those of f32 end at {loss.wanted:.3g}: "
+        seen += f"{large} reaches {operands[large]:.3g}, and a table is extrapolated beyond its end"
+        bulk, _ = remedies.seen[large].bulk(MASKED)
+        for mode in remedies.other_modes(loss.stored):
+            yield "wrong float", loss.name, seen, (Change(loss.name, mode),)
+            if mode == "int8" and large in remedies.limits and bulk:
+                cut = (Change(large, threshold=bulk * times) for times in (1.0, 2.0))
+                for one in cut:
+                    both = _changes(remedies, [loss.name, large], mode)
+                    yield "wrong float", loss.name, seen, (Change(loss.name, mode), one)
+                    yield "wrong float", loss.name, seen, (*both, one)
+
+
 # ----------------------------------------------------------------------------------------------------------- one scale
 
 
@@ -223,8 +267,8 @@ def _in_float(remedies: Remedies, name: str) -> list[tuple[Change, ...]]:
     return [_changes(remedies, names) for names in ([name], near, [*near, *_readers(remedies, near)])]
 
 
-def _changes(remedies: Remedies, names: Iterable[str]) -> tuple[Change, ...]:
-    return tuple(Change(name, remedies.mode) for name in dict.fromkeys(names) if _computed(remedies, name))
+def _changes(remedies: Remedies, names: Iterable[str], mode: str = "") -> tuple[Change, ...]:
+    return tuple(Change(name, mode or remedies.mode) for name in dict.fromkeys(names) if _computed(remedies, name))
 
 
 def _readers(remedies: Remedies, names: Iterable[str]) -> list[str]:

@@ -31,7 +31,9 @@ class Loss:
     name: of tensor and op. op: class of the lowered op, as in "tpu.Conv2D". stored: dtype of the result. cosine, sqnr
     (dB): with all errors that came before. alone, sqnr_alone: of the op by itself. channels: along axis 1; dead: those
     of them that are zero here and are not in the float network. ends: the share of values at the end of the integer
-    range. scale: of one integer step; 0 for floats.
+    range. scale: of one integer step; 0 for floats. infinite: the share of values that are infinite or no number here
+    and are numbers in the float network. largest, wanted: the largest magnitude that the op gives by itself, and that
+    the float op gives there.
     """
 
     name: str
@@ -45,6 +47,9 @@ class Loss:
     dead: int
     ends: float
     scale: float
+    infinite: float = 0.0
+    largest: float = 0.0
+    wanted: float = 0.0
 
 
 def losses(top: Model, tpu: Model, samples: Sequence[Tensors]) -> list[Loss]:
@@ -116,7 +121,20 @@ def _loss(op: TpuOp, value: SSAValue, arrays: Arrays) -> Loss:
         value_name(value), op.name, str(stored.dtype), *_similarity(real, wanted), *_similarity(*alone),
         channels.count, channels.dead,
         *((0.0, 0.0) if uniform is None else (channels.saturated, uniform.scale.data)),
+        0.0 if uniform is not None else infinite_share(real, wanted), *map(_largest, alone),
     )  # fmt: skip
+
+
+def infinite_share(real: np.ndarray, wanted: np.ndarray) -> float:
+    """The share of values that are infinite or no number, and are numbers in `wanted`."""
+    lost = ~np.isfinite(real.astype(np.float32).ravel()) & np.isfinite(wanted.astype(np.float32).ravel())
+    return float(np.count_nonzero(lost)) / max(lost.size, 1)
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest magnitude of those that are numbers."""
+    sizes = np.abs(values.astype(np.float32))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
 
 def _similarity(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:

@@ -89,10 +89,10 @@ def modes_of(changes: Sequence[Change]) -> dict[str, str]:
 class Remedies:
     """Experiments with a calibrated module on samples.
 
-    judge: the float network and the samples; ops: by name; limits: the largest magnitude of each range, by name.
-    config: how it is lowered; its quantisation table stays in force. mode: of the ops that become float, one of the
-    chip's; the cheapest by default. few: on how many samples of those that choose a change is tried before it is worth
-    the others. Raises ConfigError for a module that has no thresholds or a mode that is no float.
+    model: as it was given. judge: the float network and the samples. ops: by name. limits: the largest magnitude of
+    each range, by name. config: how it is lowered; its quantisation table stays in force. mode: of the ops that become
+    float, one of the chip's; the cheapest by default. few: on how many samples of those that choose a change is tried
+    before it is worth the others. Raises ConfigError for a module that has no thresholds or a mode that is no float.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Remedies:
         has = [m for m in FLOATS if m in chips.load(config.chip).modes]
         if mode and mode not in has:
             raise ConfigError(f"float mode '{mode}': one of {', '.join(has)} is required on this chip")
-        self._model, self._config, self._told = calibrated, config, progress or _silent
+        self.model, self._config, self._told = calibrated, config, progress or _silent
         self._base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         self._memory: Memory = {}
         self._few: dict[frozenset[Change], Measured] = {}
@@ -128,6 +128,12 @@ class Remedies:
     def seen(self) -> Mapping[str, Seen]:
         """What the tensors of the float network are like on all samples."""
         return self.judge.seen
+
+    def other_modes(self, stored: str) -> list[str]:
+        """The modes of the chip, floats first, but that of a dtype, for ops that are wrong in it."""
+        has = chips.load(self._config.chip).modes
+        own = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}.get(stored, "")
+        return [mode for mode in (*FLOATS[1:], *FLOATS[:1], "int8") if mode in has and mode != own]
 
     def tried(self, changes: Sequence[tuple[Change, ...]]) -> list[Measured]:
         """What the network does with each of these sets of changes on the first `few` samples that choose."""
@@ -172,7 +178,7 @@ class Remedies:
             if changes:
                 warnings.simplefilter("ignore", ModeWarning)  # of an op that is part of another on this chip
             thresholds = {c.name: c.threshold for c in changes if not c.mode}
-            return lower(_with_thresholds(self._model, thresholds), config)[0]
+            return lower(_with_thresholds(self.model, thresholds), config)[0]
 
     def single(self, names: Iterable[str]) -> list[tuple[Change, Measured]]:
         """Each of these ops in float alone, and each of their ranges that does not fit made to fit; the best first.
@@ -210,7 +216,7 @@ class Remedies:
 
     def _fitted(self, name: str) -> list[Change]:
         """The largest value of all samples as the threshold, where the range is another."""
-        now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self._model).items() if n == name)
+        now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self.model).items() if n == name)
         seen = self.reach(name)
         return [Change(name, threshold=seen)] if seen and not 1 / FITS < seen / now < FITS else []
 
