@@ -1,7 +1,7 @@
 """The flat levels of a network: its own framework, the top and the tpu module, for one sample and over several.
 
-A verdict is by several samples: of the first all tensors are compared as TPU-MLIR does, of all of them the similarity
-of every tensor is measured. One sample is held at a time.
+A verdict is by several samples (interface.md DI-12): of the first all tensors are compared as TPU-MLIR does, of all of
+them the similarity of every tensor is measured. One sample is in memory at a time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
