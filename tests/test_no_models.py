@@ -77,11 +77,11 @@ def test_models_of_another_name_or_cut_off(tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=r"is a TFLite file; its name must end in \.tflite"):
         tpusim.load(lite)
     proto.write_bytes(relu())
-    with pytest.raises(ImportModelError, match=r"is an ONNX model by its first byte; its name must end in \.onnx"):
+    with pytest.raises(ImportModelError, match=r"is an ONNX protobuf by its first byte; its name must end in \.onnx"):
         tpusim.load(proto)
     for size in (1, 20, len(relu()) - 1):
         part.write_bytes(relu()[:size])
-        with pytest.raises(ImportModelError, match=r"part\.onnx' is an ONNX model by its first byte, but cut off"):
+        with pytest.raises(ImportModelError, match=r"part\.onnx' is an ONNX protobuf by its first byte, but cut off"):
             tpusim.load(part)
     part.write_bytes(relu())
     assert tpusim.load(part).results

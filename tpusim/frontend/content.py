@@ -6,7 +6,7 @@ from pathlib import Path
 
 BEGIN = 4096
 """Bytes that are looked at."""
-ONNX = "an ONNX model by its first byte"
+ONNX = "an ONNX protobuf by its first byte"
 MAGIC: dict[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer in place of the file; fetch the file with `git lfs pull`",
     b"\x93NUMPY": "an npy array; give it with --data, and a model here",
