@@ -97,6 +97,21 @@ def test_names_that_no_table_can_have_are_refused_first(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("command", ["calibrate", "search-threshold", "explore"])
+def test_commands_that_write_tables_refuse_such_names_first(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, module = small(tmp_path / "net.onnx", names=("#x", "c", "r", "y")), tmp_path / "2_canonical.mlir"
+    assert main(["import", str(path)]) == 0 and main(["canonicalize", str(tmp_path / "1_top.mlir")]) == 0
+    nans = tmp_path / "nans.npz"  # which measuring would refuse
+    np.savez(nans, allow_pickle=False, **{"#x": np.full((2, 3, 8, 8), np.nan, np.float32)})
+    more = ["--out", str(tmp_path / "out")] if command == "explore" else []
+    found = main([command, str(path if more else module), "--data", str(nans), *more])
+    assert found == (0 if more else 1)  # a point that cannot be computed is a row of the report
+    said = (tmp_path / "out" / "results.json").read_text() if more else capsys.readouterr().err
+    assert "a tensor name must not begin with '#'" in " ".join(said.split())
+
+
 def test_names_of_casts_are_left_to_the_run(tmp_path: Path) -> None:
     """Which casts there are depends on ranges: their names are no mistake before samples are measured."""
     path = small(tmp_path / "net.onnx")

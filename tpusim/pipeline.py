@@ -22,8 +22,8 @@ from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
-from tpusim.calibration.stage import apply_table, calibrate
-from tpusim.calibration.table import CalibrationTable, read_table, require_writable
+from tpusim.calibration.stage import apply_table, calibrate, require_names
+from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
@@ -35,7 +35,7 @@ from tpusim.grouping import divide
 from tpusim.heap import give_back
 from tpusim.images import images_of, with_preprocess
 from tpusim.inference import input_specs
-from tpusim.ir.attrs import op_name, value_name
+from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
@@ -307,7 +307,7 @@ def check_samples(a: Artefacts) -> None:
         samples = load_samples(config.data, specs, config.calibration.max_samples, images=images)
         measures = is_calibrated(config) and config.table is None
         if measures:
-            require_writable(op_name(op) for op in top.ops if isinstance(op, ShapedOp))
+            require_names(top)
         if not measures:
             next(samples)
         elif not config.data.startswith("random:"):

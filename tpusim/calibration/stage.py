@@ -14,7 +14,7 @@ from tpusim.calibration import estimates, units
 from tpusim.calibration.measured import Measured
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.state import State, Taken
-from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_table
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed, require_writable, write_table
 from tpusim.calibration.thresholds import HISTOGRAM_METHODS
 from tpusim.calibration.tuning import tuned_thresholds
 from tpusim.errors import CalibrationError, ConfigError, TableWarning
@@ -191,6 +191,11 @@ def _warn_of(notes: list[str]) -> None:
     if notes:
         more = f"; and {len(notes) - 1} more tensors" if len(notes) > 1 else ""
         warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=4)
+
+
+def require_names(model: Model) -> None:
+    """Raise ConfigError for a tensor name that no table can have, for who will write one, before samples are read."""
+    require_writable(op_name(op) for op in model.ops if isinstance(op, TopOp))
 
 
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:

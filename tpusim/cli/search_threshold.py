@@ -36,7 +36,7 @@ class SearchThreshold:
     def execute(self, console: Console) -> bool:
         """Measure, print the scores, write the best table and the module with it."""
         from tpusim.calibration.samples import Samples
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, save_table
+        from tpusim.calibration.stage import CalibrationConfig, apply_table, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.judging import errors_of, rests_on, scoring
         from tpusim.images import images_of
@@ -47,6 +47,7 @@ class SearchThreshold:
         require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--inference-num", self.inference_num, "takes half of them, at most 30")
         model, config = load(self.module), self.lowering.of_floats()
+        require_names(model)
         data = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
         path = beside(self.module, "cali_table", self.out_table)
         now = read_table(path) if path.is_file() else None

@@ -133,7 +133,7 @@ class Calibrate:
         """Measure (or read) thresholds and put them into the module."""
         from tpusim.calibration.own import with_own
         from tpusim.calibration.samples import Samples
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.show import LiveProgress
         from tpusim.images import images_of
@@ -152,6 +152,7 @@ class Calibrate:
         if self.table is not None:
             table = read_table(self.table)
         else:
+            require_names(model)
             config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
             found = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
             with LiveProgress(console) as progress, progress.stage("calibrate"):

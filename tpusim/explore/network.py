@@ -12,7 +12,7 @@ import numpy as np
 
 from tpusim.calibration.own import with_own
 from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import calibrate, save_table
+from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import UnsupportedError
@@ -64,6 +64,7 @@ class Network:
         path = self.cache.table(self.table_key)
         if path.is_file():
             return read_table(path), 0
+        require_names(self.own)
         config = self.space.calibration
         samples = Samples(
             self.space.data, input_specs(self.own), config.max_samples, shuffled=True, images=images_of(self.own)
