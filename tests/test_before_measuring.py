@@ -14,6 +14,7 @@ from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import element_of, storage_dtype
+from tpusim.lowering.qtable import read_qtable
 from tpusim.ops.base import TpuOp
 
 NAMES = ("x", "c", "r", "y")
@@ -153,3 +154,15 @@ def test_names_with_blanks_work_to_the_end(names: tuple[str, ...], tmp_path: Pat
     group = ["group", str(out / "4_tpu.mlir"), "--out", str(tmp_path / "g.mlir")]
     assert main([*group, "--write-groups", str(pins)]) == 0
     assert main([*group, "--force", str(pins)]) == 0
+
+
+@pytest.mark.parametrize("name", ["a b", "a  b", "block 1", "a#b", 'q"u', "a:b"])
+def test_quantisation_tables_read_such_names(name: str, tmp_path: Path) -> None:
+    """The last word of a line is the mode; a comment begins a line, or follows a blank."""
+    path = tmp_path / "qtable"
+    path.write_text(f"# comment\n  # another\n{name} F16\n\nother\tint8  # why\n", encoding="utf-8")
+    assert read_qtable(path) == {name: "f16", "other": "int8"}
+    assert read_qtable(f"{name}:F16,other:INT8") == {name: "f16", "other": "int8"}
+    path.write_text(f"{name}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="'name MODE' with MODE one of"):
+        read_qtable(path)
