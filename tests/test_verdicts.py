@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
+from rich.console import Console
 from verdict_networks import CHANNELS, SIZE, detector, images, lone, model_of, saturating
 
 import tpusim
 from tpusim.cli import main
 from tpusim.errors import ConfigError
 from tpusim.frontend import OnnxReference
-from tpusim.verify.compare import Tolerance, compare, compare_tensors
+from tpusim.verify.compare import Tolerance, compare, compare_tensors, worst_of
 from tpusim.verify.lost import Watch
-from tpusim.verify.over_samples import Collected
+from tpusim.verify.over_samples import Collected, OverSamples
+from tpusim.verify.render import summary_table
 from tpusim.verify.schema import read_report
 
 TIGHT = Tolerance(0.99, 0.9)
@@ -232,3 +236,18 @@ def test_a_quantised_file_in_floats_is_judged_as_any(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(saturating(tmp_path / "q.onnx", 0.02), "--out", out, "--data", "random:1", "--mode", "f16") == 0
     assert "tpu_vs_file" not in read_report(out / "report.json").compare
+
+
+def test_a_comparison_says_the_worst_sample_in_python_and_in_the_table() -> None:
+    """A similarity that is no number is the worst."""
+    found = OverSamples("b", (0.9, float("nan"), 0.95), (0.5, 0.6, 0.7), (1, 1, 1), is_result=True)
+    better = OverSamples("a", (0.8, 0.85, 0.9), (0.5, 0.6, 0.7), (1, 1, 1))
+    first = compare({"a": np.ones(4)}, {"a": np.ones(4)}, TIGHT, label="tpu_vs_top")
+    several = replace(first, samples=3, over_samples=(better, found))
+    assert worst_of(several.over_samples) is found and found.worst == 1
+    assert "worst b (sample 1 of 3" in repr(several)
+    only = replace(several, over_samples=(better, OverSamples("c", (1, 1, 1), (1, 1, 1), (1, 1, 1), is_result=True)))
+    console = Console(file=io.StringIO(), width=160)
+    console.print(summary_table([only]))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "0.8000 / 0.8500" in said and "a, sample 0" in said and "its results" in said

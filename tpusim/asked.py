@@ -123,7 +123,7 @@ def record_of(config: RunConfig, command: str) -> RunRecord:
     }  # fmt: skip
     files = {name: found for name, path in named.items() if path is not None for found in [_read(name, str(path))]}
     now = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
-    return RunRecord(now, command, os.getcwd(), stated(config), files)
+    return RunRecord(now, command, os.getcwd(), stated(config), files, tpusim=__version__)
 
 
 def _read(name: str, path: str) -> FileRead:

@@ -153,10 +153,17 @@ class Comparison:
     decides: bool = True
 
     def __repr__(self) -> str:
-        """The verdict, and the worst tensor."""
-        worst = f", worst {self.worst} (cosine {self.min_cosine:.4f}, euclidean {self.min_euclidean:.4f})"
+        """The verdict, and the worst tensor; of several samples the worst tensor on its worst sample."""
         label = f" {self.label}" if self.label else ""
-        return f"<Comparison{label}: {self.verdict}, {self.compared} tensors{worst if self.worst else ''}>"
+        return f"<Comparison{label}: {self.verdict}, {self.compared} tensors{self._worst_text()}>"
+
+    def _worst_text(self) -> str:
+        over = worst_of(self.over_samples) if self.samples > 1 else None
+        if over is not None:
+            where = f"sample {over.worst} of {self.samples}: cosine {over.least_cosine:.4f}"
+            return f", worst {over.name} ({where}, median {over.median_cosine:.4f})"
+        similar = f"(cosine {self.min_cosine:.4f}, euclidean {self.min_euclidean:.4f})"
+        return f", worst {self.worst} {similar}" if self.worst else ""
 
     @property
     def compared(self) -> int:
@@ -372,6 +379,12 @@ def compare_tensors(
         int8_counts=_count_int8(target) if target.dtype == np.int8 else None,
         note=verdict.note,
     )
+
+
+def worst_of(found: Iterable["OverSamples"]) -> "OverSamples | None":
+    """The tensor that is least similar on one of its samples; None if all are equal on all of them."""
+    unlike = (over for over in found if over.least_cosine != 1 or over.least_euclidean != 1)
+    return min(unlike, key=lambda over: (_nan_first(over.least_cosine), _nan_first(over.least_euclidean)), default=None)
 
 
 def by_similarity(tensor: TensorResult) -> tuple[float, float]:

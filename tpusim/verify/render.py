@@ -19,6 +19,7 @@ from tpusim.verify.compare import (
     Comparison,
     Int8Counts,
     TensorResult,
+    worst_of,
 )
 from tpusim.verify.over_samples import OverSamples
 from tpusim.verify.similarity import Tensor, align
@@ -146,8 +147,8 @@ def _similarities(comparison: Comparison) -> tuple[str, str, Text]:
 
 def _over_samples(found: Sequence[OverSamples], comparison: Comparison | None = None) -> tuple[str, str, Text]:
     """The same of the tensor that is worst on one of the samples, and on which."""
-    worst = min(found, key=lambda over: (over.least_cosine, over.least_euclidean))
-    if worst.least_cosine == worst.least_euclidean == 1:
+    worst = worst_of(found)
+    if worst is None:
         return "1.0000", "1.0000", Text("-")
     first = comparison.worst_tensor if comparison is not None else None
     channels = first.channels if first is not None and first.name == worst.name else None

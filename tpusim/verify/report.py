@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from tpusim.verify.compare import Comparison
 from tpusim.verify.npz import write_atomically
-from tpusim.version import __version__
 
 SCHEMA_VERSION: Final = 1
 """The version of the form of `report.json` (`report.schema.json`)."""
@@ -164,7 +163,7 @@ class RunRecord:
     config: Mapping[str, Any]
     files: Mapping[str, FileRead]
     measured: int = 0
-    tpusim: str = __version__
+    tpusim: str = ""
 
 
 @dataclass(frozen=True)
