@@ -83,13 +83,14 @@ def _losses(x: Array, matrices: Sequence[Array], factors: Sequence[Array], large
         if not factor.all():  # of a channel that is always zero
             found[number] = np.inf
             continue
-        near = _quantised(x / factor, (largest / factor).max())
-        for matrix, wanted in zip(matrices, exact, strict=True):
-            scaled = matrix * factor.reshape(-1, 1)
-            found[number] += np.mean(
-                (near @ _quantised(scaled, np.abs(scaled).max(axis=1, keepdims=True)) - wanted) ** 2
-            )
-    return found
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = _quantised(x / factor, (largest / factor).max())
+            for matrix, wanted in zip(matrices, exact, strict=True):
+                scaled = matrix * factor.reshape(-1, 1)
+                found[number] += np.mean(
+                    (near @ _quantised(scaled, np.abs(scaled).max(axis=1, keepdims=True)) - wanted) ** 2
+                )
+    return np.where(np.isnan(found), np.inf, found)  # beyond f32
 
 
 def _quantised(values: Array, limit: Array) -> Array:
