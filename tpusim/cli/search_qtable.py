@@ -15,6 +15,7 @@ from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
@@ -142,6 +143,18 @@ class SearchQtable:
             raise ConfigError(f"labels '{self.labels}': one array of {images} class indices is required, got {got}")
         return TopOne(arrays[0][:images], self.expected or 0.0)
 
+    def _why_not(self, console: Console, trials: "Trials") -> None:
+        """Say where floats overflow, if they do, and what the chip's other floats reach."""
+        found = trials.overflow(frozenset(trials.candidates))
+        if found is None:
+            return
+        name, share, reach = found
+        ends = "; float16 ends at 65,504" if trials.mode == "f16" else ""
+        seen = f"{share:.1%} of its values are infinite in {trials.mode}, they reach {reach:.4g}{ends}"
+        self._say(console, f"overflow at {name}: {seen}")
+        for options, value in _reach_of(trials):
+            self._say(console, f"{trials.goal.name} {value:.6f} with all ops in float by {options}")
+
     def _conclude(self, console: Console, found: "Found", trials: "Trials", kept_back: "Trials | None") -> bool:
         from tpusim.cli.judging import measured_lines
         from tpusim.search import write_qtable
@@ -153,6 +166,7 @@ class SearchQtable:
                 f"{goal.name} {goal.target} is not reached with all ops in {trials.mode}: {found.score.value:.6f}; "
                 "nothing is written. Try another --float-mode, or calibrate by another --method",
             )
+            self._why_not(console, trials)
             return False
         before, after = trials.judged(found.floats, kept_back.samples if kept_back else [])
         for line in (*measured_lines("as it is", before), *measured_lines("with the table", after)):
@@ -174,6 +188,15 @@ class SearchQtable:
         write_qtable(path, trials.modes(found.floats), notes)
         self._say(console, f"{runs} sets run, {clocked} on the clock; wrote {path}")
         return True
+
+
+def _reach_of(trials: "Trials") -> "Iterator[tuple[str, float]]":
+    """Options with which other floats of the chip are used, and what all ops in them reach."""
+    for mode in trials.modes_of_chip:
+        if mode != trials.mode:
+            other, table = trials.wider(mode)
+            options = f"--float-mode {mode}" + (f" --qtable {table}" if table else "")
+            yield options, other.score(frozenset(other.candidates)).value
 
 
 def _front(trials: "Trials") -> Table:

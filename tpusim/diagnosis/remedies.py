@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim import chips
@@ -170,7 +171,12 @@ class Remedies:
     def lowered(self, changes: Sequence[Change] = ()) -> Model:
         """The tpu module with these changes."""
         modes = modes_of(changes)
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), remembering(self._memory):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            warnings.catch_warnings(),
+            remembering(self._memory),
+            np.errstate(all="ignore"),
+        ):
             config = self._config
             if modes:
                 config = replace(config, qtable=str(Path(folder) / "qtable"))
