@@ -81,7 +81,9 @@ def test_an_editable_install_wins_over_the_folder_of_a_clone(tmp_path: Path, clo
     run([*words, site, "-e", tree], tmp_path)
     (pth,) = site.glob("*.pth")
     assert pth.read_text().split() == [str(tree), str(tree / "kernels")]
-    code = f"import site; site.addsitedir({str(site)!r})\n{EDITABLE}"
+    installed = [str(ROOT), str(ROOT / "kernels")]  # the environment of the tests has this tree, too
+    path = f"import site, sys; sys.path[:] = [p for p in sys.path if p not in {installed}]"
+    code = f"{path}\nsite.addsitedir({str(site)!r})\n{EDITABLE}"
     run([sys.executable, "-c", code, str(tree)], tmp_path, PYTHONPATH="")
 
 
