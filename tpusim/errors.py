@@ -47,7 +47,7 @@ class ModeWarning(UserWarning):
 
 
 class TableWarning(UserWarning):
-    """A value of a calibration table was replaced."""
+    """A value of a calibration table was replaced, or its samples are odd."""
 
 
 class ChangedWarning(TableWarning):

@@ -390,6 +390,7 @@ def make_report(a: Artefacts) -> Report:
         engines=said.to_json(),
         cores=core_figures(program, timeline),
         run=None if a.record is None else replace(a.record, measured=a.measured),
+        warnings=() if a.table is None else a.table.notes,
         roofline=roofline(program, timeline, said, machine.chip, *products(final)).to_json(),
     )
 

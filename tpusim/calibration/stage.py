@@ -11,6 +11,7 @@ import numpy as np
 from xdsl.dialects.builtin import FloatAttr
 
 from tpusim.calibration import estimates, units
+from tpusim.calibration.doubts import doubts
 from tpusim.calibration.measured import Measured
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.state import State, Taken
@@ -93,12 +94,11 @@ def calibrate(
     run = _Run(model, config, number, progress or _silent)
     if workers is None:
         run.here(samples, state)
-        found = CalibrationTable(run.entries(partial(tuned_thresholds, run.graph, known=run.computed)))
-        return with_fixed(model, found), run.taken.count
+        return run.table(partial(tuned_thresholds, run.graph, known=run.computed)), run.taken.count
     with workers.begun() as crew:
         shared = units.Shared(crew, model, config.method, config.bins, number)
         run.by_workers(samples, shared)
-        return with_fixed(model, CalibrationTable(run.entries(shared.tuned))), run.taken.count
+        return run.table(shared.tuned), run.taken.count
 
 
 def with_fixed(model: Model, table: CalibrationTable) -> CalibrationTable:
@@ -159,6 +159,12 @@ class _Run:
         self.taken.add(sample)
         if len(self._first) < self._config.tune_samples:
             self._first.append(dict(sample))
+
+    def table(self, tune: Tune) -> CalibrationTable:
+        """The table, with notes of what is odd about the samples."""
+        entries = self.entries(tune)
+        notes = doubts(self._model, self._measured.statistics, self.taken)
+        return with_fixed(self._model, CalibrationTable(entries, notes=notes))
 
     def entries(self, tune: Tune) -> dict[str, Entry]:
         """Of every tensor, tuned if the method is, as printed."""

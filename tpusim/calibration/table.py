@@ -57,8 +57,8 @@ class CalibrationTable:
 
     `weight_scales` maps `<opname>_weight` to scales per channel (in `weight_scales_fp8` they are thresholds);
     `asym_ops` and `int4_ops` name ops; `header` holds the comment lines before the first entry, `notes` what the
-    reader replaced. `own` are ranges that a quantised network brings along: they become types as they are, which a file
-    cannot say.
+    reader replaced and what is odd about the samples. `own` are ranges that a quantised network brings along: they
+    become types as they are, which a file cannot say.
     """
 
     entries: Mapping[str, Entry]
@@ -87,6 +87,15 @@ class _Block(Enum):
     FP8_MQBENCH = "mqbench-fp8"
     ASYM_OP = "asym_op"
     INT4_OP = "int4_op"
+
+
+_NOTE = "# warning: "
+"""How the line of a note begins; one that a reader could take for a block's marker is not written."""
+
+
+def _marker(line: str) -> _Block | None:
+    """The block whose marker a comment has."""
+    return next((block for block in _Block if block.value and block.value in line), None)
 
 
 def read_table(path: str | Path) -> CalibrationTable:
@@ -135,6 +144,7 @@ def write_table(
         f"# sample number: {samples}",
         "###",
         f"# tune number: {tune}",
+        *(f"{_NOTE}{note}" for note in table.notes if _marker(note) is None and note.isprintable()),
         "###",
         "# op_name    threshold    min    max",
     ]
@@ -207,11 +217,13 @@ class _Reader:
         )
 
     def _read_comment(self, line: str) -> None:
-        marked = next((block for block in _Block if block.value and block.value in line), None)
+        marked = _marker(line)
         if marked is not None:
             self._block = _Block.FP8 if marked is _Block.FP8_MQBENCH else marked
         elif self._block is _Block.INT8 and not self._entries[_Block.INT8]:
             self._header.append(line)
+            if line.startswith(_NOTE):
+                self._notes.append(line.removeprefix(_NOTE))
 
     def _read_entry(self, place: str, line: str) -> None:
         found = _ENTRY.fullmatch(line)

@@ -190,6 +190,8 @@ class Report:
     roofline: Mapping[str, Any] | None = None
     """What bounds groups and ops and what would change it, as the simulator's `Roofline.to_json` gives it."""
     run: RunRecord | None = None
+    warnings: tuple[str, ...] = ()
+    """What is odd about the calibration table and its samples."""
 
     def __repr__(self) -> str:
         """What was run, and the verdicts."""
@@ -218,6 +220,7 @@ class Report:
             "memory": asdict(self.memory),
             "totals": asdict(self.totals),
             "cores": [asdict(core) for core in self.cores],
+            "warnings": list(self.warnings),
         }
         if self.accuracy is not None:
             content["accuracy"] = asdict(self.accuracy)
@@ -250,6 +253,7 @@ def build_report(
     cores: Iterable[Mapping[str, Any]] = (),
     roofline: Mapping[str, Any] | None = None,
     run: RunRecord | None = None,
+    warnings: Iterable[str] = (),
 ) -> Report:
     """A report from plain values; keys as in `report.json`, and a key that is not one of those is a `TypeError`."""
     return Report(
@@ -269,6 +273,7 @@ def build_report(
         cores=tuple(Core(**core) for core in cores),
         roofline=roofline,
         run=run,
+        warnings=tuple(warnings),
     )
 
 

@@ -182,7 +182,8 @@ class RooflineFile(_Strict):
 class ReportFile(_Strict, kw_only=True):
     """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them.
 
-    run: what the report is of; None for a network that was compiled in memory.
+    run: what the report is of; None for a network that was compiled in memory. warnings: what is odd about the
+    calibration table and its samples.
     """
 
     schema: int
@@ -203,6 +204,7 @@ class ReportFile(_Strict, kw_only=True):
     engines: EnginesFile | None = None
     roofline: RooflineFile | None = None
     run: RunRecord | None = None
+    warnings: list[str] = []
 
 
 def read_report(path: str | Path) -> ReportFile:
