@@ -84,7 +84,7 @@ class TpuFAttention(MacroTpu):
         return (y.reshape(shape_of(self.output)),)
 
     def macs(self) -> int:
-        """Of both products."""
+        """Multiply-accumulates of both products together."""
         return self.function().multiplications([shape_of(self.queries), shape_of(self.keys)])
 
     def function(self) -> functions.Function:

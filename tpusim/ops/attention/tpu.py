@@ -157,7 +157,7 @@ class TpuAttention(TpuOp):
         return widened(narrowed(x, storage_dtype(element_of(self.output))))
 
     def macs(self) -> int:
-        """Of the six products."""
+        """Multiply-accumulates of the six products together."""
         batch, rows, _ = shape_of(self.input)
         return attention_products(batch, rows, shape_of(self.sources[1])[1], self.sizes)
 

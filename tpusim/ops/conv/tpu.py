@@ -153,7 +153,7 @@ class TpuConv2D(PackedConvTpu):
         return operands[0], self.unpacked_filter(rows), bias, (m.astype(np.int64), -shift.astype(np.int64))
 
     def macs(self) -> int:
-        """A convolution's."""
+        """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # --------------------------------------------------------------------------------------------- weights on the chip

@@ -56,7 +56,7 @@ class TpuConv3D(VolumeTpu, PackedConvTpu):
         return (kernels.conv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
     def macs(self) -> int:
-        """A convolution's."""
+        """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # ----------------------------------------------------------------------------------------------------- local memory

@@ -35,5 +35,5 @@ class DeconvBase(PackedConvTpu):
         return ((x[0], oc, *spatial),)
 
     def macs(self) -> int:
-        """A transposed convolution's."""
+        """As of any transposed convolution (`tpusim.isa.multiplications`)."""
         return of_transposed(prod(shape_of(self.input)), self.channels[1] // self.groups, self.kernel)

@@ -164,7 +164,7 @@ class TpuMatMul(Product, TpuOp):
         return cast("Any", constant) if found is None else found
 
     def macs(self) -> int:
-        """A product's."""
+        """As of any product (`tpusim.isa.multiplications`)."""
         return of_product(prod(shape_of(self.output)), self.inner)
 
     @classmethod

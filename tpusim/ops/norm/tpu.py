@@ -81,7 +81,7 @@ class TpuScale(TpuOp):
         return self.clamp16 is not None and bool(self.clamp16.value.data)
 
     def macs(self) -> int:
-        """A multiply-add per channel."""
+        """Count a multiply-add for each element of the result."""
         return of_channel_scale(prod(shape_of(self.output)))
 
     def why_global(self, chip: ChipSpec) -> str | None:
