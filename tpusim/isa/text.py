@@ -6,8 +6,8 @@ A command's line is engine, id, the id it waits for, opcode, then `field=value`;
 A value is JSON without blanks; a plain word needs no quotes, `NaN` and `Infinity` are numbers. A view is
 memory:address:shape:dtype:layout and, where they are not the default, `:strides=48,16,4,1`, `:interleave=4`, `:lane=3`,
 `:lane_pitch=1024`, `:batch_axis=1`; `[view;view]` is a list of views. What a global kernel or the host computes follows
-the word `computes`. A source is the name of a tensor or constant, or `[op,group,step]` of a slice, with `true` behind
-them if a load put it there. `parse_command(command_line(c))` is `c` again, bit for bit.
+the word `computes`. A source is the name of a tensor or constant, or `[op,group,step]` of a slice, and `true` last
+if a load put it there. `parse_command(command_line(c))` is `c` again, bit for bit.
 """
 
 import json

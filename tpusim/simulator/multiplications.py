@@ -47,7 +47,7 @@ class _Counts:
         self._single, self._unsure, self._unknown = 0, 0, False
 
     def add(self, command: AnyCommand) -> None:
-        """Count one command."""
+        """Count the products of one command."""
         body = command.body if isinstance(command, GlobalKernel) else command
         done = of_command(body, body.writes()[0].elements if body.writes() else 0, _elements(body))
         if not done:
