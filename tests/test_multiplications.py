@@ -162,3 +162,29 @@ def refused(program: Program, macs: int) -> None:
     wrong = structs.replace(program, header=structs.replace(program.header, macs=macs))
     with pytest.raises(SimulationError, match=f"multiplications from .* is required, got {macs:,}; correct macs"):
         Simulator(wrong)
+
+
+BY_HAND: list[tuple[str, Shape, Shape, dict[str, Any], int]] = [
+    ("ConvTranspose", (1, 4, 8, 8), (4, 4, 3, 3), {}, 9216),  # 256 inputs, each by 4 channels and 9 taps
+    ("ConvTranspose", (1, 4, 8, 8), (4, 4, 3, 3), {"dilations": [2, 2]}, 9216),
+    ("ConvTranspose", (1, 4, 8, 8), (4, 4, 3, 3), {"strides": [2, 2], "output_padding": [1, 1]}, 9216),
+    ("ConvTranspose", (1, 4, 8, 8), (4, 4, 3, 3), {"pads": [2, 2, 2, 2]}, 9216),
+    ("ConvTranspose", (1, 4, 8, 8), (4, 1, 3, 3), {"group": 4}, 2304),
+    ("ConvTranspose", (1, 4, 8), (4, 6, 3), {}, 576),
+    ("Conv", (1, 4, 8, 8), (4, 4, 3, 3), {}, 5184),  # 144 results of 36 products
+    ("Conv", (1, 4, 8, 8), (4, 4, 3, 3), {"pads": [1, 1, 1, 1]}, 9216),
+]
+"""(node, shape of x, of the filter, attributes, number)."""
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("number", range(len(BY_HAND)))
+def test_numbers_by_hand(number: int) -> None:
+    """Every case on four chips; the first one was refused on all."""
+    kind, shape, filter_, more, count = BY_HAND[number]
+    weight = np.random.default_rng(number).normal(size=filter_).astype(np.float32)
+    model = network([node(kind, "x w", kernel_shape=filter_[2:], **more)], {"w": weight})({"x": shape})
+    for config in (TARGETS[0], TARGETS[3], TARGETS[6], TARGETS[8]):
+        program = compiled(group_layers(tpu_module(model, config), LayerGroupConfig()))
+        assert program.header.macs == count and multiplications(program) == (count, count)
+        Simulator(program)

@@ -77,7 +77,7 @@ ADDED = {
         "time_factor",
         "time_residual",
     },
-    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline", "run"},
+    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline", "run", "warnings"},
     "comparison": {
         *("worst", "tolerance", "only_in_target", "only_in_reference", "excepted", "not_sampled"),
         *("decides", "lost", "samples", "over_samples"),
