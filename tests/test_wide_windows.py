@@ -13,7 +13,10 @@ from op_row import network, node
 import tpusim
 from tpusim import chips
 from tpusim.calibration.stage import CalibrationConfig
+from tpusim.isa.commands import Arith
 from tpusim.isa.ranges import window_ranges
+from tpusim.ops.conv import TpuConv2D
+from tpusim.simulator.timing import timeline
 
 Array = np.ndarray
 ALL = (
@@ -95,3 +98,41 @@ def run_and_verify(name: str, target: str, folder: Path) -> None:
     assert mode != "int8" or chip == "bm1684" or found.bit_exact
     for command in net.program.commands:
         assert window_ranges(command, chips.load(chip)) is None
+
+
+class Profile(NamedTuple):
+    """What TPU-MLIR 1.30.2 says of a network of one convolution: cycles, and the work area of the convolution."""
+
+    row: Row
+    target: str
+    cycles: int
+    work_bytes: int
+    copies: int
+
+
+SMALL = Row((1, 16, 64, 64), (16, 16, 3, 3), {"strides": [16, 16], "pads": [1, 1, 1, 1]})
+LARGE = Row((1, 4, 96, 96), (8, 4, 35, 35), {"strides": [16, 16], "pads": [3, 3, 3, 3]})
+DILATED = Row((1, 64, 40, 40), (32, 64, 3, 3), {"dilations": [16, 16], "pads": [16, 16, 16, 16]})
+PRIME = Row((1, 4, 96, 96), (8, 4, 17, 17), {"strides": [16, 16]})
+PROFILES = [
+    Profile(SMALL, "bm1684x f16", 5883, 1920, 8),
+    Profile(SMALL, "bm1684x int8", 6628, 1280, 8),
+    Profile(LARGE, "bm1684x int8", 27407, 9792, 150),
+    Profile(PRIME, "bm1684x f16", 9187, 12864, 30),
+    Profile(PRIME, "bm1684x int8", 15236, 6784, 1530),
+    Profile(DILATED, "bm1684x f16", 30567, 44800, 80),
+    Profile(Row((2, 16, 64, 64), (16, 8, 3, 3), {"strides": [16, 17], "group": 2}), "bm1688 f16", 34550, 1888, 16),
+]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("seen", PROFILES, ids=lambda seen: f"{seen.target} {seen.cycles}")
+def test_time_and_work_area_are_upstreams(seen: Profile, tmp_path: Path) -> None:
+    """Within 4 %: the rates of transfers and short rows are fitted, commands and work area are the same."""
+    (chip, mode), row = seen.target.split(), seen.row
+    net = tpusim.compile(saved(row, tmp_path / "m.onnx"), samples(row), chip=chip, mode=mode, calibration=MAX)
+    copies = [c for c in net.program.commands if isinstance(c, Arith) and c.kind == "copy"]
+    assert len([c for c in copies if c.a.dtype == c.output.dtype]) == seen.copies
+    conv = next(op for op in net.grouped.body.walk() if isinstance(op, TpuConv2D))
+    assert conv.group_info is not None and conv.group_info.data.buffer_size == seen.work_bytes
+    assert abs(timeline(net.program, chips.load(chip)).cycles / seen.cycles - 1) < 0.04

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 
-from tpusim.isa.commands import AnyCommand, Conv, Depthwise, GlobalKernel, Source
+from tpusim.isa.commands import AnyCommand, Conv, GlobalKernel, Source
 from tpusim.isa.multiplications import depths, is_transposed, of_command
 from tpusim.isa.stream import Location, Program
 from tpusim.simulator.placement import Index, slices
@@ -27,7 +27,10 @@ def multiplications(program: Program) -> tuple[int, int | None]:
 
 @dataclass
 class _Sum:
-    """Of an op in a group: of convolutions the numbers that its commands ask for, of others what they do together."""
+    """Of an op in a group: of convolutions the numbers that its commands ask for, of others what they do together.
+
+    Depthwise ones count as others: taps that are added up are products of their own there (codegen.md DC-09).
+    """
 
     asked: list[int] = field(default_factory=list[int])
     done: int = 0
@@ -63,8 +66,11 @@ class _Counts:
             self._unsure += done
 
     def _add_to_op(self, op: _Sum, result: Location, body: AnyCommand, inputs: int, done: int) -> None:
-        if isinstance(body, Conv | Depthwise):
-            depth = depths(body) if isinstance(body, Conv) and len(result.shape) == _VOLUME else 1
+        volume = len(result.shape) == _VOLUME
+        if isinstance(body, Conv) and body.accumulate and not volume and op.asked:  # further taps (codegen.md DC-09)
+            op.asked[-1] += of_command(body, prod(result.shape), inputs)
+        elif isinstance(body, Conv) or is_transposed(body):
+            depth = depths(body) if isinstance(body, Conv) and volume else 1
             op.asked.append(of_command(body, prod(result.shape), inputs, depth))
         else:
             op.done += done

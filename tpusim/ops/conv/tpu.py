@@ -332,8 +332,9 @@ class TpuConv2D(PackedConvTpu):
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
-        total = 0
-        out = lmem_bytes(output.shape, "i32", chip)
+        total, stored = 0, storage_dtype(element_of(self.output)).itemsize
+        # four bytes for each element that the result has with its padding
+        out = lmem_bytes(output.shape, command_dtype(element_of(self.output)), chip) * 4 // stored
         if is_set(self.coeff_merged) and (chip.conv_accumulators or self.merged_axes):
             total += out
         if self.merged_axes:
