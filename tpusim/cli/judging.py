@@ -43,8 +43,9 @@ def rests_on(halves: tuple[int, int], origin: str) -> str:
     """What the words of a command rest on. halves: samples that choose, samples that are kept back."""
     judged, held_out = halves
     if not held_out:
-        return f"judged on 1 sample {origin}; nothing was held out, so nothing here is sure to hold on another sample"
-    return f"judged on {judged} samples, {held_out} held out, {origin}"
+        count = f"{judged} sample{'s' * (judged > 1)}"
+        return f"judged on {count} {origin}; nothing was held out, so nothing here is sure to hold on another sample"
+    return f"judged on {judged} sample{'s' * (judged > 1)}, {held_out} held out, {origin}"
 
 
 def measured_lines(what: str, found: "Judged") -> list[str]:

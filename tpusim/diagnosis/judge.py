@@ -246,12 +246,15 @@ class Judge:
 
 def _errors(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Squared differences; what is no number here and is one there has lost all, and as much again."""
-    one, other = found.astype(np.float64), wanted.astype(np.float64)
     with np.errstate(all="ignore"):
-        off = np.where(one == other, 0.0, one - other)
-        return np.where(
-            np.isfinite(off), off * off, np.where(np.isfinite(other), 2 * np.maximum(other * other, 1.0), 0.0)
-        )
+        off = np.subtract(found, wanted, dtype=np.float64)
+        off *= off
+        if np.isfinite(off.sum()):
+            return off
+        other = wanted.astype(np.float64)
+        off = np.where(found == other, 0.0, off)
+        lost = np.where(np.isfinite(other), 2 * np.maximum(other * other, 1.0), 0.0)
+        return np.where(np.isfinite(off), off, lost)
 
 
 def _squares(wanted: np.ndarray) -> np.ndarray:

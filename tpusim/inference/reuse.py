@@ -28,6 +28,8 @@ from tpusim.ops.structure import TopWeight
 Tensors = Mapping[str, np.ndarray]
 LIMIT = 512 << 20
 """Bytes of results that are kept; the oldest go first."""
+MODELS = 16
+"""Modules whose signatures are remembered."""
 FEW = 8
 """Samples up to which a batch costs more, to compile, than it saves."""
 BATCH, BATCH_BYTES = 32, 32 << 20
@@ -81,6 +83,7 @@ class Reuse:
         self._parts = [Part((at,), (sample,)) for at, sample in enumerate(samples)]
         self._kept: OrderedDict[tuple[tuple[int, ...], bytes], list[Array]] = OrderedDict()
         self._bytes = 0
+        self._signed: OrderedDict[Operation, dict[Operation, bytes]] = OrderedDict()
 
     def results(self, model: Model, number: int | None = None) -> list[dict[str, np.ndarray]]:
         """The network's results of every sample as real values, by the names of the values that are returned.
@@ -112,7 +115,7 @@ class Reuse:
 
     def _run(self, model: Model, part: Part, wanted: set[SSAValue]) -> tuple[Environment, set[SSAValue]]:
         """The wanted values, and which of all values differ between samples."""
-        known, steps, values = _signatures(model), Steps.of(model), Environment()
+        known, steps, values = self._signatures(model), Steps.of(model), Environment()
         values.update(zip(model.body.args, _arguments(model, part), strict=True))
         many, last = set[SSAValue](model.body.args), last_uses(model, wanted)
         for op in model.ops:
@@ -133,6 +136,14 @@ class Reuse:
             for value in last.get(op, ()):
                 values.pop(value, None)
         return values, many
+
+    def _signatures(self, model: Model) -> dict[Operation, bytes]:
+        """Those of a module; the last few modules' are remembered, for parts come one after the other."""
+        if model.module not in self._signed:
+            self._signed[model.module] = _signatures(model)
+            if len(self._signed) > MODELS:
+                self._signed.popitem(last=False)
+        return self._signed[model.module]
 
     def _keep(self, key: tuple[tuple[int, ...], bytes], arrays: list[Array]) -> None:
         self._kept[key] = arrays
