@@ -139,10 +139,10 @@ def test_file_that_is_no_model(refusal: Refusals, tmp_path: Path, content: bytes
     assert hashes(tmp_path) == before
 
 
-def test_a_network_where_a_module_is_needed(refusal: Refusals):
-    """The easiest mistake with `why`, `lower` and `search-threshold`: the message says what makes a module."""
-    message = refusal("why", DIGITS / "digits.onnx")
-    assert "digits.onnx': MLIR text is required" in message and "`tpusim run` makes modules" in message
+def test_what_is_no_network_is_named(refusal: Refusals):
+    """The message says what a network may be given as."""
+    message = refusal("why", DIGITS / "calibration.npz")
+    assert "calibration.npz: an ONNX or TFLite model, a module (.mlir) or the folder of a `tpusim run`" in message
 
 
 def test_truncated_model(refusal: Refusals, tmp_path: Path):

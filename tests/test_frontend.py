@@ -357,7 +357,7 @@ def test_all_unsupported_nodes_are_named_at_once() -> None:
     proto.opset_import.append(helper.make_opsetid("com.acme", 2))
     assert problems(proto) == [
         "DeformConv 'n_e' (ai.onnx opset 19): tpusim has no such op: export the convolution with GridSample and "
-        "MatMul, which tpusim has, or cut it out with --outputs",
+        "MatMul, which tpusim has, or cut it out with outputs=...",
         "Magic 'm' (com.acme opset 2): tpusim has no such op",
         "Det 'n_d' (ai.onnx opset 19): tpusim has no such op",
     ]
@@ -464,7 +464,7 @@ def test_dynamic_inputs_are_listed() -> None:
         import_onnx(open_shapes())
     message = str(caught.value)
     assert "'a' has shape (batch, 3, h, 8), 'b' has shape (batch, 1, h, 8)" in message
-    assert "--input-shapes a=1x3xhx8 b=1x1xhx8 with numbers for h" in message
+    assert "input_shapes={'a': (1, 3, h, 8), 'b': (1, 1, h, 8)} with numbers for h" in message
     assert "unused" not in message
 
 

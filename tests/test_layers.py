@@ -91,7 +91,15 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.levels": {*BELOW_PIPELINE, "tpusim.artefacts"},
     "tpusim.persistence": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.store"},
     "tpusim.search": BELOW_PIPELINE - {"tpusim.page", "tpusim.export"},
-    "tpusim.explore": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline"},
+    "tpusim.network": {
+        *BELOW_PIPELINE,
+        "tpusim.artefacts",
+        "tpusim.asked",
+        "tpusim.persistence",
+        "tpusim.pipeline",
+    },  # fmt: skip
+    "tpusim.calling": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.network"},
+    "tpusim.explore": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.persistence", "tpusim.pipeline", "tpusim.network"},
     "tpusim.pipeline": {
         *BELOW_PIPELINE,
         "tpusim.artefacts",
@@ -102,8 +110,15 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.store",
     },  # fmt: skip
     "tpusim.backend": {*IR, "tpusim.frontend", "tpusim.inference"},
-    "tpusim.compiled": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.levels", "tpusim.persistence", "tpusim.pipeline"},
-    "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled"},
+    "tpusim.compiled": {
+        *BELOW_PIPELINE,
+        "tpusim.artefacts",
+        "tpusim.levels",
+        "tpusim.pipeline",
+        "tpusim.network",
+        "tpusim.explore",
+    },  # fmt: skip
+    "tpusim.bench": {*BELOW_PIPELINE, "tpusim.artefacts", "tpusim.compiled", "tpusim.network"},
     "tpusim.cli": {
         *BELOW_PIPELINE,
         "tpusim.accuracy",
@@ -111,6 +126,7 @@ ALLOWED: dict[str, set[str]] = {
         "tpusim.pipeline",
         "tpusim.persistence",
         "tpusim.explore",
+        "tpusim.network",
         "tpusim.search",
         "tpusim.zoo",
         "tpusim.bench",

@@ -207,9 +207,9 @@ def test_from_a_stage_goes_on_with_what_a_person_edited(used: Path):
     assert (used / "4_tpu.mlir").read_text() == edited
     after = tensors(used / "chip_weights.npz")
     assert any(not np.array_equal(after[name], before[name]) for name in before)
-    with pytest.raises(ConfigError, match="--from group: 'calibrate' must be complete in .* with the same options"):
+    with pytest.raises(ConfigError, match="start='group': 'calibrate' must be complete in .* with the same options"):
         run(config(used, start="group", data="random:2"))
-    with pytest.raises(ConfigError, match="--from verify: a stage up to --to lower"):
+    with pytest.raises(ConfigError, match="start='verify': a stage up to to='lower'"):
         run(config(used, start="verify", to="lower"))
 
 
@@ -679,5 +679,5 @@ def test_stop_after_a_stage(tmp_path: Path):
     found = run(config(tmp_path, to="canonicalize"))
     assert [name for name, _ in found.stages] == ["import", "canonicalize"]
     assert found.report is None and not (tmp_path / "report.json").exists()
-    with pytest.raises(ConfigError, match="--to nowhere"):
+    with pytest.raises(ConfigError, match="to='nowhere'"):
         run(config(tmp_path, to="nowhere"))

@@ -1,6 +1,6 @@
 """What a run is asked for, and what its stages have made so far."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -122,7 +122,7 @@ class Artefacts:
     final: Model | None = None
     program: Program | None = None
     machine: Simulator | None = None
-    given: Sequence[Mapping[str, np.ndarray]] | None = None
+    given: Iterable[Tensors] | None = None
     """The calibration samples of a compilation in memory; None: those of `config.data`."""
     others: Sequence[Mapping[str, np.ndarray]] | None = None
     """The samples to compare after the first; None: those of `config.data`."""

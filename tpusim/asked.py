@@ -188,6 +188,28 @@ def run_config(folder: Path) -> RunConfig | None:
     return config_from(manifest.config, folder / MANIFEST)
 
 
+def run_here(folder: Path, *, reading: bool = False) -> RunConfig | None:
+    """As `run_config`, with paths that are not here taken from the run's working directory.
+
+    reading: the run's artefacts are only read; then a number format of one's own is known by its name, without its
+    methods, which are code.
+    """
+    manifest = Manifest.read(folder)
+    if manifest is None or "model" not in manifest.config:
+        return None
+    content, own = dict(manifest.config), ""
+    lowering = content.get("lowering")
+    if reading and isinstance(lowering, dict):
+        stated_mode = str(cast("Json", lowering).get("mode", LoweringConfig.mode))
+        own = "" if stated_mode in FORMATS else stated_mode
+        content["lowering"] = {**cast("Json", lowering), **({"mode": "int8"} if own else {})}
+    found = config_from(content, folder / MANIFEST)
+    if own:
+        found = replace(found, lowering=replace(found.lowering, mode=NumberFormat(own, "integer", unit="int8")))
+    record = _record(folder / "report.json")
+    return _moved(found, folder if record is None else Path(record.folder))
+
+
 def _record(report: Path) -> RunRecord | None:
     """What a report says of its run; None if it is of an older version or there is none."""
     from tpusim.verify.schema import read_report

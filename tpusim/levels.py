@@ -4,7 +4,7 @@ A verdict is by several samples (interface.md DI-12): of the first all tensors a
 them the similarity of every tensor is measured. One sample is in memory at a time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -37,8 +37,10 @@ Levels = Mapping[str, Mapping[str, np.ndarray]]
 LevelsOf = Callable[[Mapping[str, np.ndarray]], Levels]
 
 
-def samples_of(a: Artefacts, model: Model) -> Samples:
-    """The calibration samples of a run, in the order of upstream's calibration."""
+def samples_of(a: Artefacts, model: Model) -> Iterable[Tensors]:
+    """The calibration samples of a run, in the order of upstream's calibration; those that were given in memory."""
+    if a.given is not None:
+        return a.given
     count, images = a.config.calibration.max_samples, images_of(model)
     return Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
 

@@ -7,6 +7,7 @@ configuration, the content of the files it reads, and the version. Stages with e
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
 from tpusim.export import MEASURES, graph, node_data
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
@@ -140,7 +141,8 @@ def read_program(a: Artefacts, folder: Path) -> None:
 def write_tensors(a: Artefacts, folder: Path) -> None:
     """Tensors of the three flat levels."""
     for level in LEVELS:
-        write_level(a, folder, level)
+        if level in a.tensors:
+            write_level(a, folder, level)
 
 
 def write_level(a: Artefacts, folder: Path, level: str) -> None:
@@ -160,7 +162,8 @@ def output_names(a: Artefacts) -> list[str]:
 def read_tensors(a: Artefacts, folder: Path) -> None:
     """Tensors of the three flat levels."""
     for level in LEVELS:
-        a.tensors[level] = load_level(folder, level)
+        if (folder / f"{level}_outputs.npz").is_file():
+            a.tensors[level] = load_level(folder, level)
 
 
 def load_level(folder: Path, level: str) -> Tensors:
@@ -238,7 +241,8 @@ def require_kept(path: Path) -> Path:
     if asked != str(Keep()) and stage in manifest.stages:
         raise ConfigError(
             f"{path}: the run in this folder wrote no such tensors, for it was asked to {asked}; "
-            "run it again with --resume --keep all, or with the names of those that are needed"
+            f"run it again with {option('resume', True)} {option('keep', 'all')}, or with the names of those "
+            "that are needed"
         )
     return path
 
@@ -400,7 +404,13 @@ def file_key(path: str | Path | None) -> str:
 
 
 def model_key(path: Path) -> list[str]:
-    """The content of an ONNX file and of the files that hold its weights."""
+    """The content of a model or module and of the files that hold its weights; of a run's folder what is read of it."""
+    if path.is_dir():
+        names = ("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "cali_table")
+        return [file_key(path / name) for name in names]
+    if path.suffix == ".mlir":
+        weights = re.search(r'module\.weight_file = "([^"/]+)"', path.read_text(encoding="utf-8"))
+        return [file_key(path), file_key(path.with_name(weights[1]) if weights else None)]
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 

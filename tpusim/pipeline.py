@@ -8,9 +8,10 @@ beside later stages: none of it changes an artefact.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
 from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
-from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
+from tpusim.calibration.samples import load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
 from tpusim.calibration.stage import apply_table, calibrate, require_names
 from tpusim.calibration.table import CalibrationTable, read_table
@@ -28,7 +29,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.codegen import generate
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
 from tpusim.fidelity import card_of
 from tpusim.frontend import import_onnx
 from tpusim.grouping import divide
@@ -46,7 +47,7 @@ from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_w
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import ShapedOp
-from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, shown_early, stage_keys
+from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, load_module, shown_early, stage_keys
 from tpusim.prospect.foreseen import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
@@ -61,7 +62,11 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 
 
 def stage_import(a: Artefacts) -> None:
-    """Stage `import`: the ONNX file becomes a top module, with its preprocessing recorded."""
+    """Stage `import`: the model's file becomes a top module, with its preprocessing recorded; a module is read."""
+    if a.config.model.suffix == ".mlir":
+        a.top = load_module(a.config.model)
+        a.top.require_state("TOP_F32", stage="run")
+        return
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if a.config.preprocess is not None:
         with_preprocess(a.top, a.config.preprocess, a.config.preprocess_list)
@@ -71,33 +76,32 @@ def stage_canonicalize(a: Artefacts) -> None:
     """Top patterns and fusions; then what is rewritten on request by what samples show."""
     also = a.config.also
     a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), patterns_of(also))
-    samples = a.given if a.given is not None else samples_of(a, a.canonical)
-    a.canonical, counts = rewritten(a.canonical, also, samples)
+    a.canonical, counts = rewritten(a.canonical, also, samples_of(a, a.canonical))
     a.patterns |= counts
 
 
 def stage_calibrate(a: Artefacts) -> None:
-    """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
+    """Thresholds, unless they are given, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
     samples = samples_of(a, model)
-    a.sample = dict(next(iter(samples)))
+    if not a.sample:
+        a.sample = next(iter(samples), Tensors())
     if not is_calibrated(a.config):
         a.calibrated = model
         return
     if a.config.table is not None:
         a.table = read_table(a.config.table)
-    else:
+    elif a.table is None:
         a.table, a.measured = with_own(model, lambda: _measure(a, model, samples))
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
 
 
-def _measure(a: Artefacts, model: Model, samples: Samples) -> tuple[CalibrationTable, int]:
+def _measure(a: Artefacts, model: Model, samples: Iterable[Tensors]) -> tuple[CalibrationTable, int]:
     """The table, and how many samples; with --resume on from where an unfinished run of the same key came to."""
     config, progress = a.config, a.observer.progress
-    if config.workers is not None:
+    if config.workers is not None or not a.keys:  # without keys nothing is kept in the folder of a run
         return calibrate(model, samples, config.calibration, progress, workers=config.workers)
-    key = (a.keys or stage_keys(config))["calibrate"]
-    state = config.out / UNFINISHED / f"calibration-{key[:16]}.npz"
+    state = config.out / UNFINISHED / f"calibration-{a.keys['calibrate'][:16]}.npz"
     for left in state.parent.glob("calibration-*.npz"):  # of runs that did not finish either
         if left != state or not config.resume:
             left.unlink()
@@ -114,7 +118,8 @@ def stage_lower(a: Artefacts) -> None:
 
 def stage_group(a: Artefacts) -> None:
     """Weights into chip layout, then layer groups."""
-    a.grouped = divide(reorder_weights(need(a.tpu, "the tpu module")), a.config.layer_group)
+    tpu = need(a.tpu, "the tpu module")
+    a.grouped = divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), a.config.layer_group)
 
 
 def stage_assign(a: Artefacts) -> None:
@@ -180,7 +185,7 @@ def run(config: RunConfig, observer: Observer | None = None, *, command: str = "
     folder stay as they are until this one is done. What the run reads is examined before anything is written.
     """
     config = checked(config)
-    a = Artefacts(config, observer or Silent())
+    a = Artefacts(config, observer or Silent(), from_file=config.model.suffix != ".mlir")
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))
@@ -228,6 +233,28 @@ def _begun(a: Artefacts) -> dict[str, Tensors]:
     return {level: tensors for name in BESIDE for level, tensors in a.beside[name].result().items()}
 
 
+def write_run(a: Artefacts, folder: Path) -> Path:
+    """Write what was compiled in memory as the folder of a run, with a manifest; the folder.
+
+    No run continues from it: what decided its stages (samples in memory) is not on disk. Raises ConfigError if the
+    folder has files that no run wrote.
+    """
+    made = {"import": a.top, "canonicalize": a.canonical, "calibrate": a.calibrated, "lower": a.tpu, "group": a.grouped,
+            "assign": a.final, "codegen": a.program}  # fmt: skip
+    names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
+    seconds = dict(a.stages)
+    with Store(folder, names, __version__) as store:
+        store.begin(stated(a.config), folder, [])
+        for stage, artefact in made.items():
+            if artefact is not None:
+                files = FILES[stage]
+                files.prepare(a)
+                store.keep(stage, "in memory", seconds.get(stage, 0.0), files.names, partial(files.write, a))
+                store.settle()
+        store.publish(lambda path: False)
+    return folder
+
+
 def _compute(a: Artefacts, name: str) -> None:
     """Run one stage, timed, and examine what it made; the report comes with the last one."""
     begin = time.perf_counter()
@@ -260,8 +287,9 @@ def _reused(store: Store, config: RunConfig, keys: Callable[[], Mapping[str, str
         if found != names:
             missing = names[len(found)]
             raise ConfigError(
-                f"--from {config.start}: '{missing}' must be complete in {config.out} with the same options and "
-                f"inputs, and is not; give --from {missing}, or --resume"
+                f"{option('start', config.start)}: '{missing}' must be complete in {config.out} with the same "
+                "options and "
+                f"inputs, and is not; give {option('start', missing)}, or {option('resume', True)}"
             )
         return source, found
     return store.completed(before)
@@ -272,18 +300,22 @@ def checked(config: RunConfig) -> RunConfig:
 
     Raises a TpusimError of the option or file that will not do.
     """
-    for flag, stage in (("--to", config.to), ("--from", config.start)):
+    for name, stage in (("to", config.to), ("start", config.start)):
         if stage is not None and stage not in STAGES:
-            raise ConfigError(f"{flag} {stage}: expected one of {', '.join(STAGES)}")
+            raise ConfigError(f"{option(name, stage)}: expected one of {', '.join(STAGES)}")
     order = list(STAGES)
     if config.start is not None and order.index(config.start) > order.index(config.to):
-        raise ConfigError(f"--from {config.start}: a stage up to --to {config.to} is required")
+        raise ConfigError(f"{option('start', config.start)}: a stage up to {option('to', config.to)} is required")
     if not config.keep.everything and order.index(config.to) < order.index("infer"):
-        raise ConfigError(f"{config.keep}: needs --to infer or a later stage, which make tensors; got --to {config.to}")
+        raise ConfigError(
+            f"{option('keep', ' '.join(config.keep.asked))}: needs {option('to', 'infer')} or a later stage, "
+            f"which make tensors; got {option('to', config.to)}"
+        )
     if not config.keep.everything and config.start in ("simulate", "verify"):
         raise ConfigError(
-            f"--from {config.start}: reads the tensors of the stages before, which {config.keep} does not write; "
-            "give --from infer, or leave --keep out"
+            f"{option('start', config.start)}: reads the tensors of the stages before, which {config.keep} "
+            "does not write; "
+            f"give {option('start', 'infer')}, or leave {option('keep')} out"
         )
     chip = load_chip(config.lowering.chip)  # its figures, not its file's name, decide what a stage makes
     config = replace(config, lowering=config_for_chip(replace(config.lowering, chip=chip)))

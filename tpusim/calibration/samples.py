@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tpusim import arrays
 from tpusim.border import converts, is_integer
-from tpusim.errors import CalibrationError
+from tpusim.errors import CalibrationError, option
 from tpusim.images import SUFFIXES, Preprocess, prepare
 
 Tensor = NDArray[Any]
@@ -175,17 +175,22 @@ def _from_files(
 ) -> Iterator[Sample]:
     for files in samples:
         read = _read_each(files, inputs, images)
-        arrays = {name: _fit(files[0], name, value, inputs[name]) for name, value in read.items()}
-        counts = {name: _sample_count(value, inputs[name]) for name, value in arrays.items()}
-        file = ", ".join(map(str, files))
-        if len(set(counts.values())) > 1:
-            raise CalibrationError(
-                f"samples: {file} must hold the same number of samples for every input, got {counts}"
-            )
-        count = next(iter(counts.values()), 0)
-        for index in range(count):
-            origin = f"{file}" if count == 1 else f"{file}, sample {index + 1} of {count}"
-            yield Sample({name: _part(value, inputs[name], index) for name, value in arrays.items()}, origin)
+        yield from split(read, inputs, ", ".join(map(str, files)))
+
+
+def split(arrays: Mapping[str, Tensor], inputs: Mapping[str, InputSpec], origin: str) -> Iterator[Sample]:
+    """The samples of arrays by input name, in the network's types; each array may hold several, all the same number.
+
+    origin: how errors call them. Raises CalibrationError for shapes and types that do not fit.
+    """
+    arrays = {name: _fit(origin, name, value, inputs[name]) for name, value in arrays.items()}
+    counts = {name: _sample_count(value, inputs[name]) for name, value in arrays.items()}
+    if len(set(counts.values())) > 1:
+        raise CalibrationError(f"samples: {origin} must hold the same number of samples for every input, got {counts}")
+    count = next(iter(counts.values()), 0)
+    for index in range(count):
+        where = origin if count == 1 else f"{origin}, sample {index + 1} of {count}"
+        yield Sample({name: _part(value, inputs[name], index) for name, value in arrays.items()}, where)
 
 
 def _read_each(files: Sequence[Path], inputs: Mapping[str, InputSpec], images: Images) -> dict[str, Tensor]:
@@ -224,7 +229,7 @@ def _image(file: Path, name: str, spec: InputSpec, images: Images) -> Tensor:
     if name not in images:
         raise CalibrationError(
             f"samples: {file} is an image, but input '{name}' has no preprocessing for images; import the model "
-            "with --pixel-format, --mean and --scale, or give arrays"
+            f"with {option('pixel_format')}, {option('mean')} and {option('scale')}, or give arrays"
         )
     return prepare([file], images[name], spec[0])
 
@@ -239,7 +244,7 @@ def _only_input(file: Path, inputs: Mapping[str, InputSpec]) -> str:
     return next(iter(inputs))
 
 
-def _fit(file: Path, name: str, value: Tensor, spec: InputSpec) -> Tensor:
+def _fit(file: str, name: str, value: Tensor, spec: InputSpec) -> Tensor:
     """The array in the input's dtype, after its shape was found to fit."""
     shape, dtype = tuple(spec[0]), spec[1]
     fits = value.shape == shape

@@ -18,7 +18,7 @@ from tpusim.calibration.state import State, Taken
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed, require_writable, write_table
 from tpusim.calibration.thresholds import HISTOGRAM_METHODS
 from tpusim.calibration.tuning import tuned_thresholds
-from tpusim.errors import CalibrationError, ConfigError, TableWarning
+from tpusim.errors import CalibrationError, ConfigError, TableWarning, option
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
@@ -86,7 +86,8 @@ def calibrate(
     _require_method(config.method)
     if state is not None and workers is not None:
         raise ConfigError(
-            f"calibration state {state}: works in one process only; leave out --state, or --jobs and --executor"
+            f"calibration state {state}: works in one process only; leave out {option('state')}, or "
+            f"{option('jobs')} and {option('executor')}"
         )
     if not isinstance(samples, Sized) and (workers is not None or config.method in estimates.METHODS):
         samples = list(samples)  # to be read more than once

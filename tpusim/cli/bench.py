@@ -3,17 +3,30 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, parse_shapes
+from tpusim.cli.given import given as named
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+)
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.bench import Row
+    from tpusim.network import Network as GivenNetwork
 
 
 @dataclass
@@ -23,39 +36,36 @@ class Bench:
     Preparing is reading, compiling and the first run, in CPU seconds; kernels kept from an earlier run make it short.
     """
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     batch: int = 1
     """How often the model's own batch is in a run; the flat network takes all in one call, the others one by one."""
     rounds: int = 7
     """How many times each one runs."""
-    input_shapes: tuple[str, ...] = ()
-    """Static input shapes, NAME=1x3x224x224 each."""
     json: OptionalPath = None
     """Write the figures here too."""
 
     def execute(self, console: Console) -> bool:
         """Measure the network and print the table."""
-        from tpusim.artefacts import RunConfig
         from tpusim.bench import contestants, measure
         from tpusim.calibration.samples import load_samples
-        from tpusim.calibration.stage import CalibrationConfig
-        from tpusim.frontend import import_onnx
         from tpusim.inference import input_specs
 
         for flag, value in (("--batch", self.batch), ("--rounds", self.rounds)):
             if value < 1:
                 raise ConfigError(f"{flag} {value}: 1 or more is required")
-        shapes = parse_shapes(self.input_shapes)
-        config = RunConfig(
-            self.model, lowering=self.lowering.config(), calibration=CalibrationConfig("max"), input_shapes=shapes
-        )
-        specs = input_specs(import_onnx(self.model, input_shapes=shapes))
-        samples = [dict(sample) for sample in load_samples(f"random:{self.batch}", specs)]
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering)
+        given = network_of(self.model, asked)
+        specs = input_specs(given.floats)
+        source = self.calibration.data if "data" in named(self.calibration) else f"random:{self.batch}"
+        samples = [dict(sample) for sample in load_samples(source, specs, self.batch)]
         batch = next(iter(specs.values()))[0][0] if all(shape for shape, _ in specs.values()) else 1
-        rows = measure(contestants(config, samples), self.batch * batch, self.rounds)
+        rows = measure(contestants(given, samples), self.batch * batch, self.rounds)
         if self.json:
-            _write(self.json, rows, self)
+            _write(self.json, rows, self, given)
         console.print(_table(rows, f"{self.model.name}, {self.batch * batch} images in a run"))
         for row in rows:
             if row.error:
@@ -76,11 +86,11 @@ def _table(rows: "list[Row]", title: str) -> Table:
     return table
 
 
-def _write(path: Path, rows: "list[Row]", asked: Bench) -> None:
+def _write(path: Path, rows: "list[Row]", asked: Bench, given: "GivenNetwork") -> None:
     from tpusim.bench.about import about
     from tpusim.ir.files import replacing
 
-    content = {**about(), "model": asked.model.name, "chip": asked.lowering.chip, "mode": asked.lowering.mode,
+    content = {**about(), "model": asked.model.name, "chip": given.chip.name, "mode": str(given.lowering.mode),
                "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1) + "\n")

@@ -2,17 +2,30 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, Method, OptionalPath, beside, load, require_count, save
+from tpusim.cli.options import (
+    Lowering,
+    LoweringOptions,
+    Measuring,
+    MeasuringOptions,
+    Method,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    beside,
+    network_of,
+    require_count,
+    save,
+)
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tpusim.calibration.samples import Samples
-    from tpusim.ir.module import Model
     from tpusim.search import Corrected, CorrectionConfig
 
 
@@ -25,16 +38,13 @@ class CorrectBias:
     that raise the squared error of the results on either are left out.
     """
 
-    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    measuring: Measuring = MeasuringOptions()
     lowering: Lowering = LoweringOptions()
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to calibrate with; 0: all."""
     method: Method = "kl"
     """How thresholds are found; each as upstream's --cali_method."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
     expected_cos: float = 0.99
     """Similarity (1 + cosine) / 2 of the network's results from which on nothing more is corrected."""
     min_layer_cos: float = 0.99
@@ -58,14 +68,15 @@ class CorrectBias:
         from tpusim.search import CorrectionConfig, correct_biases
 
         self._check()
-        model, config = load(self.module), self.lowering.of_floats()
-        method = CalibrationConfig(self.method, tune_samples=self.tune_num)
-        data = self._data(model, self.samples)
+        options = (self.network, self.preprocessing, self.measuring, self.lowering)
+        given = network_of(self.module, options, floats=True)
+        model, config, data = given.canonical, given.lowering, given.calibrating()
+        method = CalibrationConfig(self.method, tune_samples=given.config.calibration.tune_samples)
         correcting = self.bc_inference_num or scoring(len(data))
         asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, correcting, self.in_turn)
         with console.status("calibration") as status:
             plain, count = calibrate(model, data, method)
-            measured = self._data(model, correcting)
+            measured = given.calibrating(correcting)
             found = correct_biases(model, plain, measured, config, asked, progress=status.update)
             status.update("calibration of the corrected network")
             table, _ = calibrate(found.model, data, method)
@@ -76,7 +87,7 @@ class CorrectBias:
                     for one, its in ((model, plain), (found.model, table))
                 ]
             )
-        console.print(rests_on(judge.halves, f"of {self.data}"), highlight=False, markup=False, soft_wrap=True)
+        console.print(rests_on(judge.halves, f"of {given.config.data}"), highlight=False, markup=False, soft_wrap=True)
         for line in _lines(found, asked):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         corrected, kept = found.model, any(one.kept for one in found.tried)
@@ -89,25 +100,15 @@ class CorrectBias:
         path = beside(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
         console.print(f"wrote {path}", highlight=False)
-        calibrated = apply_table(corrected, table, asymmetric=self.lowering.asymmetric)
+        calibrated = apply_table(corrected, table, asymmetric=config.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range."""
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--bc-inference-num", self.bc_inference_num, "takes half of them, at most 30")
         for flag, value in (("--expected-cos", self.expected_cos), ("--min-layer-cos", self.min_layer_cos)):
             if not 0 <= value <= 1:
                 raise ConfigError(f"{flag} {value}: a similarity from 0 to 1 is required")
-
-    def _data(self, model: "Model", count: int) -> "Samples":
-        """The first samples in the order of upstream's calibration; 0: all."""
-        from tpusim.calibration.samples import Samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        return Samples(self.data, input_specs(model), count, shuffled=True, images=images_of(model))
 
 
 def _lines(found: "Corrected", asked: "CorrectionConfig") -> Iterator[str]:

@@ -14,15 +14,16 @@ from rich.console import Console
 
 from tpusim.cli.inputs import described_by, each_input, read_input
 from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
     Grouping,
     GroupingOptions,
-    In,
     KeepWords,
     Lowering,
     LoweringOptions,
-    Method,
     Network,
     NetworkOptions,
+    NetworkPath,
     OptionalPath,
     Preprocessing,
     PreprocessOptions,
@@ -30,7 +31,10 @@ from tpusim.cli.options import (
     WorkerOptions,
     Working,
     beside,
+    compiled_of,
+    config_of,
     load,
+    lowered_of,
     require_count,
     require_ulps,
     simulator_options,
@@ -52,24 +56,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
+    """Take a network all the way: import, calibrate, lower, group, generate commands, simulate, verify.
 
-    model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="MODEL.onnx")] = None
+    Takes a model, a module in floats (1_top.mlir, 2_canonical.mlir), or the folder of a run: then the run's model is
+    run again, with the run's options where no others are given.
+    """
+
+    model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="NETWORK")] = None
     again: OptionalPath = None
     """Instead of a model: repeat the run of this report.json or folder with its options and files. Another --out,
     --resume and --jobs may be given; a file that has changed since is a warning."""
     lowering: Lowering = LoweringOptions()
-    data: str = "random:8"
-    """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt
-    list of them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many calibration samples to use; 0: all."""
-    method: Method = "kl"
-    """How thresholds are found; each as upstream's --cali_method."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
-    table: OptionalPath = None
-    """Use this calibration table instead of measuring."""
+    calibration: Calibration = CalibrationOptions()
     labels: OptionalPath = None
     """Class indices (npz or npy) of the test samples; reports top-1 on every level."""
     test_data: str | None = None
@@ -136,30 +134,21 @@ class Run:
         return replace(found.config, out=out, resume=self.resume, workers=self.working.workers())
 
     def _config(self) -> "RunConfig":
-        from tpusim.calibration.stage import CalibrationConfig
-        from tpusim.pipeline import RunConfig
         from tpusim.verify.kept import Keep
 
         if self.model is None:
-            stderr_console().print("tpusim: run: a MODEL.onnx is required, or --again with the report.json of a run")
+            stderr_console().print("tpusim: run: a NETWORK is required, or --again with the report.json of a run")
             raise SystemExit(2)
         self._check()
-        return RunConfig(
-            model=self.model,
-            lowering=self.lowering.config(),
-            calibration=CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
-            layer_group=self.grouping.config(),
+        asked = (self.lowering, self.calibration, self.network, self.preprocessing, self.grouping)
+        base = config_of(self.model, asked)
+        return replace(
+            base,
             simulator=simulator_options(self.dma, self.seed),
-            data=self.data,
             test_data=self.test_data,
             labels=self.labels,
-            table=self.table,
-            preprocess=self.preprocessing.preprocess(),
-            preprocess_list=self.preprocessing.which(),
-            input_shapes=self.network.shapes(),
-            cut=self.network.cut(),
-            also=self.also,
-            out=self.out or Path("out") / self._name(self.model),
+            also=self.also or base.also,
+            out=self.out or Path("out") / _name(base),
             to=self.to,
             start=self.start,
             resume=self.resume,
@@ -172,8 +161,6 @@ class Run:
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
         if self.compare_samples < 1:
             raise ConfigError(f"--compare-samples {self.compare_samples}: 1 or more is required")
@@ -188,14 +175,15 @@ class Run:
                 f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
             )
 
-    def _name(self, model: Path) -> str:
-        """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
-        from tpusim import chips
 
-        lowering, cores = self.lowering, self.grouping.cores
-        parts = [model.stem, chips.load(lowering.chip).name, lowering.mode]
-        parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
-        return "_".join(parts)
+def _name(config: "RunConfig") -> str:
+    """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
+    from tpusim import chips
+
+    lowering, cores = config.lowering, config.layer_group.cores
+    parts = [config.model.stem, chips.load(lowering.chip).name, str(lowering.mode)]
+    parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
+    return "_".join(parts)
 
 
 def _given(options: Any) -> Iterator[str]:
@@ -208,9 +196,12 @@ def _given(options: Any) -> Iterator[str]:
 
 @dataclass
 class Infer:
-    """Run a model flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX."""
+    """Run a network flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX.
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
+    Of the folder of a run it is 4_tpu.mlir that is run, the network as the chip computes it.
+    """
+
+    model: NetworkPath
     input: Path
     """Inputs: npz keyed by input name; for a module that says how its input is made of one, an image; or a folder of
     these, each of which gets its own output."""
@@ -230,6 +221,8 @@ class Infer:
         """Run every sample and save its tensors."""
         from tpusim.verify.npz import save_tensors
 
+        if self.model.is_dir():
+            self.model = lowered_of(self.model)
         if self.model.suffix == ".tpusim":
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
         given = self.network.given()
@@ -324,9 +317,12 @@ def _result_names(model: "Model") -> list[str]:
 
 @dataclass
 class Simulate:
-    """Run a program on the local-memory machine."""
+    """Run a program on the local-memory machine.
 
-    program: Annotated[In, tyro.conf.arg(metavar="7_model.tpusim")]
+    Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
+    """
+
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     input: Path
     """Inputs: npz keyed by input name; an image, where the run's module next to the program says how the input is made
     of one; or a folder of these, each of which gets its own output."""
@@ -343,8 +339,11 @@ class Simulate:
     """With --dma random: which order."""
     sanitize: bool = True
     """The checks that make the machine trustworthy; without them only bounds are checked."""
-    chip: str = ""
-    """Refuse a program that is for another chip."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     check: OptionalPath = None
     """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
     collect: bool = False
@@ -355,10 +354,8 @@ class Simulate:
 
     def execute(self, console: Console) -> bool:
         """Simulate every sample; True if nothing was found wrong."""
-        from tpusim import chips
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
-        from tpusim.isa.stream import load
         from tpusim.persistence import require_kept
         from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.kept import Keep
@@ -369,8 +366,9 @@ class Simulate:
         require_ulps(self.ulps, self.check)
         keep = Keep(self.keep)
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
-        # an unknown chip is another mistake than the program's chip
-        program = load(self.program, chips.load(self.chip).name if self.chip else "")
+        options_given = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        given = compiled_of(self.program, options_given)
+        program = given.program
         machine = Simulator(program, options=options)
         keep.require_tensors(entry.name for entry in program.tensors)
         checker = None
@@ -379,7 +377,8 @@ class Simulate:
             checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
         elif self.collect:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
-        described, known = described_by(self.program, program.header.chip), machine.chip.calibration
+        beside_it = described_by(self.program, program.header.chip)
+        described, known = (lambda: given.tpu) if given.has("tpu") else beside_it, machine.chip.calibration
         for file, path in each_input(self.input, beside(self.program, "local_outputs.npz", self.out)):
             result = machine.run(read_input(file, described), after=checker and checker.after)
             console.print(self._save(program, result.tensors, keep, path), highlight=False)

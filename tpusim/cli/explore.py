@@ -11,7 +11,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, picture_of, require_count
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Network,
+    NetworkOptions,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    WorkerOptions,
+    Working,
+    picture_of,
+    require_count,
+)
 from tpusim.errors import ConfigError
 from tpusim.strategies import names as strategy_names
 
@@ -29,7 +41,11 @@ class Explore:
     started again, in the same folder, an exploration continues where it was.
     """
 
-    models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="MODEL...")]
+    models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="NETWORK...")]
+    """Models (.onnx, .tflite), modules up to 3_calibrated.mlir, or folders of runs."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     chips: str = "bm1684x"
     """Chips and TOML files of chips, as CHIP,CHIP."""
     modes: str = "int8"
@@ -41,14 +57,6 @@ class Explore:
     """How many cores share the steps of every group, as 1,2."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Figures of the chips, FIELD=VALUE,VALUE as in lmem_bytes=131072,262144; once for each field."""
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to use; 0: all."""
-    method: Method = "kl"
-    """How thresholds are found."""
-    tune_num: int = 5
-    """How many samples tune the thresholds; 0: none."""
     asymmetric: bool = False
     """Quantise INT8 with zero points."""
     verify: bool = False
@@ -99,11 +107,12 @@ class Explore:
 
     def space(self) -> "Space":
         """What the options ask for. Raises ConfigError."""
-        from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.artefacts import RunConfig
         from tpusim.explore import Space, parse_setting
 
-        for flag, value, zero in (("--samples", self.samples, "uses all"), ("--tune-num", self.tune_num, "tunes none")):
-            require_count(flag, value, zero)
+        config = RunConfig(Path())
+        for group in (self.network, self.preprocessing, self.calibration):
+            config = group.over(config)
         settings = [parse_setting(text) for text in self.set]
         if len(dict(settings)) < len(settings):
             raise ConfigError(f"--set {' '.join(self.set)}: a field is given twice; give all its values in one --set")
@@ -115,10 +124,15 @@ class Explore:
             _numbers("--batches", self.batches) or (0,),
             _numbers("--cores", self.cores),
             dict(settings),
-            self.data,
-            CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
+            config.data,
+            config.calibration,
             self.asymmetric,
             self.verify,
+            config.table,
+            config.input_shapes,
+            config.cut,
+            config.preprocess,
+            config.preprocess_list,
         )
 
     def _picture(self) -> OptionalPath:

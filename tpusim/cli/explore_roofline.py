@@ -4,20 +4,26 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
     Grouping,
     GroupingOptions,
-    In,
     Lowering,
     LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
     OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
     picture_of,
     require_count,
 )
@@ -35,11 +41,11 @@ LEAST = 0.01
 class ExploreRoofline:
     """What bounds every op and layer group, and what would change it: the clock, asked with a figure changed.
 
-    Takes a lowered module or an ONNX model (with assumed ranges). Twice the bandwidth and twice the lanes are asked for
-    the same commands, twice the local memory and another cut for a network that is grouped anew.
+    Ranges are assumed where there are none, unless --data or --table is given. Twice the bandwidth and twice the lanes
+    are asked for the same commands, twice the local memory and another cut for a network that is grouped anew.
     """
 
-    model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
+    model: NetworkPath
     ops: int = 12
     """How many ops to print, those that take longest; 0: all. The file has all."""
     best: bool = False
@@ -48,6 +54,9 @@ class ExploreRoofline:
     """Draw the ops and groups under the roofs of the chip here (an SVG file)."""
     out: OptionalPath = None
     """Write all figures here, as JSON."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
@@ -60,9 +69,10 @@ class ExploreRoofline:
         if self.best and self.grouping.layer_group == "best":
             raise ConfigError("--best: --layer-group best cuts the network so already; leave one out")
         picture = picture_of(self.plot)
-        tpu = self.lowering.lowered(self.model)
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        given = network_of(self.model, asked, assume=True)
         with console.status("compile") as status:
-            found = under_roofs(tpu, self.grouping.config(), best=self.best, progress=status.update)
+            found = under_roofs(given.tpu, given.config.layer_group, best=self.best, progress=status.update)
         for part in lines(found, self.ops):
             console.print(part, highlight=False, markup=False)
         if picture is not None:

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tpusim.cli.options import LoweringOptions, Network, NetworkOptions, network_of
 from tpusim.errors import ConfigError
+from tpusim.ir.formats import number_format
 
 if TYPE_CHECKING:
     from tpusim.fidelity.support import Row
@@ -28,7 +30,9 @@ class Support:
     op: str | None = None
     """Only this op: Conv, Softmax ..."""
     module: Path | None = None
-    """Instead of the table, the card of this tpu module (4_tpu.mlir, or one of a later stage)."""
+    """Instead of the table, the card of this network: a tpu module (4_tpu.mlir, or one of a later stage), the folder of
+    a run, or a model or module that is lowered for --chip in --mode, with assumed ranges where it has none."""
+    network: Network = NetworkOptions()
     json: bool = False
     """Print JSON: one object per op, chip, mode and outcome; or the module's card."""
 
@@ -50,27 +54,26 @@ class Support:
     def _card(self, console: Console, path: Path) -> bool:
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
-        from tpusim.ir.module import load_model
-        from tpusim.ops import context
 
-        given = [f"--{name}" for name in ("chip", "mode", "op") if getattr(self, name) is not None]
-        if given:
+        if self.op is not None:
             raise ConfigError(
-                f"--module {path}: the card has every op of the module, so {' and '.join(given)} would do nothing; "
-                "leave one or the other out"
+                f"--module {path}: the card has every op of the module, so --op would do nothing; leave it out"
             )
-        model = load_model(path, context())
-        card = card_of(model)
-        if not card.ops and not model.state.startswith("TPU_"):
-            raise ConfigError(
-                f"--module {path}: a tpu module is required, got one in state {model.state or '(none)'}; "
-                "give 4_tpu.mlir, or one of a later stage"
-            )
+        given = network_of(path, (self.network, self._lowering()), assume=True)
+        lowered = next((name for name in ("final", "grouped") if given.level == name), "tpu")
+        card = card_of(given.model(lowered))
         if self.json:
             _print_json(console, card.to_json())
         else:
             console.print(fidelity_table(card))
         return True
+
+    def _lowering(self) -> LoweringOptions:
+        """What a network that is not lowered yet is lowered for."""
+        mode, asymmetric = (self.mode or "int8").removesuffix("-asym"), (self.mode or "").endswith("-asym")
+        number_format(mode)
+        found = {"chip": self.chip, "mode": self.mode and mode, "asymmetric": asymmetric or None}
+        return LoweringOptions(**{name: value for name, value in found.items() if value is not None})  # pyright: ignore[reportArgumentType]
 
 
 def _print_json(console: Console, content: object) -> None:

@@ -3,12 +3,21 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, require_count
+from tpusim.cli.options import (
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+    require_count,
+)
 
 if TYPE_CHECKING:
     from tpusim.prospect.fit import Fit
@@ -22,9 +31,10 @@ class FitCommand:
     compiled or needs more global memory than there is.
     """
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
     lowering: Lowering = LoweringOptions()
     network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
     memory: int = 0
     """MiB of global memory that the network may take; 0: what the chip's file says."""
     json: bool = False
@@ -35,10 +45,8 @@ class FitCommand:
         from tpusim.prospect.fit import fit
 
         require_count("--memory", self.memory, "takes the chip's")
-        found = fit(
-            self.model, self.lowering.config(), input_shapes=self.network.shapes(), cut=self.network.cut(),
-            room=self.memory << 20,
-        )  # fmt: skip
+        given = network_of(self.model, (self.network, self.preprocessing, self.lowering), assume=True)
+        found = fit(given.latest, given.lowering, room=self.memory << 20)
         lines = [json.dumps(found.to_json(), indent=1)] if self.json else lines_of(found)
         for line in lines:
             console.print(line, markup=False, highlight=False, soft_wrap=True)

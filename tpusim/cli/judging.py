@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tpusim.calibration.samples import Samples
     from tpusim.diagnosis import Judged
-    from tpusim.ir.module import Model
+    from tpusim.network import Network
 
 
 @dataclass(frozen=True)
@@ -18,25 +18,26 @@ class Evidence:
     origin: str
 
 
-def evidence(model: "Model", folder: Path, data: str | None, limit: int) -> Evidence:
-    """Samples for a module in a folder: those of `data`, else those of the run's calibration, else its first sample.
+def evidence(network: "Network", data: str | None, limit: int) -> Evidence:
+    """Samples to judge a network by: those of `data`, else those of its run's calibration, else the run's first sample.
 
-    limit: the most, 0: all. Samples of a run come in the order in which it calibrated.
+    limit: the most, 0: all. A model alone has those that it is calibrated with. Samples of a calibration come in the
+    order in which it took them.
     """
     from tpusim.calibration.samples import Samples
     from tpusim.images import images_of
     from tpusim.inference import input_specs
     from tpusim.persistence import data_of
 
-    known = data_of(folder) if data is None else None
-    source, count, origin = data or str(folder / "inputs.npz"), limit, f"of {data}"
-    if known is not None:
+    model, folder, config = network.judged, network.folder, network.config
+    known = data_of(folder) if folder is not None else (config.data, config.calibration.max_samples)
+    left = str((folder or Path()) / "inputs.npz")
+    source, count, origin = data or left, limit, f"of {data}" if data else f"of {left} (--data gives others)"
+    if data is None and known is not None:
         source, count = known[0], min(filter(None, (known[1], limit)), default=0)
-        origin = f"of the run's calibration ({source})"
-    elif data is None:
-        origin = f"of {source} (--data gives others)"
-    samples = Samples(source, input_specs(model), count, shuffled=known is not None, images=images_of(model))
-    return Evidence(samples, origin)
+        origin = f"of the {'network' if folder is None else 'run'}'s calibration ({source})"
+    shuffled = data is None and known is not None
+    return Evidence(Samples(source, input_specs(model), count, shuffled=shuffled, images=images_of(model)), origin)
 
 
 def rests_on(halves: tuple[int, int], origin: str) -> str:

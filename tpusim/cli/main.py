@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tpusim.cli.commands import COMMANDS
 from tpusim.cli.options import stderr_console
-from tpusim.errors import ModeWarning, TableWarning, TpusimError
+from tpusim.errors import ModeWarning, TableWarning, TpusimError, spelled_as_options
 from tpusim.version import __version__
 
 DESCRIPTION = (
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), spelled_as_options():
         warnings.showwarning = _show_warning
         return _run(words, debug=debug)
 

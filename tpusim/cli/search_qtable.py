@@ -4,14 +4,27 @@ import csv
 import io
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.cli.options import (
+    Judged,
+    JudgedOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    folder_of,
+    network_of,
+    require_count,
+)
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +33,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from tpusim.ir.module import Model
     from tpusim.search import Found, Goal, Trials
 
 
@@ -34,14 +46,11 @@ class SearchQtable:
     squared error of the results, on the samples or on the half of them that is held out.
     """
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir|MODEL")]
-    """A calibrated module, or a model with --table."""
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
-    table: OptionalPath = None
-    """Calibration table of a MODEL."""
-    data: str | None = None
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]; default: those of the run's
-    calibration, else inputs.npz beside the module."""
     samples: int = 60
     """How many samples to use; 0: all. Every second one is held out: the search does not see it."""
     expected_cos: float = 0.99
@@ -71,10 +80,10 @@ class SearchQtable:
         from tpusim.search import Trials, known_floats, search
 
         self._check()
-        model = self._model()
-        evident = evidence(model, self.module.parent, self.data, self.samples)
+        given = network_of(self.module, (self.network, self.preprocessing, self.judged, self.lowering), floats=True)
+        model, evident = given.calibrated, evidence(given, self.judged.data, self.samples)
         samples = [dict(sample) for sample in evident.samples]
-        config, goals = self.lowering.of_floats(), self._goals(samples)
+        config, goals = given.lowering, self._goals(samples)
         trials = Trials(model, config, samples[::2], goals[0], mode=self.float_mode)
         self._say(console, rests_on((len(samples[::2]), len(samples[1::2])), evident.origin))
         known = known_floats(model) if self.patterns else {}
@@ -103,21 +112,6 @@ class SearchQtable:
         given = self.labels is not None or self.metric is not None
         if given != (self.expected is not None):
             raise ConfigError("--expected VALUE: needs --labels or --metric, and each of these needs --expected")
-        if self.module.suffix == ".mlir" and self.table is not None:
-            raise ConfigError(f"--table {self.table}: {self.module} already holds its thresholds; leave --table out")
-        if self.module.suffix != ".mlir" and self.table is None:
-            raise ConfigError(f"{self.module}: --table TABLE is required, with the thresholds of the model")
-
-    def _model(self) -> "Model":
-        if self.table is None:
-            return load(self.module)
-        from tpusim.calibration.stage import apply_table
-        from tpusim.calibration.table import read_table
-        from tpusim.canonicalize import canonicalize
-        from tpusim.frontend import import_onnx
-
-        canonical, _ = canonicalize(import_onnx(self.module))
-        return apply_table(canonical, read_table(self.table), asymmetric=self.lowering.asymmetric)
 
     def _goals(self, samples: "list[dict[str, np.ndarray]]") -> "tuple[Goal, Goal]":
         """Of the samples that are searched with, and of those held out: labels are dealt out like their samples."""
@@ -178,7 +172,7 @@ class SearchQtable:
         if after.raises(before):
             self._say(console, "the table raises the error of the results: nothing is written; ask for more")
             return False
-        path, runs, clocked = self.out or self.module.parent / "qtable", *trials.tried
+        path, runs, clocked = self.out or folder_of(self.module) / "qtable", *trials.tried
         held_out = 0 if kept_back is None else len(kept_back.samples)
         notes = [
             f"tpusim search-qtable: {goal.name} {found.score.value:.6f}, {goal.target} asked",

@@ -1,12 +1,25 @@
 """`tpusim search-threshold`: the method of calibration whose integers are most like the floats."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
-import tyro
 from rich.console import Console
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, beside, load, require_count, save
+from tpusim.cli.options import (
+    Lowering,
+    LoweringOptions,
+    Measuring,
+    MeasuringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    beside,
+    network_of,
+    require_count,
+    save,
+)
 
 
 @dataclass
@@ -18,14 +31,11 @@ class SearchThreshold:
     score or on those held out, is not taken.
     """
 
-    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    measuring: Measuring = MeasuringOptions()
     lowering: Lowering = LoweringOptions()
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to use; 0: all."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and mse; 0: they stay as measured."""
     inference_num: int = 0
     """How many samples score, the first; the others are held out. 0: half of them, at most 30."""
     out_table: OptionalPath = None
@@ -35,29 +45,26 @@ class SearchThreshold:
 
     def execute(self, console: Console) -> bool:
         """Measure, print the scores, write the best table and the module with it."""
-        from tpusim.calibration.samples import Samples
         from tpusim.calibration.stage import CalibrationConfig, apply_table, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.judging import errors_of, rests_on, scoring
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
         from tpusim.search import search_threshold
 
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--inference-num", self.inference_num, "takes half of them, at most 30")
-        model, config = load(self.module), self.lowering.of_floats()
+        options = (self.network, self.preprocessing, self.measuring, self.lowering)
+        given = network_of(self.module, options, floats=True)
+        model, config, data = given.canonical, given.lowering, given.calibrating()
         require_names(model)
-        data = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
+        tuned = given.config.calibration.tune_samples
         path = beside(self.module, "cali_table", self.out_table)
-        now = read_table(path) if path.is_file() else None
+        now = read_table(path) if path.is_file() and given.folder is not None else None  # next to a model it is any
         with console.status("search") as status:
             found = search_threshold(
                 model, data, config,
-                tune_samples=self.tune_num, inferred=self.inference_num or scoring(len(data)), now=now,
+                tune_samples=tuned, inferred=self.inference_num or scoring(len(data)), now=now,
                 progress=status.update,
             )  # fmt: skip
-        origin = f"of {self.data}"
+        origin = f"of {given.config.data}"
         console.print(rests_on(found.halves, origin), highlight=False, soft_wrap=True, markup=False)
         rows = {path.name: found.now} if found.now is not None else {}
         for method, errors in {**rows, **found.errors}.items():
@@ -68,8 +75,8 @@ class SearchThreshold:
             console.print(f"every method raises the error of {path}, which stays as it is", highlight=False)
             return False
         table = found.tables[found.best]
-        asked = CalibrationConfig(found.best, tune_samples=self.tune_num, tune_estimates=True)
+        asked = CalibrationConfig(found.best, tune_samples=tuned, tune_estimates=True)
         save_table(path, table, asked, found.samples, module=self.module.name)
         console.print(f"wrote {path}", highlight=False)
-        calibrated = apply_table(model, table, asymmetric=self.lowering.asymmetric)
+        calibrated = apply_table(model, table, asymmetric=config.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))

@@ -1,41 +1,44 @@
 """Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
+from tpusim.cli.given import given as named
 from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
     Grouping,
     GroupingOptions,
-    In,
     Lowering,
     LoweringOptions,
-    Method,
     Network,
     NetworkOptions,
+    NetworkPath,
     OptionalPath,
     Preprocessing,
     PreprocessOptions,
     WorkerOptions,
     Working,
     beside,
-    load,
-    require_count,
+    network_of,
     save,
 )
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
+    from tpusim.network import Network as GivenNetwork
+
+BEFORE_GROUPS = ("top", "canonical", "calibrated", "tpu")
 
 
 @dataclass
 class Import:
-    """Import an ONNX model: ONNX -> 1_top.mlir."""
+    """Import a model: ONNX or TFLite -> 1_top.mlir."""
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
     out: OptionalPath = None
     """Module to write; default 1_top.mlir beside the model."""
     network: Network = NetworkOptions()
@@ -43,23 +46,19 @@ class Import:
 
     def execute(self, console: Console) -> bool:
         """Import one model and write its module."""
-        from tpusim.frontend import import_onnx
-        from tpusim.images import with_preprocess
-
-        model = import_onnx(self.model, input_shapes=self.network.shapes(), cut=self.network.cut())
-        preprocess = self.preprocessing.preprocess()
-        if preprocess is not None:
-            with_preprocess(model, preprocess, self.preprocessing.which())
-        return save(console, model, beside(self.model, "1_top.mlir", self.out))
+        top = network_of(self.model, (self.network, self.preprocessing)).top
+        return save(console, top, beside(self.model, "1_top.mlir", self.out))
 
 
 @dataclass
 class Canonicalize:
     """Apply op patterns and fusions: 1_top.mlir -> 2_canonical.mlir."""
 
-    module: Annotated[In, tyro.conf.arg(metavar="1_top.mlir")]
+    module: NetworkPath
     out: OptionalPath = None
     """Module to write; default 2_canonical.mlir beside the input."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
     """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; by
     samples: smoothquant, softmax_correction."""
@@ -80,7 +79,7 @@ class Canonicalize:
             raise ConfigError(f"--data {self.data}: needs --verify-passes, nothing else runs the module")
         if self.data is None and measured:
             raise ConfigError(f"--also {measured[0]}: needs --data, the samples that decide about its factors")
-        top = load(self.module)
+        top = network_of(self.module, (self.network, self.preprocessing)).earliest
         check = check_of(top, self.data or "random:1") if self.verify_passes else None
         model, patterns = canonicalize(top, patterns_of(self.also), check)
         model, patterns = self._by_samples(model, patterns)
@@ -107,20 +106,12 @@ class Canonicalize:
 class Calibrate:
     """2_canonical.mlir + samples -> cali_table and 3_calibrated.mlir."""
 
-    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of
-    them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to use; 0: all."""
-    method: Method = "kl"
-    """How thresholds are found; each as upstream's --cali_method."""
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     asymmetric: bool = False
     """Types carry the measured (min, max), for lowering with zero points."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
-    table: OptionalPath = None
-    """Use this calibration table instead of measuring."""
     state: OptionalPath = None
     """File of what was measured so far: a killed calibration continues from it; removed when the table is written."""
     working: Working = WorkerOptions()
@@ -132,29 +123,22 @@ class Calibrate:
     def execute(self, console: Console) -> bool:
         """Measure (or read) thresholds and put them into the module."""
         from tpusim.calibration.own import with_own
-        from tpusim.calibration.samples import Samples
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, require_names, save_table
+        from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.show import LiveProgress
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
 
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
-        if self.table is not None and self.out_table is not None:
-            raise ConfigError(
-                f"--out-table {self.out_table}: nothing is measured with --table {self.table}; leave one out"
-            )
-        if self.table is not None and self.state is not None:
-            raise ConfigError(f"--state {self.state}: nothing is measured with --table {self.table}; leave one out")
+        listed = self.calibration.table
+        for flag, value in (("--out-table", self.out_table), ("--state", self.state)):
+            if listed is not None and value is not None:
+                raise ConfigError(f"{flag} {value}: nothing is measured with --table {listed}; leave one out")
         workers = self.working.workers()
-        model = load(self.module)
-        if self.table is not None:
-            table = read_table(self.table)
+        network = network_of(self.module, (self.network, self.preprocessing, self.calibration))
+        model = network.canonical
+        if listed is not None:
+            table = read_table(listed)
         else:
             require_names(model)
-            config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
-            found = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
+            config, found = network.config.calibration, network.calibrating()
             with LiveProgress(console) as progress, progress.stage("calibrate"):
                 table, count = with_own(
                     model,
@@ -176,7 +160,10 @@ class Calibrate:
 class Lower:
     """3_calibrated.mlir -> 4_tpu.mlir for a chip and mode."""
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     out: OptionalPath = None
     """Module to write; default 4_tpu.mlir beside the input."""
@@ -187,8 +174,9 @@ class Lower:
         from tpusim.fidelity import card_of
         from tpusim.lowering import lower, optimize_for_chip
 
-        config = self.lowering.config()
-        model = optimize_for_chip(lower(load(self.module), config)[0])
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering)
+        given = network_of(self.module, asked)
+        model = optimize_for_chip(lower(given.calibrated, given.lowering)[0])
         console.print(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
 
@@ -200,7 +188,11 @@ class Group:
     With --show, --plot or --write-groups a module that is grouped already (5_grouped.mlir, 6_final.mlir) is only read.
     """
 
-    module: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
     show: bool = False
     """Print every group: ops, sections, rows of the pipeline, local memory by row."""
@@ -221,27 +213,37 @@ class Group:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
         if self.exact_packing and not self.show:
             raise ConfigError("--exact-packing: needs --show")
-        model = load(self.module)
         reads = self.show or self.plot is not None or self.write_groups is not None
-        if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
-            model = self._grouped(model)
+        given = self._opened(reads=reads)
+        if reads and given.level not in ("", *BEFORE_GROUPS):
+            model = given.final if given.level == "final" else given.grouped
+        else:
+            model = self._grouped(given)
             save(console, model, beside(self.module, "5_grouped.mlir", self.out))
-        elif given := self.grouping.given() + ["--out"] * (self.out is not None):
-            raise ConfigError(
-                f"{self.module}: the module is grouped already, so {' and '.join(given)} would do nothing; "
-                "give 4_tpu.mlir to group again"
-            )
         self._show(console, model)
         return True
 
-    def _grouped(self, model: "Model") -> "Model":
+    def _opened(self, *, reads: bool) -> "GivenNetwork":
+        """The network. Raises ConfigError for options that do nothing to a module that is grouped already."""
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering)
+        if reads and self.module.suffix == ".mlir":
+            given = network_of(self.module, asked)
+            useless = self.grouping.given() + ["--out"] * (self.out is not None)
+            if given.level not in BEFORE_GROUPS and useless:
+                raise ConfigError(
+                    f"{self.module}: the module is grouped already, so {' and '.join(useless)} would do nothing; "
+                    "give 4_tpu.mlir to group again"
+                )
+            if given.level not in BEFORE_GROUPS:
+                return given
+        return network_of(self.module, (*asked, self.grouping))
+
+    def _grouped(self, given: "GivenNetwork") -> "Model":
         from tpusim.grouping import divide
         from tpusim.lowering import reorder_weights
 
-        config = self.grouping.config()
-        if model.state != "TPU_REORDERED":
-            model = reorder_weights(model)
-        return divide(model, config)
+        tpu = given.tpu
+        return divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), given.config.layer_group)
 
     def _show(self, console: Console, model: "Model") -> None:
         from tpusim.cli.grouping import packing_lines, show
@@ -287,7 +289,12 @@ def _against_bounds(model: "Model") -> str:
 class Assign:
     """5_grouped.mlir -> 6_final.mlir: every tensor gets its address in global memory."""
 
-    module: Annotated[In, tyro.conf.arg(metavar="5_grouped.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     out: OptionalPath = None
     """Module to write; default 6_final.mlir beside the input."""
 
@@ -295,16 +302,21 @@ class Assign:
         """Assign global addresses and write the module."""
         from tpusim.memory import assign_addresses
 
-        return save(console, assign_addresses(load(self.module)), beside(self.module, "6_final.mlir", self.out))
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        grouped = network_of(self.module, asked).grouped
+        return save(console, assign_addresses(grouped), beside(self.module, "6_final.mlir", self.out))
 
 
 @dataclass
 class Codegen:
     """6_final.mlir -> 7_model.tpusim: TIU and GDMA commands."""
 
-    module: Annotated[In, tyro.conf.arg(metavar="6_final.mlir")]
-    cores: int = 0
-    """How many cores share the steps of every group; 0: as many as the module was grouped for."""
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     out: OptionalPath = None
     """Program to write; default 7_model.tpusim beside the input."""
 
@@ -313,7 +325,11 @@ class Codegen:
         from tpusim.codegen import generate
         from tpusim.isa.stream import save
 
-        program = generate(load(self.module), self.cores)
+        grouping = self.grouping
+        if self.module.suffix == ".mlir" and network_of(self.module, ()).level in ("grouped", "final"):
+            grouping = replace(grouping, cores=GroupingOptions().cores)  # it may run on another number of cores
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, grouping)
+        program = generate(network_of(self.module, asked).final, named(self.grouping).get("cores", 0))
         path = beside(self.module, "7_model.tpusim", self.out)
         save(program, path)
         console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)

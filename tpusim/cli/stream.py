@@ -8,6 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Grouping,
+    GroupingOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    Preprocessing,
+    PreprocessOptions,
+    compiled_of,
+)
 from tpusim.errors import ImportModelError
 
 if TYPE_CHECKING:
@@ -19,9 +32,17 @@ SHOWN = 20
 
 @dataclass
 class Disassemble:
-    """A program as text, one line per command; the whole of it can be edited and assembled again."""
+    """A program as text, one line per command; the whole of it can be edited and assembled again.
 
-    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL.tpusim")]
+    Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
+    """
+
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     op: str | None = None
     """Only the commands of this op."""
     engine: Literal["tiu", "gdma"] | None = None
@@ -35,9 +56,10 @@ class Disassemble:
         """Print or write the text."""
         from tpusim.ir.files import replacing
         from tpusim.isa.listing import extract, listing
-        from tpusim.isa.stream import load
 
-        program = load(self.program)
+        program = compiled_of(
+            self.program, (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        ).program
         whole = self.op is None and self.engine is None and self.core is None
         text = listing(program) if whole else extract(program, op=self.op, engine=self.engine, core=self.core)
         if self.out is None:

@@ -2,12 +2,23 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
 from rich.console import Console
 
-from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Grouping,
+    GroupingOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+)
 
 
 @dataclass
@@ -18,11 +29,14 @@ class WhatIfCommand:
     refused ones with the rule and the nearest value that works. The other groups stay as they are.
     """
 
-    model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
+    model: NetworkPath
     group: int = -1
     """The number of the layer group, as in the table of `tpusim run`; -1: the group that takes longest."""
     out: Path = Path("what_if.html")
     """The page to write."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
@@ -31,8 +45,9 @@ class WhatIfCommand:
         from tpusim.explore.whatif import what_if
         from tpusim.page.whatif import write_what_if
 
-        tpu = self.lowering.lowered(self.model)
-        found = what_if(tpu, self.grouping.config(), None if self.group == -1 else self.group)
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        given = network_of(self.model, asked, assume=True)
+        found = what_if(given.tpu, given.config.layer_group, None if self.group == -1 else self.group)
         write_what_if(self.out, found)
         for one in found.alternatives:
             cost = f"{one.figures['cycles']:,} cycles" if one.figures else f"refused: {one.why}; {one.change}"

@@ -1,24 +1,36 @@
 """`tpusim why`: which ops of a quantised network lose how much, why, and what remedies give back."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from math import prod
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.cli.options import (
+    Judged,
+    JudgedOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    folder_of,
+    network_of,
+    require_count,
+)
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from tpusim.calibration.samples import Sample
     from tpusim.diagnosis import Cause, Change, Loss, Measured, Remedies, Remedy
+    from tpusim.diagnosis.losses import Tensors
     from tpusim.ir.module import Model
+    from tpusim.network import Network as GivenNetwork
     from tpusim.page import Diagnosis
 
     Singles = Sequence[tuple[Change, Measured]]
@@ -28,17 +40,19 @@ if TYPE_CHECKING:
 class Why:
     """Find out why INT8 is bad: what every op loses, and the causes, by what their remedies give back.
 
-    Lowers 3_calibrated.mlir as `tpusim lower` does, and runs the samples. Every suspected cause (ranges that do not
-    fit, masks, outliers, unlike channels or operands under one scale, sensitive ops) is put to the test: the network is
-    lowered with its remedy and run again. Every second sample is held out: remedies are ranked on the others, and one
-    that does not lower the error on the held-out samples too is not recommended. Then as many together as the asked
-    similarity takes. The error is the squared error of the results as a share of their squares.
+    Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, lowers it as `tpusim lower` does, and runs
+    the samples. Every suspected cause (ranges that do not fit, masks, outliers, unlike channels or operands under one
+    scale, sensitive ops) is put to the test: the network is lowered with its remedy and run again. Every second sample
+    is held out: remedies are ranked on the others, and one that does not lower the error on the held-out samples too is
+    not recommended. Then as many together as the asked similarity takes. The error is the squared error of the results
+    as a share of their squares.
     """
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
-    inputs: OptionalPath = None
-    """Samples, an npz by input name, instead of --data."""
     top: int = 8
     """How many ops to suspect of each cause, and to make float, those that lose most alone; 0: none."""
     float_mode: str = ""
@@ -47,9 +61,6 @@ class Why:
     """The cosine that the network's results are to have, by channels too, the mean over the held-out samples."""
     labels: OptionalPath = None
     """Class indices (npz or npy) of --data: top-1 before and after, and whether another preprocessing fits better."""
-    data: str | None = None
-    """Samples, as of `tpusim run`, and those of --labels; default: those of the run's calibration, else inputs.npz
-    beside the module."""
     samples: int = 64
     """How many samples to judge by at most, half of which are held out; 0: all."""
     worst: int = 1
@@ -77,21 +88,21 @@ class Why:
         require_count("--worst", self.worst, "shows no elements")
         if not 0 < self.expected_cos <= 1:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
-        if self.labels is not None and self.data is None:
+        if files := [name for name in self.network.inputs if name.endswith(".npz")]:
+            raise ConfigError(f"--inputs {files[0]}: it names tensors at which the network begins; samples are --data")
+        if self.labels is not None and self.judged.data is None:
             raise ConfigError("--labels: needs --data, the samples that they belong to")
         require_count("--samples", self.samples, "judges by all")
-        if self.inputs is not None and self.data is not None:
-            raise ConfigError("--data and --inputs: both are the samples; give one")
-        calibrated, config = load(self.module), self.lowering.of_floats()
-        given = str(self.inputs) if self.inputs is not None else self.data
-        known = evidence(calibrated, self.module.parent, given, self.samples)
+        asked = (self.network, self.preprocessing, self.judged, self.lowering)
+        given = network_of(self.module, asked, floats=True)
+        calibrated, config, known = given.calibrated, given.lowering, evidence(given, self.judged.data, self.samples)
         with console.status("why") as status:
             remedies = Remedies(calibrated, config, known.samples, self.float_mode, status.update)
             lowered = remedies.lowered()
             found = losses(calibrated, lowered, remedies.judge.shown)
             worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
             single = remedies.single(loss.name for loss in worst)
-        where = f"{config.chip} in {config.format.name}"
+        where = f"{given.chip.name} in {config.format.name}"
         self._say(console, rests_on(remedies.judge.halves, known.origin))
         console.print(_table(worst if self.top else found, single, remedies, where))
         if self.worst and self.top:
@@ -114,8 +125,8 @@ class Why:
             self._page(calibrated, _diagnosis(found, likely, single, remedies.before.last.cosine, chosen))
             console.print(f"wrote {self.report}", highlight=False)
         if self.labels is not None:
-            self._classified(console, calibrated, remedies, chosen)
-        return self._conclude(console, remedies, chosen)
+            self._classified(console, given, remedies, chosen)
+        return self._conclude(console, given, remedies, chosen)
 
     def _say(self, console: Console, text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
@@ -125,7 +136,7 @@ class Why:
         console: Console,
         calibrated: "Model",
         lowered: "Model",
-        sample: "Mapping[str, np.ndarray]",
+        sample: "Tensors",
         names: list[str],
     ) -> None:
         from tpusim.diagnosis import worst_elements
@@ -134,28 +145,16 @@ class Why:
         for element in worst_elements(calibrated, lowered, sample, names, self.worst):
             console.print(f" {element}", highlight=False, soft_wrap=True, markup=False)
 
-    def _samples(self, calibrated: "Model", limit: int = 0) -> "list[Sample]":
-        from tpusim.calibration.samples import load_samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        assert self.data is not None
-        found = list(load_samples(self.data, input_specs(calibrated), limit, images=images_of(calibrated)))
-        if not found:
-            raise ConfigError(f"--data {self.data}: a sample is required, got none")
-        return found
-
     def _page(self, calibrated: "Model", diagnosis: "Diagnosis") -> None:
         from tpusim.ir.files import replacing
         from tpusim.persistence import page_of
 
         assert self.report is not None
-        text = page_of(self.module.parent, calibrated, diagnosis)
+        text = page_of(folder_of(self.module), calibrated, diagnosis)
         with replacing(self.report) as target:
             target.write_text(text, encoding="utf-8")
 
-    def _conclude(self, console: Console, remedies: "Remedies", chosen: "Remedy") -> bool:
-        from tpusim.calibration.table import rewrite_thresholds
+    def _conclude(self, console: Console, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> bool:
         from tpusim.cli.judging import measured_lines
 
         for line in measured_lines("results as lowered", remedies.before):
@@ -172,25 +171,26 @@ class Why:
                 f"{self.expected_cos} is not reached; try a larger --top, or calibrate by another --method",
                 highlight=False,
             )
-        qtable = self.out_qtable or (self.module.parent / "new_qtable" if self.apply else None)
-        table = self.out_table or (self.module.parent / "new_cali_table" if self.apply else None)
+        qtable = self.out_qtable or (folder_of(self.module) / "new_qtable" if self.apply else None)
+        table = self.out_table or (folder_of(self.module) / "new_cali_table" if self.apply else None)
         if qtable is not None:
             remedies.write_qtable(qtable, chosen.modes)
             console.print(f"wrote {qtable}", highlight=False)
         if table is not None:
-            rewrite_thresholds(self.module.parent / "cali_table", table, chosen.thresholds)
+            given.write_table(table, chosen.thresholds)
             console.print(f"wrote {table}", highlight=False)
         return reached
 
-    def _classified(self, console: Console, calibrated: "Model", remedies: "Remedies", chosen: "Remedy") -> None:
+    def _classified(self, console: Console, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
         """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
         from tpusim.accuracy import labels_of
         from tpusim.cli.causes import preprocessing_lines, top1_line
         from tpusim.ir.types import shape_of
 
         assert self.labels is not None
+        calibrated = given.calibrated
         labels = labels_of(self.labels, classes=prod(shape_of(calibrated.results[0])[1:]))
-        samples = self._samples(calibrated)
+        samples = list(given.samples(self.judged.data))
         for line in preprocessing_lines(calibrated, samples, labels):
             console.print(line, highlight=False, soft_wrap=True)
         lowered = {"lowered": remedies.lowered(), "with the remedy": remedies.lowered(chosen.changes)}

@@ -19,7 +19,7 @@ from tpusim.artefacts import Artefacts, RunConfig, Silent, need
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line
+from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line, option
 from tpusim.explore.row import Row
 from tpusim.explore.space import Point, settings_text
 from tpusim.grouping import divide
@@ -122,7 +122,7 @@ class Bench:
     def _lower(self, config: RunConfig) -> "_Lowered":
         a, material = Artefacts(config, Silent(), from_file=False), self._material
         a.calibrated = material.canonical
-        if is_calibrated(config):
+        if is_calibrated(config) and material.canonical.state == "TOP_F32":
             table = need(material.table, "the calibration table")
             a.calibrated = apply_table(material.canonical, table, asymmetric=config.lowering.asymmetric)
         with warnings.catch_warnings(record=True) as caught:
@@ -200,7 +200,9 @@ def rows_of(
 ) -> list[Row]:
     """A unit of work: the rows of points of one network and batch, whose canonical module is a file."""
     if not Path(module).is_file():
-        raise ConfigError(f"explore: a worker cannot see {module}; give --share a folder that all workers have")
+        raise ConfigError(
+            f"explore: a worker cannot see {module}; give {option('share')} a folder that all workers have"
+        )
     bench = Bench(Material(_loaded(module), table, samples, asymmetric))
     return [bench.row(point) for point in points]
 

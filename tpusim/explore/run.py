@@ -14,7 +14,7 @@ from tpusim.errors import TpusimError
 from tpusim.explore.cache import Cache, Keys
 from tpusim.explore.cost import DEFECT, Bench, Material, blank, guarded, lowered_as, rows_of
 from tpusim.explore.front import DEFAULT_FRONT, front, require_measures
-from tpusim.explore.network import Network
+from tpusim.explore.network import Network, require_inputs
 from tpusim.explore.results import FILES, write_results
 from tpusim.explore.row import Row
 from tpusim.explore.space import Point, Space, require_energies
@@ -57,6 +57,7 @@ def explore(
     require_measures("measures", measures, verified=space.verify)
     require_energies("measures", measures, space)
     points, cache = space.points(), Cache(Path(out))
+    require_inputs(space)
     cache.require_own(FILES)
     keys = Keys.of(space)
     keyed = [(keys.point(point), point) for point in points]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from xdsl.ir import Operation
@@ -14,6 +13,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
 from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, inspect_onnx
+from tpusim.frontend.onnx import Source
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import not_kept
@@ -21,7 +21,8 @@ from tpusim.layer_group import base_groups
 from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
-from tpusim.prospect.assumed import assumed_lowering, assumed_table
+from tpusim.prospect.assumed import assumed_table
+from tpusim.prospect.lowered import lowered_ahead
 
 
 @dataclass(frozen=True)
@@ -74,27 +75,32 @@ class Prospect:
 
 
 def prospect(
-    model: Path,
+    model: Source | Model,
     config: LoweringConfig,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
     table: CalibrationTable | None = None,
 ) -> Prospect:
-    """What would become of a model on a chip in a mode; table: thresholds, else they are assumed.
+    """What would become of a model, or a module, on a chip in a mode; table: thresholds, else they are assumed.
 
     Raises ImportModelError for a file that cannot be read and ConfigError for an unknown chip; what of the network
     cannot be taken is told.
     """
-    chip, seen = chips.load(config.chip), inspect_onnx(model, input_shapes=input_shapes, cut=cut)
-    table = table if table is not None or seen.model is None else own_or_assumed(canonicalize(seen.model)[0])
-    assumed = table is None and (config.format.calibrated or config.qtable is not None)
+    chip = chips.load(config.chip)
+    seen = Inspection((), model, None) if isinstance(model, Model) else inspect_onnx(
+        model, input_shapes=input_shapes, cut=cut
+    )  # fmt: skip
+    ranged = seen.model is not None and seen.model.state != "TOP_F32"
+    if table is None and seen.model is not None and not ranged:
+        table = own_or_assumed(canonicalize(seen.model)[0])
+    assumed = table is None and not ranged and (config.format.calibrated or config.qtable is not None)
     if seen.model is None:
         nodes = tuple(_node(o, {}) for o in seen.nodes)
         return Prospect(nodes, (), str(seen.refusal), _before(seen), assumed)
     holders, ops, refused = dict[Operation, str](), tuple[LoweredOp, ...](), ""
     try:
-        tpu = assumed_lowering(canonicalize(seen.model)[0], config, table)
+        tpu = lowered_ahead(seen.model, config, table)
         ops = tuple(_lowered_ops(tpu, chip))
         holders = _holders(seen.model, {op.op for op in ops})
     except TpusimError as error:
@@ -118,7 +124,7 @@ def _before(seen: Inspection) -> tuple[str, ...]:
 
 def _lowered_ops(tpu: Model, chip: chips.ChipSpec) -> list[LoweredOp]:
     found: list[LoweredOp] = []
-    for run, why in base_groups(reorder_weights(tpu), chip):
+    for run, why in base_groups(reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu, chip):
         for op in run:
             card = fidelity_of(op)
             found.append(

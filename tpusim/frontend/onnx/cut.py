@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tpusim.errors import ConfigError, ImportModelError
+from tpusim.errors import ConfigError, ImportModelError, option
 from tpusim.frontend.onnx.fixed import fix_inputs
 from tpusim.frontend.onnx.model_file import declare_inputs, graph_inputs, live_nodes, reads
 
@@ -55,7 +55,7 @@ class Cut:
         if shaped := [name for name in self.values if name in (input_shapes or {})]:
             raise ImportModelError(
                 f"model '{label}': input '{shaped[0]}' is fixed to a value, which says its shape; leave it out of "
-                "--input-shapes"
+                f"{option('input_shapes')}"
             )
         work = onnx.ModelProto()
         work.CopyFrom(model)
@@ -103,7 +103,7 @@ class Cut:
         if unread:
             raise ImportModelError(
                 f"model '{label}': {', '.join(map(repr, self.outputs or ('the outputs',)))} do not depend on input "
-                f"{', '.join(map(repr, unread))}; leave it out of --inputs, or cut at other outputs"
+                f"{', '.join(map(repr, unread))}; leave it out of {option('inputs')}, or cut at other outputs"
             )
 
 

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 from ml_dtypes import bfloat16
 from onnx import TensorProto, helper, numpy_helper
 
-from tpusim.errors import ImportModelError
+from tpusim.errors import ImportModelError, option
 from tpusim.frontend.content import ONNX, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
@@ -386,18 +386,20 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
     dynamic = [i for i in inputs if i.shape is None]
     if dynamic:
         got = ", ".join(f"'{i.name}' has shape {dims_text(i.dims)}" for i in dynamic)
-        asked = list(dict.fromkeys(d for i in dynamic for d in _suggested(i.dims) if isinstance(d, str)))
-        example = " ".join(shlex.quote(f"{i.name}={'x'.join(map(str, _suggested(i.dims)))}") for i in dynamic)
+        example = {i.name: _suggested(i.dims) for i in dynamic}
+        asked = list(dict.fromkeys(d for shape in example.values() for d in shape if isinstance(d, str)))
+        typed = " ".join(shlex.quote(f"{name}={'x'.join(map(str, shape))}") for name, shape in example.items())
+        written = ", ".join(f"{name!r}: {dims_text(shape)}" for name, shape in example.items())
         numbers = f" with numbers for {', '.join(asked)}" if asked else ""
         raise ImportModelError(
-            f"model '{label}': static input shapes are required, got {got}; give them as --input-shapes "
-            f"{example}{numbers}"
+            f"model '{label}': static input shapes are required, got {got}; give them as "
+            f"{option('input_shapes', written=f'{{{written}}}', typed=typed)}{numbers}"
         )
     large = [f"'{i.name}' has shape {dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
     if large:
         raise ImportModelError(
             f"model '{label}': inputs of at most {LARGEST:,} elements are required, got {', '.join(large)}; give "
-            "others with --input-shapes"
+            f"others with {option('input_shapes')}"
         )
 
 

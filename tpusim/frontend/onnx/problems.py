@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass, field
 
-from tpusim.errors import UnsupportedError
+from tpusim.errors import UnsupportedError, option
 
 
 class NetworkRefused(UnsupportedError):
@@ -41,12 +41,15 @@ class Problems:
         lines = [*self.others, *(_line(*key, names) for key, names in self.nodes.items())]
         listing = "\n".join(f"  {line}" for line in lines)
         remedy = (
-            "replace these nodes before the export, or run them outside the network: --outputs ends it in front of "
-            "them, --inputs begins it behind them"
+            "replace these nodes before the export, or run them outside the network: "
+            f"{option('outputs')} ends it in front of them, {option('inputs')} begins it behind them"
         )
         if wanted and small:
-            values = " ".join(shlex.quote(f"{name}=VALUE") for name in sorted(wanted))
-            remedy = f"if {_listed(sorted(wanted))} always the same, give --input-values {values}; else {remedy}"
+            names = sorted(wanted)
+            typed = " ".join(shlex.quote(f"{name}=VALUE") for name in names)
+            written = ", ".join(f"{name!r}: VALUE" for name in names)
+            values = option("input_values", written=f"{{{written}}}", typed=typed)
+            remedy = f"if {_listed(names)} always the same, give {values}; else {remedy}"
         return NetworkRefused(
             f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n{remedy}",
             wanted,

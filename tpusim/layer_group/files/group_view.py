@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group.local_memory import partners
@@ -161,7 +161,7 @@ def view_number(found: Sequence[GroupView | GlobalView], number: int) -> GroupVi
             return view
     count = sum(view.index is not None for view in found)
     has = f"groups 0 to {count - 1} only" if count else "no groups"
-    raise ConfigError(f"--group {number}: the module has {has}; `tpusim group --show` lists them")
+    raise ConfigError(f"{option('group', number)}: the module has {has}; `tpusim group --show` lists them")
 
 
 def group_number(found: Sequence[GroupView | GlobalView], number: int) -> GroupView:
@@ -172,7 +172,7 @@ def group_number(found: Sequence[GroupView | GlobalView], number: int) -> GroupV
     able = [str(other.index) for other in found if isinstance(other, GroupView)]
     others = f"choose one of {', '.join(able)}" if able else "the module has only global layers"
     raise ConfigError(
-        f"--group {number}: a layer group, which has rows and sections, is required, got the global layer "
+        f"{option('group', number)}: a layer group, which has rows and sections, is required, got the global layer "
         f"'{view.name}' ({view.op}); {others}"
     )
 
