@@ -38,7 +38,7 @@ def test_no_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_a_network_beside_onnx_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "figures.json"
-    assert main(["bench", str(DIGITS), "--batch", "2", "--rounds", "1", "--json", str(out)]) == 0
+    assert main(["bench", str(DIGITS), "--batch", "2", "--rounds", "1", "--out", str(out)]) == 0
     found = json.loads(out.read_text())
     names = [row["name"] for row in found["rows"]]
     assert names == [

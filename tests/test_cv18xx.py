@@ -21,7 +21,7 @@ from tpusim_kernels.prim.multiplier import cv18xx_qdm
 from tpusim_kernels.prim.smallfloat import narrowed as flat_narrowed
 
 from tpusim import chips
-from tpusim.cli.main import main
+from tpusim.cli import main
 from tpusim.codegen import generate
 from tpusim.errors import CommandError, ImportModelError, ModeWarning, SimulationError, UnsupportedError
 from tpusim.inference import run

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
-FOR_ALL |= {"tpusim.strategies", "tpusim.heap", "tpusim.threads"}
+FOR_ALL |= {"tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
@@ -53,6 +53,8 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.strategies": set(),
     "tpusim.heap": set(),
     "tpusim.threads": set(),
+    "tpusim.labels": set(),
+    "tpusim.tables": set(),
     "tpusim.ir": {"tpusim_kernels"},
     "tpusim.isa": {*IR, *CHIP},
     "tpusim.chips": {*IR, *CHIP},

@@ -14,7 +14,7 @@ from onnxruntime import quantization
 
 import tpusim
 from tpusim.calibration.table import read_table
-from tpusim.cli.main import main
+from tpusim.cli import main
 from tpusim.compiled import Compiled
 from tpusim.errors import CalibrationError, ModeWarning, TableWarning
 from tpusim.export import export_qdq

@@ -29,6 +29,7 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import ints_attr, text, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.text import parse_module, print_module
+from tpusim.labels import cut as cut_name
 from tpusim.layer_group import GroupView, LayerGroupConfig, Refinements, group_layers, views
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
@@ -48,7 +49,6 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
-from tpusim.page.labels import cut as cut_name
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Scheduled, Sections, Transferred, subgraph
 from tpusim.simulator import Simulator, timeline
 

@@ -234,18 +234,18 @@ def test_command_prints_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["support", "--op", "Conv", "--chip", "bm1684x", "--mode", "int8", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["rows"]
     assert [(f["status"], f["number"]) for f in found] == [("float", "f32"), ("exact", "int8")]
     assert found[1]["test"] == "tests/test_ops.py::test_lowering_kernels_and_machine[conv-3x3-bm1684x-int8]"
     assert main(["support", "--chip", "bm1684", "--mode", "f16", "--op", "Add", "--json"]) == 0
-    assert [f["status"] for f in json.loads(capsys.readouterr().out)] == ["refused"]
+    assert [f["status"] for f in json.loads(capsys.readouterr().out)["rows"]] == ["refused"]
 
 
 def test_command_lists_ops_of_frames(capsys: pytest.CaptureFixture[str]) -> None:
     """By their name in the tpu dialect or without it, each with its own test; one that is nowhere is refused."""
     for name in ("tpu.SwapChannel", "SwapChannel"):
         assert main(["support", "--op", name, "--chip", "bm1688", "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)
+        found = json.loads(capsys.readouterr().out)["rows"]
         assert found and {f["op"] for f in found} == {"tpu.SwapChannel"}
         assert all(f["test"].startswith("tests/test_frames.py::") for f in found if f["status"] != "refused")
     assert main(["support", "--op", "SwapChannels"]) == 1
@@ -258,7 +258,7 @@ def test_command_shows_the_card_of_a_module(tmp_path: Path, capsys: pytest.Captu
     assert main(["support", "--module", str(tmp_path / "4_tpu.mlir")]) == 0
     assert "DN-17" in capsys.readouterr().out
     assert main(["support", "--module", str(tmp_path / "4_tpu.mlir"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["decisions"][0]["decision"] == "DN-17"
+    assert json.loads(capsys.readouterr().out)["card"]["decisions"][0]["decision"] == "DN-17"
 
 
 @pytest.mark.parametrize("words", [("--chip", "bm9"), ("--mode", "int5"), ("--op", "Nothing")])

@@ -4,8 +4,9 @@ A message names the op or tensor, the requirement, what was got and the next ste
 and exits 1; everything that is not a `TpusimError` is a defect of tpusim itself.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 _VOICE = {"options": False}
 """Who reads the messages: whoever typed options, or whoever wrote a call."""
@@ -71,11 +72,22 @@ def first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0][:200] or type(error).__name__
 
 
-class ModeWarning(UserWarning):
+def meant(word: str, names: Iterable[str]) -> str:
+    """`; did you mean NAME?` for a word that resembles names, else nothing; for the end of a message."""
+    known = {name.lower().lstrip("-"): name for name in names if name}
+    found = [known[name] for name in get_close_matches(word.lower().lstrip("-"), known, n=3, cutoff=0.65)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
+
+
+class TpusimWarning(UserWarning):
+    """Base of every warning that is the user's to read."""
+
+
+class ModeWarning(TpusimWarning):
     """A number format the chip does not have was replaced by the one it has."""
 
 
-class TableWarning(UserWarning):
+class TableWarning(TpusimWarning):
     """A value of a calibration table was replaced, or its samples are odd."""
 
 

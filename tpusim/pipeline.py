@@ -29,7 +29,7 @@ from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.codegen import generate
-from tpusim.errors import ConfigError, option
+from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
 from tpusim.frontend import import_onnx
 from tpusim.grouping import divide
@@ -302,7 +302,7 @@ def checked(config: RunConfig) -> RunConfig:
     """
     for name, stage in (("to", config.to), ("start", config.start)):
         if stage is not None and stage not in STAGES:
-            raise ConfigError(f"{option(name, stage)}: expected one of {', '.join(STAGES)}")
+            raise ConfigError(f"{option(name, stage)}: expected one of {', '.join(STAGES)}{meant(stage, STAGES)}")
     order = list(STAGES)
     if config.start is not None and order.index(config.start) > order.index(config.to):
         raise ConfigError(f"{option('start', config.start)}: a stage up to {option('to', config.to)} is required")

@@ -12,11 +12,11 @@ the next stage's files, the end of the run and an error all wait for it.
 The store knows names, bytes and keys; what an artefact is, and what its stage depends on, is the pipeline's to say.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from tpusim.errors import ConfigError, option
 from tpusim.ir.files import replacing
@@ -150,7 +151,7 @@ class Store:
         self._names = names
         self._version = version
         self._created = [p for p in (out, *out.parents) if not p.exists()]
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
         self._manifest = Manifest(version)
         self._writer = ThreadPoolExecutor(1, "artefacts")
         self._under_way: list[Future[None]] = []
@@ -188,33 +189,35 @@ class Store:
     def _close(self) -> None:
         self._writer.shutdown()
         if self._lock is not None:
-            (self.out / LOCK).unlink(missing_ok=True)
-            os.close(self._lock)
+            removed = _removed(self.out / LOCK)
+            self._lock.release()
+            if not removed:  # a system that removes no open file
+                _removed(self.out / LOCK)
             self._lock = None
         for path in self._created:
             with suppress(OSError):
                 path.rmdir()
 
-    def _locked(self) -> int:
-        """The open lock file; the system frees it when the process ends, however that happens."""
+    def _locked(self) -> FileLock:
+        """The lock that this run holds; the system frees it when the process ends, however that happens."""
         path = self.out / LOCK
         while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                who = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
-                os.close(handle)
-                raise ConfigError(
-                    f"{option('out', self.out)}: another run (process {who}) writes to it; wait for it, or "
-                    "give another folder"
-                ) from None
-            with suppress(OSError):
-                if os.path.samestat(os.fstat(handle), path.stat()):
-                    os.truncate(handle, 0)
-                    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-                    return handle
-            os.close(handle)  # the run before removed its file while this one opened it
+            path.touch()
+            lock = FileLock(path, blocking=False, thread_local=False)
+            with suppress(FileNotFoundError):
+                before = path.stat().st_ino
+                try:
+                    lock.acquire()
+                except Timeout:
+                    raise ConfigError(
+                        f"{option('out', self.out)}: another run (process {_holder(path)}) writes to it; wait for "
+                        "it, or give another folder"
+                    ) from None
+                if path.stat().st_ino == before:
+                    with suppress(OSError):  # a system that lets nobody write to a locked file
+                        path.write_text(f"{os.getpid()}\n", encoding="ascii")
+                    return lock
+            lock.release()  # the run before removed its file while this one opened it
 
     def completed(self, keys: dict[str, str], *, edited: bool = False) -> tuple[Path, list[str]]:
         """(folder, leading stages) to go on from: the unfinished run if it came as far as the finished one.
@@ -295,11 +298,32 @@ class Store:
         self._created = []
 
 
+def _removed(path: Path) -> bool:
+    """Remove a file; whether it is gone."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+        return True
+    return False
+
+
+def _holder(path: Path) -> str:
+    """The process that wrote its number into a lock."""
+    with suppress(OSError):
+        return path.read_bytes()[:32].decode(errors="replace").strip() or "unknown"
+    return "unknown"
+
+
 @contextmanager
 def _uninterrupted() -> Generator[None]:
-    """Ctrl-C waits: for a few renames it must not come between."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C waits: for a few renames it must not come between. Only the main thread gets it anyway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+    if came and callable(before):
+        before(came[0], None)

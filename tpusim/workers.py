@@ -5,6 +5,7 @@ else, when who ran it dies. Results come in the order of the units. What a unit 
 """
 
 import importlib
+import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -122,19 +123,61 @@ class Crew:
         self._executor = self._make()
 
     def close(self) -> None:
-        """Give up what is on its way."""
+        """Give up what is on its way; workers that have nothing to do end in good order."""
         for unit in self._under_way:
             if unit.future is not None:
                 unit.future.cancel()
-        self._executor.shutdown(wait=False)
+        self._executor.shutdown(wait=not self._under_way)
 
 
 def processes(jobs: int) -> Workers:
     """So many processes of this machine."""
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    return Workers(f"{jobs} processes", lambda: ProcessesExecutor(jobs), 2 * jobs)
 
-    return Workers(f"{jobs} processes", lambda: ProcessPoolExecutor(jobs, mp_context=get_context("spawn")), 2 * jobs)
+
+class ProcessesExecutor(Executor):
+    """Processes of this machine that leave Ctrl-C to the one which began them, and end when it gives up."""
+
+    def __init__(self, jobs: int) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        self._executor = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts)
+        self._begun: list[Any] = []
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
+        """Submit a call; a process that begins now never sees Ctrl-C, not even before it can ignore it."""
+        from multiprocessing import active_children
+
+        before = active_children()
+        with _interrupts_kept_from_children():
+            future = self._executor.submit(fn, *args, **kwargs)
+        self._begun += [child for child in active_children() if child not in before]
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes: at once if they are not waited for, else after what they have begun."""
+        self._executor.shutdown(wait=wait, cancel_futures=cancel_futures)
+        for process in () if wait else self._begun:
+            process.terminate()
+
+
+def _leave_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _interrupts_kept_from_children() -> Generator[None]:
+    """Processes that begin inside have SIGINT blocked, where the system has masks; here it comes a moment later."""
+    mask = getattr(signal, "pthread_sigmask", None)
+    if mask is None:
+        yield
+        return
+    before = mask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        mask(signal.SIG_SETMASK, before)
 
 
 def workers_of(jobs: int, executor: str, folder: Path | None) -> Workers | None:

@@ -47,7 +47,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 from tpusim.ir.files import replacing
 
 Array = NDArray[np.generic]
@@ -124,7 +124,7 @@ def _image(rng: np.random.Generator) -> FloatArray:
 
 def _topology(name: str) -> onnx.ModelProto:
     if name not in ZOO:
-        raise ConfigError(f"zoo: no network '{name}'; the zoo has {', '.join(ZOO)}")
+        raise ConfigError(f"zoo: no network '{name}'; the zoo has {', '.join(ZOO)}{meant(name, ZOO)}")
     return onnx.load(_TOPOLOGIES / f"light_{name}.onnx")
 
 

@@ -19,6 +19,7 @@ import platform
 import re
 import secrets
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -41,11 +42,15 @@ LIMIT = 1 << 30
 """Bytes in the folder above which the kernels not used for longest are removed, down to half."""
 
 
+class StoreWarning(UserWarning):
+    """Kernels cannot be kept on disk."""
+
+
 class KernelStore:
     """Executables in one folder. Another process may use the folder at the same time."""
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
-        self.folder, self._limit, self._pruned = folder, limit, False
+        self.folder, self._limit, self._pruned, self._failed = folder, limit, False, False
 
     def get(self, key: str) -> jax.stages.Compiled | None:
         """The executable in the file of this key; None if there is none, or one that is damaged or cannot be loaded."""
@@ -64,12 +69,20 @@ class KernelStore:
         """Write an executable that runs on these arguments.
 
         What JAX cannot write stays out: captured constants, and an executable out of JAX's own cache, which when
-        written a second time lacks its functions (seen when it is run). A full or read-only folder stays as it is.
+        written a second time lacks its functions (seen when it is run). A full or read-only folder stays as it is,
+        which is said once, as a StoreWarning.
         """
-        with suppress(NotImplementedError, jax.errors.JaxRuntimeError, OSError):
+        if self._failed:
+            return
+        try:
             parts = serialize_executable.serialize(made)
             jax.block_until_ready(_loaded(parts)(*arrays, **named))
             self._write(self._path(key), pickle.dumps(parts))
+        except (NotImplementedError, jax.errors.JaxRuntimeError):
+            return
+        except OSError as error:
+            self._failed = True
+            _warn(f"{self.folder}: kernels cannot be kept there, {error.strerror or error}")
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
@@ -80,16 +93,21 @@ class KernelStore:
             self._prune()
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            written = Path(file.name)
             try:
                 file.write(hashlib.sha256(content).digest() + content)
-                file.flush()
-                os.replace(file.name, path)
+                file.close()  # Windows renames no open file
+                written.replace(path)
             except OSError:
-                os.unlink(file.name)  # the disk is full: nothing half written stays
+                file.close()
+                written.unlink(missing_ok=True)  # the disk is full: nothing half written stays
                 raise
 
     def _prune(self) -> None:
-        files = [(entry.stat(), entry) for entry in self.folder.glob("*/*")]
+        files: list[tuple[os.stat_result, Path]] = []
+        for entry in self.folder.glob("*/*"):
+            with suppress(FileNotFoundError):  # another process removed it
+                files.append((entry.stat(), entry))
         total = sum(stat.st_size for stat, _ in files)
         if total <= self._limit:
             return
@@ -98,6 +116,11 @@ class KernelStore:
                 return
             entry.unlink(missing_ok=True)
             total -= stat.st_size
+
+
+def _warn(text: str) -> None:
+    advice = f"every run compiles them anew: set {_VARIABLE} to a folder that you may write to, or to off"
+    warnings.warn(f"{text}; {advice}", StoreWarning, stacklevel=3)
 
 
 def _loaded(parts: tuple[Any, ...]) -> jax.stages.Compiled:
@@ -235,10 +258,17 @@ def store() -> KernelStore | None:
     """
     if not _in_use:
         named = os.environ.get(_VARIABLE)
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(named) if named else Path(base) / "tpusim" / "kernels"
-        use(None if named == "off" else folder)
+        use(None if named == "off" else Path(named) if named else _of_user())
     return _in_use[0]
+
+
+def _of_user() -> Path | None:
+    """In the user's cache; None if the system knows no home of the user."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tpusim" / "kernels"
+    except RuntimeError:
+        _warn("kernels cannot be kept, there is no home folder")
+        return None
 
 
 def use(folder: Path | None, limit: int = LIMIT) -> KernelStore | None:

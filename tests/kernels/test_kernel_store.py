@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,16 +158,19 @@ def test_traces_of_others_and_unknown_attributes_are_not_stored(counted: Counted
 def test_a_folder_that_cannot_be_written_changes_nothing(counted: Counted, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     store.use(tmp_path / "file")
-    assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    with pytest.warns(store.StoreWarning, match="kernels cannot be kept there, .* set TPUSIM_KERNELS to a folder"):
+        assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
+    counted.new()
+    assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)  # said once
     assert [path.name for path in files(tmp_path)] == ["file"]
 
 
 def test_a_write_that_fails_leaves_nothing(counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(source: str, target: Path) -> None:
-        raise OSError(f"no space left for {target} from {source}")
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, f"no space left for {target} from {source}")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(store.os, "replace", full)
+    with monkeypatch.context() as patch, pytest.warns(store.StoreWarning, match="no space left"):
+        patch.setattr(Path, "replace", full)
         assert np.array_equal(counted.call(X, jnp.float32(3)), X * 3)
     assert not files(tmp_path)
 

@@ -1,11 +1,15 @@
 """Contestants take turns; medians, spread, cost of preparation and the peak of memory."""
 
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
 
 from tpusim.bench.contestants import Call, Contestant
 from tpusim.errors import TpusimError
@@ -17,7 +21,8 @@ class Row:
 
     milliseconds: median of a run of all samples, by the clock. fastest, slowest: of the runs. cpu_milliseconds: median
     of processor time. prepare_seconds: until the first run was done (reading, compiling), processor time.
-    peak_mib: the most memory of the process so far, so that a rise is this contestant's. ratio: of the medians to the
+    peak_mib: the most memory of the process so far, so that a rise is this contestant's; 0: the system does not say
+    it. ratio: of the medians to the
     first contestant's. images_per_second: by the median.
     """
 
@@ -69,6 +74,8 @@ def _prepared(contestant: Contestant) -> _Entry:
 
 
 def _peak_mib() -> float:
+    if resource is None:
+        return 0.0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 

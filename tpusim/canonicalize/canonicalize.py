@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import GreedyRewritePatternApplier, PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 from tpusim.ir.attrs import copy_name, op_name
 from tpusim.ir.module import Model, ModelContext, is_returned
 from tpusim.ir.text import verify
@@ -76,7 +76,10 @@ def asked_patterns(weights: WeightStore, also: Sequence[str]) -> tuple[list[Rewr
     unknown = [name for name in also if name not in beside and name not in behind]
     if unknown:
         known = ", ".join([*beside, *behind])
-        raise ConfigError(f"canonicalize: no optional pattern is called {unknown[0]!r}; the optional ones are {known}")
+        raise ConfigError(
+            f"canonicalize: no optional pattern is called {unknown[0]!r}; the optional ones are {known}"
+            f"{meant(unknown[0], [*beside, *behind])}"
+        )
     return [beside[name] for name in also if name in beside], [behind[name] for name in also if name in behind]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from tpusim.chips.spec import ChipSpec
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 
 _PACKAGE = "tpusim.chips"
 _COMPARE = "compare with the files of tpusim/chips"
@@ -48,12 +48,15 @@ def load(chip: str | Path | ChipSpec) -> ChipSpec:
     """
     if isinstance(chip, ChipSpec):
         return chip
-    if chip in available():
-        return _shipped(str(chip))
+    if str(chip).lower() in available():
+        return _shipped(str(chip).lower())
     path = Path(chip)
     if path.suffix == ".toml" or len(path.parts) > 1:
         return _from_file(path)
-    raise ConfigError(f"unknown chip '{chip}': expected one of {', '.join(available())}, or a TOML file of a chip")
+    raise ConfigError(
+        f"unknown chip '{chip}': expected one of {', '.join(available())}, or a TOML file of a chip"
+        f"{meant(str(chip), available())}"
+    )
 
 
 def of(module: Attributed) -> ChipSpec:

@@ -3,11 +3,9 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
+from tpusim.cli.command import Command
 from tpusim.cli.given import given as named
 from tpusim.cli.options import (
     Calibration,
@@ -22,7 +20,9 @@ from tpusim.cli.options import (
     PreprocessOptions,
     network_of,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.bench import Row
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Bench:
+class Bench(Command):
     """Measure a network flat and on the machine beside ONNX Runtime F32 and INT8, in turns in one process.
 
     Preparing is reading, compiling and the first run, in CPU seconds; kernels kept from an earlier run make it short.
     """
+
+    says = "what was measured on, and `rows`, a contestant each"
 
     model: NetworkPath
     network: Network = NetworkOptions()
@@ -45,10 +47,10 @@ class Bench:
     """How often the model's own batch is in a run; the flat network takes all in one call, the others one by one."""
     rounds: int = 7
     """How many times each one runs."""
-    json: OptionalPath = None
-    """Write the figures here too."""
+    out: OptionalPath = None
+    """Write the figures here too, as JSON."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure the network and print the table."""
         from tpusim.bench import contestants, measure
         from tpusim.calibration.samples import load_samples
@@ -64,33 +66,38 @@ class Bench:
         samples = [dict(sample) for sample in load_samples(source, specs, self.batch)]
         batch = next(iter(specs.values()))[0][0] if all(shape for shape, _ in specs.values()) else 1
         rows = measure(contestants(given, samples), self.batch * batch, self.rounds)
-        if self.json:
-            _write(self.json, rows, self, given)
+        content = _content(rows, self, given)
+        console.result(**content)
         console.print(_table(rows, f"{self.model.name}, {self.batch * batch} images in a run"))
         for row in rows:
             if row.error:
-                console.print(f"{row.name}: {row.error}", highlight=False)
+                console.tell(f"{row.name}: {row.error}")
+        if self.out is not None:
+            _write(self.out, content)
+            console.wrote(self.out)
         return True
 
 
 def _table(rows: "list[Row]", title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for head in ("ms", "fastest", "slowest", "CPU ms", "images/s", "x first", "prepare CPU s", "peak MiB"):
-        table.add_column(head, justify="right")
+    table = Table(title).words("")
+    table.numbers("ms", "fastest", "slowest", "CPU ms", "images/s", "x first", "prepare CPU s", "peak MiB")
     for row in rows:
         if not row.error:
             times = (row.milliseconds, row.fastest, row.slowest, row.cpu_milliseconds, row.images_per_second)
             more = (f"{row.ratio:.2f}", f"{row.prepare_seconds:.1f}", f"{row.peak_mib:,.0f}")
-            table.add_row(row.name, *(f"{t:,.1f}" for t in times), *more)
+            table.row(row.name, *(f"{t:,.1f}" for t in times), *more)
     return table
 
 
-def _write(path: Path, rows: "list[Row]", asked: Bench, given: "GivenNetwork") -> None:
+def _content(rows: "list[Row]", asked: Bench, given: "GivenNetwork") -> dict[str, Any]:
     from tpusim.bench.about import about
+
+    return {**about(), "model": asked.model.name, "chip": given.chip.name, "mode": str(given.lowering.mode),
+            "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
     from tpusim.ir.files import replacing
 
-    content = {**about(), "model": asked.model.name, "chip": given.chip.name, "mode": str(given.lowering.mode),
-               "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n")
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Judged,
     JudgedOptions,
@@ -22,6 +21,7 @@ from tpusim.cli.options import (
     network_of,
     require_count,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ them, or a whole block of attention become one op."""
 
 
 @dataclass
-class Bisect:
+class Bisect(Command):
     """Find the first op that breaks the tolerance by itself, and write a small network that shows it.
 
     Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, and lowers it as `tpusim lower` does. Every
@@ -46,6 +46,11 @@ class Bisect:
     samples is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and qtable that it needs, and
     show.sh, which shows it.
     """
+
+    says = (
+        "`samples`, and the first op that breaks the `tolerance` by itself (`broken`, null if none does), as a tensor "
+        "of report.json"
+    )
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -61,7 +66,7 @@ class Bisect:
     out: OptionalPath = None
     """Folder of the small network; default `bisect` beside the module."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
         from tpusim.cli.judging import evidence
         from tpusim.diagnosis import first_broken, scaled_by
@@ -75,6 +80,9 @@ class Bisect:
         samples = list(known.samples)
         lowered = lower(top, config)[0]
         broken = first_broken(top, lowered, samples, tolerance)
+        console.result(
+            samples=len(samples), tolerance=str(tolerance), broken=None if broken is None else broken.result.to_json()
+        )
         count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
         self._say(console, f"every op is tried on {count} {known.origin}")
         where = f"on {given.chip.name} in {config.format.name}"
@@ -90,8 +98,8 @@ class Bisect:
         self._say(console, "bisect FAILED.")
         return False
 
-    def _say(self, console: Console, text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True)
+    def _say(self, console: Output, text: str) -> None:
+        console.tell(text)
 
     def _tolerance(self, config: "LoweringConfig") -> "Tolerance":
         from tpusim.ir.formats import FORMATS
@@ -104,7 +112,7 @@ class Bisect:
         return tpu_vs_top(format.name if format.name in FORMATS else format.needs)
 
     def _reproduce(
-        self, console: Console, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"
+        self, console: Output, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"
     ) -> None:
         """Write the small network, and say whether it shows what the large one does."""
         from tpusim.persistence import model_of

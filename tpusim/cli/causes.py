@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from tpusim.cli.judging import errors_of
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,21 +26,15 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
     before = remedies.before
     costs: Costs = {}
     base = cycles(remedies.lowered(), costs) if clocked else None
-    table = Table(
-        title=f"Causes, by what their remedies give back ({errors_of(before)} as lowered)",
-        title_justify="left",
-        box=None,
-    )
-    for name in ("cause", "tensor", "evidence", "remedy"):
-        table.add_column(name, overflow="fold")
-    for name in ("error, judged", *(("held out",) if before.held_out is not None else ()), "cosine", "cycles"):
-        table.add_column(name, justify="right")
+    table = Table(f"Causes, by what their remedies give back ({errors_of(before)} as lowered)")
+    table.words("cause").names("tensor").prose("evidence", "remedy")
+    table.numbers("error, judged", *(("held out",) if before.held_out is not None else ()), "cosine", "cycles")
     for number, cause in enumerate(found[:MOST]):
         remedy = cause.remedy
         taken = cycles(remedies.lowered(remedy.changes), costs) if number < clocked else None
         clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
         errors = [_with_spread(one) for one in (remedy.judged.judged, remedy.judged.held_out) if one is not None]
-        table.add_row(cause.kind, cause.tensor, cause.evidence, said(cause), *errors, f"{remedy.cosine:.6f}", clock)
+        table.row(cause.kind, cause.tensor, cause.evidence, said(cause), *errors, f"{remedy.cosine:.6f}", clock)
     return table
 
 

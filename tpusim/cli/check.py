@@ -1,16 +1,12 @@
 """`tpusim check`: what would become of a network on a chip, before anything runs."""
 
-import json
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -23,7 +19,9 @@ from tpusim.cli.options import (
     PreprocessOptions,
     network_of,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
@@ -35,7 +33,7 @@ _SHAPE = re.compile(r"\([\d, ]*\)")
 
 
 @dataclass
-class Check:
+class Check(Command):
     """Tell how every node of a network is imported, what it becomes on a chip, in which numbers, local or global.
 
     Nothing runs, unless --data is given to measure ranges. Without those, or ranges of a --table, a run or a calibrated
@@ -43,15 +41,15 @@ class Check:
     above 126.5) are not foreseen then.
     """
 
+    says = "every node (`nodes`) and op (`ops`), and what is `refused`"
+
     model: NetworkPath
     lowering: Lowering = LoweringOptions()
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     calibration: Calibration = CalibrationOptions()
-    json: bool = False
-    """Print JSON: every node and every op."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print what would become of it; True if the network can be taken."""
         from tpusim.cli.waiting import told
         from tpusim.prospect import prospect
@@ -66,21 +64,16 @@ class Check:
                 given.latest if given.framework is None else given.framework, config,
                 input_shapes=given.config.input_shapes, cut=given.config.cut, table=_ranges(given),
             )  # fmt: skip
-        if self.json:
-            console.print(
-                json.dumps({"chip": given.chip.name, "mode": str(config.mode), **found.to_json()}, indent=1),
-                markup=False, highlight=False, soft_wrap=True,
-            )  # fmt: skip
-        else:
-            self._show(console, found, f"{given.chip.name} in {config.mode}")
+        console.result(chip=given.chip.name, mode=str(config.mode), **found.to_json())
+        self._show(console, found, f"{given.chip.name} in {config.mode}")
         return not found.refused
 
-    def _show(self, console: Console, found: "Prospect", where: str) -> None:
+    def _show(self, console: Output, found: "Prospect", where: str) -> None:
         if found.nodes:
-            console.print(_nodes(found.nodes))
+            console.detail(_nodes(found.nodes))
         if found.ops:
             ranges = ", ranges assumed" if found.assumed else ""
-            console.print(_ops(found.ops, f"On {where}{ranges}"))
+            console.detail(_ops(found.ops, f"On {where}{ranges}"))
         for note in found.not_kept:
             console.print(f"quantised network: {note}", markup=False, highlight=False, soft_wrap=True)
         if found.refused:
@@ -116,16 +109,12 @@ def _ranges(given: "GivenNetwork") -> "CalibrationTable | None":
 
 def _nodes(nodes: "Sequence[NodeAhead]") -> Table:
     """A line per op type, way of import and what nodes of it become."""
-    table = Table(title=f"Import ({len(nodes)} nodes)", title_justify="left", box=None)
-    table.add_column("ONNX op", no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    for name in ("how", "becomes", "which"):
-        table.add_column(name, overflow="fold")
+    table = Table(f"Import ({len(nodes)} nodes)").words("ONNX op").numbers("nodes").words("how")
+    table.prose("becomes").names("which")
     for group in _alike(nodes, lambda n: (n.op_type, n.how, _kinds(n), n.why)):
         first = group[0]
         becomes = first.why or _kinds(first)
-        row = (first.op_type, str(len(group)), first.how, becomes, _some(n.node for n in group))
-        table.add_row(*map(escape, row))
+        table.row(first.op_type, str(len(group)), first.how, becomes, _some(n.node for n in group))
     return table
 
 
@@ -138,11 +127,8 @@ def _kinds(node: "NodeAhead") -> str:
 
 def _ops(ops: "Sequence[LoweredOp]", title: str) -> Table:
     """A line per kind of op, numbers, class and place."""
-    table = Table(title=f"{title} ({len(ops)} ops)", title_justify="left", box=None)
-    table.add_column("tpu op", no_wrap=True)
-    table.add_column("ops", justify="right", no_wrap=True)
-    for name in ("numbers", "class", "memory", "why", "which"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("numbers", "memory"))
+    table = Table(f"{title} ({len(ops)} ops)").words("tpu op").numbers("ops").words("numbers", "class", "memory")
+    table.prose("why").names("which")
     for group in _alike(
         ops, lambda o: (o.kind, o.number, o.status, o.decisions, o.reason, _SHAPE.sub("", o.not_local))
     ):
@@ -151,7 +137,7 @@ def _ops(ops: "Sequence[LoweredOp]", title: str) -> Table:
         memory = "global" if first.not_local else "local"
         why = "; ".join(part for part in (first.reason, first.not_local) if part)
         row = (first.kind.removeprefix("tpu."), str(len(group)), first.number, status, memory, why)
-        table.add_row(*map(escape, (*row, _some(o.op for o in group))))
+        table.row(*row, _some(o.op for o in group))
     return table
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
 from tpusim.cli.bench import Bench
 from tpusim.cli.bisect import Bisect
 from tpusim.cli.check import Check
+from tpusim.cli.command import Command
 from tpusim.cli.comparison import Compare
 from tpusim.cli.correct_bias import CorrectBias
 from tpusim.cli.debugger.options import Debug
@@ -22,6 +22,7 @@ from tpusim.cli.fidelity import Support
 from tpusim.cli.fit import FitCommand
 from tpusim.cli.npz import Npz
 from tpusim.cli.options import In
+from tpusim.cli.output import Output
 from tpusim.cli.search_qtable import SearchQtable
 from tpusim.cli.search_threshold import SearchThreshold
 from tpusim.cli.stages import Assign, Calibrate, Canonicalize, Codegen, Group, Import, Lower
@@ -35,43 +36,52 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Zoo:
+class Zoo(Command):
     """Write one of the nine classic networks with seeded weights as ONNX."""
 
-    name: tyro.conf.Positional[str]
+    says = "nothing more"
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """bvlc_alexnet, densenet121, inception_v1, inception_v2, resnet50, shufflenet, squeezenet, vgg19 or zfnet512."""
     out: Annotated[In, tyro.conf.arg(metavar="OUT.onnx")]
     seed: int = 0
     """Seed of the weights."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Write the network as an ONNX file."""
         from tpusim import zoo
 
         zoo.save(self.name, self.out, self.seed)
-        console.print(f"wrote {self.out}: {self.name}, seed {self.seed}", highlight=False)
+        console.wrote(self.out, f"{self.name}, seed {self.seed}")
         return True
 
 
 @dataclass
-class Chips:
+class Chips(Command):
     """List the chips and what they are made of; `show CHIP` all fields of one, `diff A B` those that differ."""
+
+    says = "`chips` with all fields; of `diff` the `differences`"
 
     words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[show CHIP | diff A B]")] = ()
     """What to do, with names or TOML files of chips; nothing: list those that ship."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print two lines per chip, or a line per field."""
         from tpusim.chips import available, differences, flattened, load
 
         match self.words:
             case ():
-                lines = [line for name in available() for line in (_units(load(name)), _rates(load(name)))]
+                chips = [load(name) for name in available()]
+                lines = [line for one in chips for line in (_units(one), _rates(one))]
+                console.result(chips=[flattened(one) for one in chips])
             case ("show", chip):
-                lines = [f"{name} = {_toml(value)}" for name, value in flattened(load(chip)).items()]
+                fields = flattened(load(chip))
+                lines = [f"{name} = {_toml(value)}" for name, value in fields.items()]
+                console.result(chips=[fields])
             case ("diff", one, other):
                 found = differences(load(one), load(other))
                 lines = [f"{name}: {_toml(a)} | {_toml(b)}" for name, (a, b) in found.items()]
+                console.result(differences=found)
             case words:
                 raise ConfigError(f"chips {' '.join(words)}: show CHIP, diff CHIP CHIP, or no word at all is required")
         for line in lines:

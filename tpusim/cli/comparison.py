@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In, OptionalPath, load
+from tpusim.cli.output import Output
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Compare:
+class Compare(Command):
     """Compare two npz files tensor by tensor with upstream's verdicts; comparing nothing is no success.
 
     Files that tpusim wrote say what their integers stand for and which tolerance a run compares them with. Where
     machine and flat tensors differ, 4_tpu.mlir and inputs.npz beside the reference tell whether floats explain it.
     """
+
+    says = "as a comparison in report.json: every tensor with verdict, cosine, euclidean and SQNR"
 
     target: Annotated[In, tyro.conf.arg(metavar="TARGET.npz")]
     reference: Annotated[In, tyro.conf.arg(metavar="REFERENCE.npz")]
@@ -37,8 +40,6 @@ class Compare:
     """Require the euclidean similarity of a tensor's channels on average, too: a large channel hides the others."""
     excepts: str = ""
     """Tensors not to compare, separated by commas."""
-    verbose: Annotated[tyro.conf.UseCounterAction[int], tyro.conf.arg(aliases=["-v"])] = 0
-    """More lines per tensor; repeat for still more."""
     save: OptionalPath = None
     """Also write the results: .csv (as upstream's tool), .json (as in report.json) or .xml (JUnit)."""
     by_layout: bool = False
@@ -48,7 +49,7 @@ class Compare:
     """As npz_tool.py: compare equal names only, a sample of more than 400 tensors, and pass if nothing is compared;
     otherwise the cast X_f32 is compared as X where the other file has only X."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Compare and print; True if everything passed."""
         from tpusim.persistence import require_kept
         from tpusim.verify.about import comparable, read_about, unknown_scale, usual_tolerance
@@ -73,13 +74,14 @@ class Compare:
                 console.out(f"{path} holds only the tensors of {said.kept}", highlight=False)
         names = {"target_name": str(self.target), "reference_name": str(self.reference)}
         print_comparison(console, found, verbose=self.verbose, targets=targets, references=references, **names)
+        console.result(**found.to_json())
         if self.save is not None:
             text = self._as_text(found, self.save).encode()
             write_atomically(self.save, lambda file: file.write(text))
         return found.passed
 
     def _paired(
-        self, console: Console, targets: "Tensors", references: "Tensors", about: "About"
+        self, console: Output, targets: "Tensors", references: "Tensors", about: "About"
     ) -> "tuple[Tensors, About]":
         """Under the references' names and, if asked for, in their layouts; what was done and is missing is printed."""
         from tpusim.verify.pairing import paired, renamed

@@ -1,11 +1,10 @@
 """`tpusim correct-bias`: biases that make up for what the integers of a network lose on average."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Lowering,
     LoweringOptions,
@@ -23,6 +22,7 @@ from tpusim.cli.options import (
     require_count,
     save,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,13 +30,18 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class CorrectBias:
+class CorrectBias(Command):
     """Calibrate, correct the biases of Convs by what their integers lose on average, and calibrate again.
 
     As `run_calibration.py --bc`. 2_canonical.mlir stays as it is, so `tpusim run --from lower` in its folder compares
     the corrected integers with the float network as it was. Samples after those that correct are held out: corrections
     that raise the squared error of the results on either are left out.
     """
+
+    says = (
+        "`before`: similarity of the results; `tried`: every Conv with its similarity before and after; `corrected`: "
+        "whether corrections were made; `judged`, `held_out`: how many samples"
+    )
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -59,7 +64,7 @@ class CorrectBias:
     out: OptionalPath = None
     """Module to write; default 3_calibrated.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Correct, print what was tried, and write the table and the module."""
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
         from tpusim.cli.judging import measured_lines, rests_on, scoring
@@ -74,7 +79,7 @@ class CorrectBias:
         method = CalibrationConfig(self.method, tune_samples=given.config.calibration.tune_samples)
         correcting = self.bc_inference_num or scoring(len(data))
         asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, correcting, self.in_turn)
-        with console.status("calibration") as status:
+        with console.doing("calibration") as status:
             plain, count = calibrate(model, data, method)
             measured = given.calibrating(correcting)
             found = correct_biases(model, plain, measured, config, asked, progress=status.update)
@@ -87,19 +92,23 @@ class CorrectBias:
                     for one, its in ((model, plain), (found.model, table))
                 ]
             )
-        console.print(rests_on(judge.halves, f"of {given.config.data}"), highlight=False, markup=False, soft_wrap=True)
+        console.tell(rests_on(judge.halves, f"of {given.config.data}"))
         for line in _lines(found, asked):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.tell(line)
         corrected, kept = found.model, any(one.kept for one in found.tried)
         if kept:
             for line in (*measured_lines("without corrections", before), *measured_lines("with them", after)):
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
+                console.tell(line)
         if kept and after.raises(before):
-            console.print("the corrections raise the error: none is made", highlight=False)
-            corrected, table = model, plain
+            console.tell("the corrections raise the error: none is made")
+            corrected, table, kept = model, plain, False
+        console.result(
+            before=found.before, tried=[asdict(one) for one in found.tried], corrected=kept, judged=judge.halves[0],
+            held_out=judge.halves[1],
+        )  # fmt: skip
         path = beside(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
-        console.print(f"wrote {path}", highlight=False)
+        console.wrote(path)
         calibrated = apply_table(corrected, table, asymmetric=config.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from warnings import warn
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.inputs import described_by, each_input, read_input
 from tpusim.cli.options import (
     Calibration,
@@ -38,8 +38,8 @@ from tpusim.cli.options import (
     require_count,
     require_ulps,
     simulator_options,
-    stderr_console,
 )
+from tpusim.cli.output import Output, stderr_console
 from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -55,12 +55,14 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Run:
+class Run(Command):
     """Take a network all the way: import, calibrate, lower, group, generate commands, simulate, verify.
 
     Takes a model, a module in floats (1_top.mlir, 2_canonical.mlir), or the folder of a run: then the run's model is
     run again, with the run's options where no others are given.
     """
+
+    says = "the folder (`out`), `seconds` by stage, and the `report` as in report.json"
 
     model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="NETWORK")] = None
     again: OptionalPath = None
@@ -105,10 +107,11 @@ class Run:
     """Afterwards run the network's first sample after every pattern and pass, and fail at the first that changes
     numbers; quantisation itself may."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
+        from tpusim.cli.progress import LiveProgress
         from tpusim.cli.rewriting import check_run, show_check
-        from tpusim.cli.show import LiveProgress, show_run
+        from tpusim.cli.show import show_run
         from tpusim.pipeline import run
 
         config = self._config() if self.again is None else self._repeated(self.again)
@@ -195,11 +198,13 @@ def _given(options: Any) -> Iterator[str]:
 
 
 @dataclass
-class Infer:
+class Infer(Command):
     """Run a network flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX.
 
     Of the folder of a run it is 4_tpu.mlir that is run, the network as the chip computes it.
     """
+
+    says = "the names and shapes of the `tensors` written, of a folder by file"
 
     model: NetworkPath
     input: Path
@@ -217,7 +222,7 @@ class Infer:
     rounding."""
     network: Network = NetworkOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Run every sample and save its tensors."""
         from tpusim.verify.npz import save_tensors
 
@@ -238,10 +243,13 @@ class Infer:
         run, about = prepare(keep)
         about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
         usual = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
+        shapes = dict[str, dict[str, list[int]]]()
         for file, path in each_input(self.input, usual):
             tensors = run(read_input(file, self._described))
             save_tensors(path, tensors, about)
-            console.print(f"wrote {path}: {len(tensors)} tensors", highlight=False)
+            shapes[path.name] = {name: list(array.shape) for name, array in tensors.items()}
+            console.wrote(path, f"{len(tensors)} tensors")
+        console.result(tensors=shapes if self.input.is_dir() else dict(*shapes.values()))
         return True
 
     def _keep(self) -> "Keep":
@@ -316,11 +324,13 @@ def _result_names(model: "Model") -> list[str]:
 
 
 @dataclass
-class Simulate:
+class Simulate(Command):
     """Run a program on the local-memory machine.
 
     Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
     """
+
+    says = "`cycles`, milliseconds, `engines` as in report.json; with --check the `mismatches`"
 
     program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     input: Path
@@ -352,7 +362,7 @@ class Simulate:
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Simulate every sample; True if nothing was found wrong."""
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
@@ -381,30 +391,31 @@ class Simulate:
         described, known = (lambda: given.tpu) if given.has("tpu") else beside_it, machine.chip.calibration
         for file, path in each_input(self.input, beside(self.program, "local_outputs.npz", self.out)):
             result = machine.run(read_input(file, described), after=checker and checker.after)
-            console.print(self._save(program, result.tensors, keep, path), highlight=False)
+            self._save(console, program, result.tensors, keep, path)
         content = json.dumps(trace(program, machine.timeline)).encode()
         write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
-        console.print(
-            f"{machine.timeline.cycles:,} cycles = "
-            f"{estimate(machine.timeline.milliseconds, known.factor, known.residual)}",
-            highlight=False,
-        )
+        cycles, milliseconds = machine.timeline.cycles, machine.timeline.milliseconds
+        console.tell(f"{cycles:,} cycles = {estimate(milliseconds, known.factor, known.residual)}")
         engines = machine.summary.to_json()
-        console.print(ops_table(engines))
-        console.print(engines_line(engines), highlight=False)
+        console.result(cycles=cycles, milliseconds=milliseconds * known.factor, engines=engines)
+        console.detail(ops_table(engines))
+        console.note(engines_line(engines))
         if self.sanitize and machine.unconfirmed:
-            console.print(said_alone(machine.unconfirmed), highlight=False, soft_wrap=True)
+            console.note(said_alone(machine.unconfirmed))
         return checker is None or show_check(console, checker)
 
-    def _save(self, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep", path: Path) -> str:
-        """Write the tensors that are to be kept; what was written, for a person."""
+    def _save(
+        self, console: Output, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep", path: Path
+    ) -> None:
+        """Write the tensors that are to be kept, and say so."""
         from tpusim.verify.about import About
         from tpusim.verify.npz import save_tensors
 
         if keep.nothing:
-            return "wrote no tensors (--keep none)"
+            console.note("wrote no tensors (--keep none)")
+            return
         found = keep.of(tensors, [entry.name for entry in program.tensors if entry.role == "output"])
         quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
         kept = "" if keep.everything else str(keep)
         save_tensors(path, found, About("local", program.header.mode, quantised=quantised, kept=kept))
-        return f"wrote {path}: {len(found)} tensors"
+        console.wrote(path, f"{len(found)} tensors")

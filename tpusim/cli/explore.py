@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -24,8 +22,10 @@ from tpusim.cli.options import (
     picture_of,
     require_count,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.strategies import names as strategy_names
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore import Bound, Row, Space
@@ -34,12 +34,14 @@ STRATEGIES = f"How layer groups are found, of {', '.join(strategy_names())}, as 
 
 
 @dataclass
-class Explore:
+class Explore(Command):
     """Compile and cost models on chips, in modes, by strategies, with other figures of the chips, and compare.
 
     Every point of the product is a row; one that cannot be compiled is a row with its error. Points are computed once:
     started again, in the same folder, an exploration continues where it was.
     """
+
+    says = "`rows`, a point each, as results.json; with --best-under the `best` of every model and batch"
 
     models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="NETWORK...")]
     """Models (.onnx, .tflite), modules up to 3_calibrated.mlir, or folders of runs."""
@@ -76,7 +78,7 @@ class Explore:
     """Folder of the results, and of what is computed already."""
     working: Working = WorkerOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Compute what is missing, write and print; False if --best-under finds nothing for a model."""
         from tpusim.explore import explore, parse_bounds, parse_measures, require_energies
         from tpusim.explore.results import NO_PARQUET, has_parquet
@@ -87,22 +89,20 @@ class Explore:
         self._require_over()
         picture, space = self._picture(), self.space()
         require_energies("--best-under", [bound.measure for bound in bounds], space)
-        with _bar(console) as bar:
-            task = bar.add_task("points", total=None)
-            found = explore(
-                space, self.out, measures=measures, workers=self.working.workers(),
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )  # fmt: skip
+        with console.doing("points") as bar:
+            found = explore(space, self.out, measures=measures, workers=self.working.workers(), progress=bar.progress)
+        console.result(rows=msgspec.to_builtins(found.rows))
         for line in _lines(found.rows, self.rows):
-            console.print(line)
+            console.tell(line) if isinstance(line, str) else console.print(line)
         if picture is not None:
             from tpusim.cli.explore_plot import draw
 
             draw(found.rows, picture, measures, self.plot_over.removeprefix("chip."))
-        written = ", ".join(str(path) for path in (*found.files, *([picture] if picture else [])))
-        console.print(f"{found.computed} of {len(found.rows)} points computed; wrote {written}", highlight=False)
+        console.note(f"{found.computed} of {len(found.rows)} points computed")
+        for path in (*found.files, *([picture] if picture else [])):
+            console.wrote(path)
         if not has_parquet():
-            console.print(NO_PARQUET, highlight=False, markup=False)
+            console.note(NO_PARQUET)
         return not bounds or _show_best(console, found.rows, bounds)
 
     def space(self) -> "Space":
@@ -169,11 +169,6 @@ def _numbers(flag: str, text: str) -> tuple[int, ...]:
         raise ConfigError(f"{flag} {text}: numbers are required, as 1,4") from None
 
 
-def _bar(console: Console) -> Progress:
-    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn()
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
 def _lines(rows: Sequence["Row"], most: int) -> Iterator[Table | str]:
     """The quickest rows of every model and batch, what was left out, then the errors."""
     from tpusim.explore import comparable
@@ -197,7 +192,7 @@ def _remarks(head: str, remarks: Sequence[tuple[str, "Row"]], most: int) -> Iter
         found.setdefault(text, []).append(row)
     for text, same in list(found.items())[: most or None]:
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        yield escape(f"{head}: {_name(same[0])}{more}: {text}")
+        yield f"{head}: {_name(same[0])}{more}: {text}"
     if most and len(found) > most:
         yield f"... and {len(found) - most} others: --rows 0"
 
@@ -211,20 +206,13 @@ def _name(row: "Row") -> str:
 
 def _table(title: str, rows: Sequence["Row"]) -> Table:
     """One line per row; settings and cores have columns where a row has any, or more than one."""
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title)
     names = [name for name in ("settings", "cores") if any(getattr(row, name) not in ("", 1) for row in rows)]
-    for name in ("", "chip", *names[: "settings" in names], "mode", "strategy"):
-        table.add_column(name, overflow="fold")
-    if "cores" in names:
-        table.add_column("cores", justify="right")
-    for name in ("ms", "moved KiB", "LMEM KiB", "weights KiB", "groups + global", "x least"):
-        table.add_column(name, justify="right", no_wrap=name != "groups + global")
+    table.words("").names("chip", *names[: "settings" in names]).words("mode").names("strategy")
     powered = any(row.energy_uj is not None for row in rows)
-    if powered:
-        table.add_column("uJ", justify="right", no_wrap=True)
     verified = any(row.cosine is not None for row in rows)
-    if verified:
-        table.add_column("cosine", justify="right", no_wrap=True)
+    table.numbers(*(["cores"] if "cores" in names else []), "ms", "moved KiB", "LMEM KiB", "weights KiB")
+    table.numbers("groups + global", "x least", *(["uJ"] if powered else []), *(["cosine"] if verified else []))
     for row in rows:
         cells = [
             "*" if row.front else "", row.chip, *([row.settings] if "settings" in names else []), row.mode,
@@ -233,7 +221,7 @@ def _table(title: str, rows: Sequence["Row"]) -> Table:
             f"{row.groups} + {row.global_layers}", _ratios(row),
             *([_energy(row.energy_uj)] if powered else []), *([_similarity(row.cosine)] if verified else []),
         ]  # fmt: skip
-        table.add_row(*(escape(cell) for cell in cells))
+        table.row(*cells)
     return table
 
 
@@ -259,17 +247,18 @@ def _figure(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-def _show_best(console: Console, rows: Sequence["Row"], bounds: "Sequence[Bound]") -> bool:
+def _show_best(console: Output, rows: Sequence["Row"], bounds: "Sequence[Bound]") -> bool:
     """Name the best of every model and batch; False if one has none."""
     from tpusim.explore import MEASURES, best_under
 
     wanted = ",".join(f"{bound.measure}={bound.limit:g}" for bound in bounds)
     found = best_under(rows, bounds)
+    console.result(best=msgspec.to_builtins(list(found.values())))
     for (model, batch), row in found.items():
         if row is None:
-            console.print(f"no point under {wanted}: {model}{f', batch {batch}' if batch else ''}", highlight=False)
+            console.tell(f"no point under {wanted}: {model}{f', batch {batch}' if batch else ''}")
             continue
         names = dict.fromkeys(("ms", "bytes", "lmem", *(bound.measure for bound in bounds)))
         figures = ", ".join(f"{name} {_figure(getattr(row, MEASURES[name]))}" for name in names)
-        console.print(f"best under {wanted}: {_name(row)}: {figures}", highlight=False, markup=False)
+        console.tell(f"best under {wanted}: {_name(row)}: {figures}")
     return None not in found.values()

@@ -1,15 +1,15 @@
 """`tpusim explore diff A B`: two runs side by side."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import In
+from tpusim.cli.output import Output
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore.diff import Part
@@ -24,15 +24,17 @@ NAMES = {
 
 
 @dataclass
-class ExploreDiff:
+class ExploreDiff(Command):
     """Which layer groups of two runs differ and what that costs: folders of `tpusim run`, or their report.json."""
+
+    says = "`parts` whose groups differ (all with --all), and the `totals` of both"
 
     before: Annotated[In, tyro.conf.arg(metavar="A")]
     after: Annotated[In, tyro.conf.arg(metavar="B")]
     all: bool = False
     """Also list groups that are cut alike."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print groups that differ, then the sums."""
         from tpusim.explore.diff import TOTALS, parts, read_report
 
@@ -43,6 +45,10 @@ class ExploreDiff:
             console.print(f"{side}: {report['model']} on {report['chip']} in {report['mode']}", markup=False)
         if shown:
             console.print(_table(shown))
+        console.result(
+            totals={name: [before["totals"][name], after["totals"][name]] for name in TOTALS},
+            parts=[asdict(part) for part in shown],
+        )
         same = sum(not part.changed for part in found)
         console.print(f"{same} of {len(found)} parts of the network are cut alike", highlight=False)
         for name in TOTALS:
@@ -52,17 +58,14 @@ class ExploreDiff:
 
 
 def _table(shown: "Sequence[Part]") -> Table:
-    table = Table(title="Groups", title_justify="left")
-    for name in ("A", "B"):
-        table.add_column(f"{name}: groups, n×c×d×h×w", overflow="fold")
-    for name in ("cycles A", "cycles B", "change", "bytes A", "bytes B"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Table("Groups").names("A: groups, n×c×d×h×w", "B: groups, n×c×d×h×w")
+    table.numbers("cycles A", "cycles B", "change", "bytes A", "bytes B")
     for part in shown:
         cycles = part.sums("cycles")
         moved = [sum(pair) for pair in zip(part.sums("load_bytes"), part.sums("store_bytes"), strict=True)]
         cells = ["\n".join(_said(groups)) for groups in (part.before, part.after)]
         figures = f"{cycles[0]:,}", f"{cycles[1]:,}", _change(*cycles), *(f"{count:,}" for count in moved)
-        table.add_row(*map(escape, (*cells, *figures)))
+        table.row(*cells, *figures)
     return table
 
 

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -27,7 +24,9 @@ from tpusim.cli.options import (
     picture_of,
     require_count,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.explore.roofline import Found, Regrouped
@@ -38,12 +37,14 @@ LEAST = 0.01
 
 
 @dataclass
-class ExploreRoofline:
+class ExploreRoofline(Command):
     """What bounds every op and layer group, and what would change it: the clock, asked with a figure changed.
 
     Ranges are assumed where there are none, unless --data or --table is given. Twice the bandwidth and twice the lanes
     are asked for the same commands, twice the local memory and another cut for a network that is grouped anew.
     """
+
+    says = "all figures, as --out writes them"
 
     model: NetworkPath
     ops: int = 12
@@ -60,7 +61,7 @@ class ExploreRoofline:
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Compile, ask the clock, print, and write what was asked for."""
         from tpusim.explore.roofline import under_roofs
         from tpusim.verify.npz import write_atomically
@@ -71,8 +72,9 @@ class ExploreRoofline:
         picture = picture_of(self.plot)
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
         given = network_of(self.model, asked, assume=True)
-        with console.status("compile") as status:
+        with console.doing("compile") as status:
             found = under_roofs(given.tpu, given.config.layer_group, best=self.best, progress=status.update)
+        console.result(**found.to_json())
         for part in lines(found, self.ops):
             console.print(part, highlight=False, markup=False)
         if picture is not None:
@@ -122,15 +124,11 @@ def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
     """One line for each: what it takes, its limit, and the cycles saved by each change."""
     from tpusim.page.roofs import LIMITS
 
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title)
     names = list(dict.fromkeys(name for place in places for name in place.changed))
     grouped = any(place.ops > 1 for place in places)
-    table.add_column("first op" if grouped else "op", overflow="fold")
-    for name in (*(["ops"] if grouped else []), "cycles", "share", "MAC/byte"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound by", overflow="fold")
-    for name in names:
-        table.add_column(name, justify="right")
+    table.names("first op" if grouped else "op").numbers(*(["ops"] if grouped else []), "cycles", "share", "MAC/byte")
+    table.words("bound by").numbers(*names)
     for place in places:
         share = f"{place.cycles / whole:.1%}" if whole else "-"
         changed = (_change(place.cycles, place.changed[name]) for name in names)
@@ -141,7 +139,7 @@ def _table(title: str, places: Sequence["Place"], whole: int) -> Table:
             share,
             f"{place.intensity:,.1f}",
         )
-        table.add_row(*map(escape, (*cells, LIMITS[place.limit], *changed)))
+        table.row(*cells, LIMITS[place.limit], *changed)
     return table
 
 
@@ -152,14 +150,12 @@ def _regrouped(one: "Regrouped") -> Iterator[Table | str]:
     if not changed:
         yield f"{one.name}: no part of the network takes another time"
         return
-    table = Table(title=escape(f"{one.name}: parts that take another time"), title_justify="left")
-    table.add_column("part, from its first op on", overflow="fold")
-    for name in ("groups", "then", "cycles", "then", "change"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = Table(f"{one.name}: parts that take another time").names("part, from its first op on")
+    table.numbers("groups", "then", "cycles", "then", "change")
     for part, (before, after) in sorted(changed, key=lambda item: item[1][1] - item[1][0]):
         first = next(group["ops"][0] for group in (*part.before, *part.after))
         counts = str(len(part.before)), str(len(part.after))
-        table.add_row(*map(escape, (first, *counts, f"{before:,}", f"{after:,}", _change(before, after))))
+        table.row(first, *counts, f"{before:,}", f"{after:,}", _change(before, after))
     yield table
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -20,17 +20,20 @@ from tpusim.cli.options import (
     folder_of,
     network_of,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 
 @dataclass
-class Export:
+class Export(Command):
     """A network in integers -> QDQ ONNX that ONNX Runtime runs: the model's nodes in the integers of 4_tpu.mlir.
 
     Takes MODEL.onnx and the 4_tpu.mlir that was made of it, the folder of a run, or a model alone, which is compiled.
 
     What the file cannot say of the chip is printed, and stands in its metadata (`tpusim.differences`).
     """
+
+    says = "`differences` of the exported model to the chip"
 
     model: NetworkPath
     module: Annotated[tyro.conf.Positional[OptionalPath], tyro.conf.arg(metavar="[4_tpu.mlir]")] = None
@@ -42,7 +45,7 @@ class Export:
     calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Write the model and say what is different in it."""
         from tpusim.export import export_qdq
         from tpusim.verify.npz import write_atomically
@@ -59,7 +62,8 @@ class Export:
         chip = tpu.attribute("module.chip")
         path = self.out or folder_of(self.module or self.model) / f"{model.stem}_{chip}_qdq.onnx"
         write_atomically(path, lambda file: file.write(found.model.SerializeToString()))
+        console.result(differences=list(found.differences))
         for number, told in enumerate(found.differences, 1):
             console.print(f"{number}. {told}", markup=False, highlight=False, soft_wrap=True)
-        console.print(f"wrote {path}: {len(found.differences)} differences to {chip}", highlight=False, soft_wrap=True)
+        console.wrote(path, f"{len(found.differences)} differences to {chip}")
         return True

@@ -1,27 +1,27 @@
 """`tpusim support`: how far to trust each op on each chip in each mode, or the card of one lowered module."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import LoweringOptions, Network, NetworkOptions, network_of
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import number_format
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.fidelity.support import Row
 
 
 @dataclass
-class Support:
+class Support(Command):
     """Look up which ops are exact to the specification, follow a decision, fall back to float or are refused."""
+
+    says = "`rows`, one for each op, chip, mode and outcome; with --module the `card`"
 
     chip: str | None = None
     """Only this chip."""
@@ -33,25 +33,21 @@ class Support:
     """Instead of the table, the card of this network: a tpu module (4_tpu.mlir, or one of a later stage), the folder of
     a run, or a model or module that is lowered for --chip in --mode, with assumed ranges where it has none."""
     network: Network = NetworkOptions()
-    json: bool = False
-    """Print JSON: one object per op, chip, mode and outcome; or the module's card."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print the table, or the card."""
         if self.module is not None:
             return self._card(console, self.module)
+        import msgspec
+
         from tpusim.fidelity.support import lines, load
 
         rows = lines(load(), self.chip, self.mode, self.op)
-        if self.json:
-            import msgspec
-
-            _print_json(console, msgspec.to_builtins(rows))
-        else:
-            console.print(support_table(rows))
+        console.result(rows=msgspec.to_builtins(rows))
+        console.print(support_table(rows))
         return True
 
-    def _card(self, console: Console, path: Path) -> bool:
+    def _card(self, console: Output, path: Path) -> bool:
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
 
@@ -62,10 +58,8 @@ class Support:
         given = network_of(path, (self.network, self._lowering()), assume=True)
         lowered = next((name for name in ("final", "grouped") if given.level == name), "tpu")
         card = card_of(given.model(lowered))
-        if self.json:
-            _print_json(console, card.to_json())
-        else:
-            console.print(fidelity_table(card))
+        console.result(card=card.to_json())
+        console.print(fidelity_table(card))
         return True
 
     def _lowering(self) -> LoweringOptions:
@@ -76,18 +70,12 @@ class Support:
         return LoweringOptions(**{name: value for name, value in found.items() if value is not None})  # pyright: ignore[reportArgumentType]
 
 
-def _print_json(console: Console, content: object) -> None:
-    console.print(json.dumps(content, indent=1), highlight=False, markup=False, soft_wrap=True)
-
-
 def support_table(rows: Sequence["Row"]) -> Table:
     """One line per op, mode and outcome, with the chips that share it."""
     from tpusim.fidelity.card import TITLES
 
-    table = Table(title="Fidelity of every op (specification: numerics.md)", title_justify="left")
-    for name in ("op", "mode", "chips", "class", "sections", "why, and the test that proves it"):
-        widest = {"chips": 22, "class": 16, "sections": 12}.get(name)  # the rest is for the names of tests
-        table.add_column(name, overflow="fold", no_wrap=name in ("op", "mode"), max_width=widest)
+    table = Table("Fidelity of every op (specification: numerics.md)").words("op", "mode").prose("chips")
+    table.words("class").prose("sections", "why, and the test that proves it")
     order = sorted(rows, key=lambda r: (r.op, _mode_index(r), _outcome(r)))
     for _, group in groupby(order, key=lambda r: (r.op, r.mode, _outcome(r))):
         same = list(group)
@@ -96,7 +84,7 @@ def support_table(rows: Sequence["Row"]) -> Table:
         why = "; ".join(p for p in (first.reason, ", ".join(first.decisions)) if p)
         spec, details = ", ".join(first.spec), "\n".join(p for p in (why, _test(first)) if p)
         cells = (first.op.removeprefix("top."), first.mode, ", ".join(r.chip for r in same), says, spec, details)
-        table.add_row(*map(escape, cells))
+        table.row(*cells)
     return table
 
 

@@ -1,12 +1,10 @@
 """`tpusim fit`: whether a network has room on a chip."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Lowering,
     LoweringOptions,
@@ -18,18 +16,21 @@ from tpusim.cli.options import (
     network_of,
     require_count,
 )
+from tpusim.cli.output import Output
 
 if TYPE_CHECKING:
     from tpusim.prospect.fit import Fit
 
 
 @dataclass
-class FitCommand:
+class FitCommand(Command):
     """Tell whether a network fits a chip: weights and activations in global memory, layer groups in local memory.
 
     Nothing runs, no sample is needed. What does not fit is named with the reason; status 1 if the network cannot be
     compiled or needs more global memory than there is.
     """
+
+    says = "bytes of weights, activations and local memory, and what does not fit"
 
     model: NetworkPath
     lowering: Lowering = LoweringOptions()
@@ -37,19 +38,17 @@ class FitCommand:
     preprocessing: Preprocessing = PreprocessOptions()
     memory: int = 0
     """MiB of global memory that the network may take; 0: what the chip's file says."""
-    json: bool = False
-    """Print JSON."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print what it takes; False if it does not fit."""
         from tpusim.prospect.fit import fit
 
         require_count("--memory", self.memory, "takes the chip's")
         given = network_of(self.model, (self.network, self.preprocessing, self.lowering), assume=True)
         found = fit(given.latest, given.lowering, room=self.memory << 20)
-        lines = [json.dumps(found.to_json(), indent=1)] if self.json else lines_of(found)
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.result(**found.to_json())
+        for line in lines_of(found):
+            console.tell(line)
         return found.fits is not False
 
 

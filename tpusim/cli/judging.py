@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tpusim.calibration.samples import Samples
-    from tpusim.diagnosis import Judged
+    from tpusim.diagnosis import Judged, Measured
     from tpusim.network import Network
 
 
@@ -65,3 +65,14 @@ def errors_of(found: "Judged") -> str:
 def scoring(count: int) -> int:
     """How many of the samples choose where upstream has 30: half of them, so that others are held out."""
     return min((count + 1) // 2, 30)
+
+
+def as_json(found: "Judged") -> dict[str, Any]:
+    """The errors and similarities of the results, on the samples that chose and on those held out (null: none)."""
+    halves = {"judged": found.judged, "held_out": found.held_out}
+    return {name: None if half is None else _half(half) for name, half in halves.items()}
+
+
+def _half(found: "Measured") -> dict[str, Any]:
+    return {"samples": found.samples, "error": found.error, "deviation": found.deviation, "cosine": found.cosine,
+            "least_cosine": found.least}  # fmt: skip

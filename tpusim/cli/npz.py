@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from zipfile import is_zipfile
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ FORMS = "show FILE, dump FILE NAME, extract IN OUT NAME..., or rename IN OLD NEW
 
 
 @dataclass
-class Npz:
+class Npz(Command):
     """Look into tensor files and take parts of them.
 
     `show FILE` lists names, types, shapes and values in short; `dump FILE NAME` prints all values of a tensor;
@@ -30,10 +31,12 @@ class Npz:
     name in the file itself. What the file says of scales and levels is kept. `tpusim compare` compares two files.
     """
 
+    says = "the `lines` that are printed"
+
     words: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="VERB FILE [...]")] = ()
     """What to do, with which files and tensors."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Do what the words say. Raises ConfigError for anything else."""
         match self.words:
             case ("show", file):
@@ -51,9 +54,12 @@ class Npz:
         return True
 
 
-def _print(console: Console, lines: Sequence[str] | Iterator[str]) -> None:
+def _print(console: Output, lines: Sequence[str] | Iterator[str]) -> None:
+    said = list[str]()
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.tell(line)
+        said.append(line)
+    console.result(lines=said)
 
 
 def shown(path: Path) -> Iterator[str]:

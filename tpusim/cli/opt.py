@@ -16,7 +16,7 @@ from tpusim import ops
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
-from tpusim.cli.options import stderr_console
+from tpusim.cli.output import stderr_console
 from tpusim.errors import ImportModelError
 from tpusim.grouping import divide
 from tpusim.ir import text

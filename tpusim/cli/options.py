@@ -1,16 +1,15 @@
 """What several subcommands share: how a network is given, and the options that say what is made of it."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import tyro
-from rich.console import Console
 
 from tpusim import strategies
 from tpusim.cli.given import flags, given, plain, usual, values
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName, number_format
 
@@ -536,15 +535,10 @@ def load(path: Path) -> "Model":
     return load_model(path, context())
 
 
-def save(console: Console, model: "Model", path: Path) -> bool:
+def save(console: Output, model: "Model", path: Path) -> bool:
     """Write a module and its weights beside it, say so; True."""
     from tpusim.ir.module import save_model
 
     save_model(model, path, weight_file=f"{path.stem}_weights.npz")
-    console.print(f"wrote {path}", highlight=False)
+    console.wrote(path)
     return True
-
-
-def stderr_console() -> Console:
-    """The console on stderr, where errors go."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)

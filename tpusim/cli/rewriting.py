@@ -1,10 +1,9 @@
 """`--verify-passes`: what `canonicalize` and `run` say of the patterns and passes that rewrote a network."""
 
-from rich.console import Console
-
 from tpusim.artefacts import Artefacts, need
 from tpusim.calibration.samples import Samples
 from tpusim.canonicalize import canonicalize
+from tpusim.cli.output import Output
 from tpusim.diagnosis import PassCheck
 from tpusim.images import images_of
 from tpusim.inference import input_specs
@@ -34,11 +33,11 @@ def check_run(a: Artefacts) -> PassCheck:
     return check
 
 
-def show_check(console: Console, check: PassCheck) -> bool:
+def show_check(console: Output, check: PassCheck) -> bool:
     """One line; True if no numbers changed."""
+    console.result(checked=check.checked, changed=None if check.first is None else str(check.first))
     if check.first is None:
-        said = f"verify-passes: {check.checked} patterns and passes changed no numbers"
-        console.print(said, highlight=False)
+        console.tell(f"verify-passes: {check.checked} patterns and passes changed no numbers")
         return True
-    console.print(f"[red]verify-passes: {check.first}", highlight=False, soft_wrap=True)
+    console.tell(f"verify-passes: {check.first}", "red")
     return False

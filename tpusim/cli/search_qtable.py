@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Judged,
     JudgedOptions,
@@ -25,7 +22,9 @@ from tpusim.cli.options import (
     network_of,
     require_count,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class SearchQtable:
+class SearchQtable(Command):
     """Find the ops to run in float so that the results are good enough, at the fewest cycles of the whole program.
 
     Sets that are good enough on the first samples, and not too long by an estimate, go on the clock in their layer
@@ -45,6 +44,11 @@ class SearchQtable:
     in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table. It is not written if it raises the
     squared error of the results, on the samples or on the half of them that is held out.
     """
+
+    says = (
+        "the `goal`, whether it is `reached`, its value and the cycles without and with the `floats`, on how many "
+        "samples it was `judged` and how many were `held_out`"
+    )
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -74,7 +78,7 @@ class SearchQtable:
     out: OptionalPath = None
     """Table to write; default qtable beside the module."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Search, print, write; True if the goal is reached."""
         from tpusim.cli.judging import evidence, rests_on
         from tpusim.search import Trials, known_floats, search
@@ -87,18 +91,24 @@ class SearchQtable:
         trials = Trials(model, config, samples[::2], goals[0], mode=self.float_mode)
         self._say(console, rests_on((len(samples[::2]), len(samples[1::2])), evident.origin))
         known = known_floats(model) if self.patterns else {}
-        with console.status("search") as status:
+        with console.doing("search") as status:
             found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)
+        console.result(
+            goal=trials.goal.name, target=trials.goal.target, judged=len(samples[::2]), held_out=len(samples[1::2]),
+            reached=found.reached, floats=sorted(found.floats),
+            before=found.base.value, after=found.score.value,
+            cycles_before=found.base_cycles, cycles_after=found.cycles,
+        )  # fmt: skip
         console.print(_table(found, trials, known))
         console.print(_front(trials))
         if self.front is not None:
             _write_front(self.front, trials)
-            console.print(f"wrote {self.front}", highlight=False, markup=False)
+            console.wrote(self.front)
         kept_back = Trials(model, config, samples[1::2], goals[1], mode=self.float_mode) if samples[1:] else None
         return self._conclude(console, found, trials, kept_back)
 
-    def _say(self, console: Console, text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+    def _say(self, console: Output, text: str) -> None:
+        console.tell(text)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
@@ -137,7 +147,7 @@ class SearchQtable:
             raise ConfigError(f"labels '{self.labels}': one array of {images} class indices is required, got {got}")
         return TopOne(arrays[0][:images], self.expected or 0.0)
 
-    def _why_not(self, console: Console, trials: "Trials") -> None:
+    def _why_not(self, console: Output, trials: "Trials") -> None:
         """Say where floats overflow, if they do, and what the chip's other floats reach."""
         found = trials.overflow(frozenset(trials.candidates))
         if found is None:
@@ -149,7 +159,7 @@ class SearchQtable:
         for options, value in _reach_of(trials):
             self._say(console, f"{trials.goal.name} {value:.6f} with all ops in float by {options}")
 
-    def _conclude(self, console: Console, found: "Found", trials: "Trials", kept_back: "Trials | None") -> bool:
+    def _conclude(self, console: Output, found: "Found", trials: "Trials", kept_back: "Trials | None") -> bool:
         from tpusim.cli.judging import measured_lines
         from tpusim.search import write_qtable
 
@@ -180,7 +190,7 @@ class SearchQtable:
             f"sample number: {len(trials.samples)}, {held_out} held out",
         ]
         write_qtable(path, trials.modes(found.floats), notes)
-        self._say(console, f"{runs} sets run, {clocked} on the clock; wrote {path}")
+        console.wrote(path, f"{runs} sets run, {clocked} on the clock")
         return True
 
 
@@ -195,12 +205,10 @@ def _reach_of(trials: "Trials") -> "Iterator[tuple[str, float]]":
 
 def _front(trials: "Trials") -> Table:
     """What no other set on the clock beats in the goal's measure and in cycles."""
-    table = Table(title="Sets on the front", title_justify="left", box=None)
-    for column in (trials.goal.name, "cycles", "ms", "ops in float"):
-        table.add_column(column, justify="right")
+    table = Table("Sets on the front").numbers(trials.goal.name, "cycles", "ms", "ops in float")
     for one in trials.front():
         value, count = trials.score(one).value, str(len(one))
-        table.add_row(f"{value:.6f}", f"{trials.cycles(one):,}", f"{trials.milliseconds(one):.4f}", count)
+        table.row(f"{value:.6f}", f"{trials.cycles(one):,}", f"{trials.milliseconds(one):.4f}", count)
     return table
 
 
@@ -223,11 +231,9 @@ def _table(found: "Found", trials: "Trials", known: dict[str, str]) -> Table:
     name, cost = trials.goal.name, found.cycles - found.base_cycles
     title = f"{name} {found.base.value:.6f} in {found.base_cycles:,} cycles as it is; "
     title += f"{found.score.value:.6f} in {found.cycles:,} ({cost:+,}) with {len(found.floats)} ops in float"
-    table = Table(title=escape(title), title_justify="left", box=None)
-    for column in ("op", "mode", "why"):
-        table.add_column(column, overflow="fold")
+    table = Table(title).names("op").words("mode").prose("why")
     for op in islice((op for op in trials.candidates if op in found.floats), 40):
         loss = found.losses.get(op)
         why = known.get(op) or ("" if loss is None else f"takes {loss:.2e} of the cosine by itself")
-        table.add_row(escape(op), trials.mode.upper(), escape(why))
+        table.row(op, trials.mode.upper(), why)
     return table

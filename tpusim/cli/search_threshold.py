@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Lowering,
     LoweringOptions,
@@ -20,16 +19,19 @@ from tpusim.cli.options import (
     require_count,
     save,
 )
+from tpusim.cli.output import Output
 
 
 @dataclass
-class SearchThreshold:
+class SearchThreshold(Command):
     """Calibrate by kl, max, percentile9999 and mse, and keep the table whose INT8 results are most like the floats.
 
     As `run_calibration.py --search search_threshold`: tables of a search are tuned, and a score is (1 + cosine) / 2.
     A method whose squared error is above that of the table so far (of kl, where there is none), on the samples that
     score or on those held out, is not taken.
     """
+
+    says = "the `scores` of all methods and the `best`, null if none is taken; samples `judged` and `held_out`"
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -43,7 +45,7 @@ class SearchThreshold:
     out: OptionalPath = None
     """Module to write; default 3_calibrated.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure, print the scores, write the best table and the module with it."""
         from tpusim.calibration.stage import CalibrationConfig, apply_table, require_names, save_table
         from tpusim.calibration.table import read_table
@@ -58,25 +60,25 @@ class SearchThreshold:
         tuned = given.config.calibration.tune_samples
         path = beside(self.module, "cali_table", self.out_table)
         now = read_table(path) if path.is_file() and given.folder is not None else None  # next to a model it is any
-        with console.status("search") as status:
+        with console.doing("search") as status:
             found = search_threshold(
                 model, data, config,
                 tune_samples=tuned, inferred=self.inference_num or scoring(len(data)), now=now,
                 progress=status.update,
             )  # fmt: skip
-        origin = f"of {given.config.data}"
-        console.print(rests_on(found.halves, origin), highlight=False, soft_wrap=True, markup=False)
+        console.tell(rests_on(found.halves, f"of {given.config.data}"))
+        console.result(scores=found.scores, best=found.best, judged=found.halves[0], held_out=found.halves[1])
         rows = {path.name: found.now} if found.now is not None else {}
         for method, errors in {**rows, **found.errors}.items():
             best = "  best" if method == found.best else ""
             score = f"{found.scores[method]:.7f}" if method in found.scores else "as it is "
-            console.print(f"{method:<15} {score}  {errors_of(errors)}{best}", highlight=False, soft_wrap=True)
+            console.tell(f"{method:<15} {score}  {errors_of(errors)}{best}")
         if found.best is None:
-            console.print(f"every method raises the error of {path}, which stays as it is", highlight=False)
+            console.tell(f"every method raises the error of {path}, which stays as it is")
             return False
         table = found.tables[found.best]
         asked = CalibrationConfig(found.best, tune_samples=tuned, tune_estimates=True)
         save_table(path, table, asked, found.samples, module=self.module.name)
-        console.print(f"wrote {path}", highlight=False)
+        console.wrote(path)
         calibrated = apply_table(model, table, asymmetric=config.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
 from tpusim.cli.given import given as named
 from tpusim.cli.options import (
     Calibration,
@@ -25,6 +24,7 @@ from tpusim.cli.options import (
     network_of,
     save,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ BEFORE_GROUPS = ("top", "canonical", "calibrated", "tpu")
 
 
 @dataclass
-class Import:
+class Import(Command):
     """Import a model: ONNX or TFLite -> 1_top.mlir."""
+
+    says = "nothing more"
 
     model: NetworkPath
     out: OptionalPath = None
@@ -44,15 +46,17 @@ class Import:
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Import one model and write its module."""
         top = network_of(self.model, (self.network, self.preprocessing)).top
         return save(console, top, beside(self.model, "1_top.mlir", self.out))
 
 
 @dataclass
-class Canonicalize:
+class Canonicalize(Command):
     """Apply op patterns and fusions: 1_top.mlir -> 2_canonical.mlir."""
+
+    says = "`patterns`: how often each fired"
 
     module: NetworkPath
     out: OptionalPath = None
@@ -68,7 +72,7 @@ class Canonicalize:
     """Calibration samples for --also smoothquant and softmax_correction, or the sample of --verify-passes (by default
     random:1): npz, folder or random:N[:SEED]."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Apply patterns and say which fired how often; False if one changed numbers."""
         from tpusim.calibration.smooth import measured_rewrites, patterns_of
         from tpusim.canonicalize import canonicalize
@@ -83,6 +87,7 @@ class Canonicalize:
         check = check_of(top, self.data or "random:1") if self.verify_passes else None
         model, patterns = canonicalize(top, patterns_of(self.also), check)
         model, patterns = self._by_samples(model, patterns)
+        console.result(patterns=patterns)
         for name, count in sorted(patterns.items()):
             console.print(f"{name}: {count}", highlight=False)
         saved = save(console, model, beside(self.module, "2_canonical.mlir", self.out))
@@ -103,8 +108,10 @@ class Canonicalize:
 
 
 @dataclass
-class Calibrate:
+class Calibrate(Command):
     """2_canonical.mlir + samples -> cali_table and 3_calibrated.mlir."""
+
+    says = "`thresholds` by tensor"
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -120,12 +127,12 @@ class Calibrate:
     out: OptionalPath = None
     """Module to write; default 3_calibrated.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure (or read) thresholds and put them into the module."""
         from tpusim.calibration.own import with_own
         from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
-        from tpusim.cli.show import LiveProgress
+        from tpusim.cli.progress import LiveProgress
 
         listed = self.calibration.table
         for flag, value in (("--out-table", self.out_table), ("--state", self.state)):
@@ -148,7 +155,8 @@ class Calibrate:
             save_table(path, table, config, count, module=self.module.name)
             if self.state is not None and count:
                 self.state.unlink()
-            console.print(f"wrote {path}", highlight=False)
+            console.wrote(path)
+        console.result(thresholds={name: entry.threshold for name, entry in table.entries.items()})
         return save(
             console,
             apply_table(model, table, asymmetric=self.asymmetric),
@@ -157,8 +165,10 @@ class Calibrate:
 
 
 @dataclass
-class Lower:
+class Lower(Command):
     """3_calibrated.mlir -> 4_tpu.mlir for a chip and mode."""
+
+    says = "the module's `card`: which ops are exact, which in float and why"
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -168,7 +178,7 @@ class Lower:
     out: OptionalPath = None
     """Module to write; default 4_tpu.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Lower one module and print its fidelity card."""
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
@@ -177,16 +187,19 @@ class Lower:
         asked = (self.network, self.preprocessing, self.calibration, self.lowering)
         given = network_of(self.module, asked)
         model = optimize_for_chip(lower(given.calibrated, given.lowering)[0])
-        console.print(fidelity_table(card_of(model)))
+        console.result(card=card_of(model).to_json())
+        console.detail(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
 
 
 @dataclass
-class Group:
+class Group(Command):
     """4_tpu.mlir -> 5_grouped.mlir: weights into chip layout, then layer groups.
 
     With --show, --plot or --write-groups a module that is grouped already (5_grouped.mlir, 6_final.mlir) is only read.
     """
+
+    says = "`groups`: ops, sections, local memory; global layers with their reason"
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -207,7 +220,7 @@ class Group:
     out: OptionalPath = None
     """Module to write; default 5_grouped.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Group one module, or read a grouped one; show what was asked for."""
         if self.group is not None and not self.show and self.plot is None:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
@@ -245,27 +258,31 @@ class Group:
         tpu = given.tpu
         return divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), given.config.layer_group)
 
-    def _show(self, console: Console, model: "Model") -> None:
-        from tpusim.cli.grouping import packing_lines, show
+    def _show(self, console: Output, model: "Model") -> None:
+        from tpusim.cli.grouping import as_json, packing_lines, show
         from tpusim.layer_group import groups_text, views
         from tpusim.verify.npz import write_atomically
 
-        found = list(views(model)) if self.show or self.plot is not None else []
+        found = list(views(model)) if self.show or self.plot is not None or console.as_json else []
+        console.result(groups=[as_json(view) for view in found])
         if self.show:
-            lines = [*show(found, self.group), *(packing_lines(found, self.group) if self.exact_packing else ())]
+            lines = [
+                *show(found, self.group, console.width),
+                *(packing_lines(found, self.group) if self.exact_packing else ()),
+            ]
             for line in lines:
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                console.tell(line)
             if self.group is None:
-                console.print(_against_bounds(model), markup=False, highlight=False, soft_wrap=True)
+                console.tell(_against_bounds(model))
         if self.plot is not None:
             from tpusim.cli.plot import plot
 
             for path in plot(found, self.plot, self.group):
-                console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
+                console.wrote(path)
         if self.write_groups is not None:
             content = groups_text(model).encode()
             write_atomically(self.write_groups, lambda file: file.write(content))
-            console.print(f"wrote {self.write_groups}", markup=False, highlight=False, soft_wrap=True)
+            console.wrote(self.write_groups)
 
 
 def _against_bounds(model: "Model") -> str:
@@ -286,8 +303,10 @@ def _against_bounds(model: "Model") -> str:
 
 
 @dataclass
-class Assign:
+class Assign(Command):
     """5_grouped.mlir -> 6_final.mlir: every tensor gets its address in global memory."""
+
+    says = "nothing more"
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -298,7 +317,7 @@ class Assign:
     out: OptionalPath = None
     """Module to write; default 6_final.mlir beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Assign global addresses and write the module."""
         from tpusim.memory import assign_addresses
 
@@ -308,8 +327,10 @@ class Assign:
 
 
 @dataclass
-class Codegen:
+class Codegen(Command):
     """6_final.mlir -> 7_model.tpusim: TIU and GDMA commands."""
+
+    says = "the number of `commands`"
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -320,7 +341,7 @@ class Codegen:
     out: OptionalPath = None
     """Program to write; default 7_model.tpusim beside the input."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Generate the program and write it."""
         from tpusim.codegen import generate
         from tpusim.isa.stream import save
@@ -332,5 +353,6 @@ class Codegen:
         program = generate(network_of(self.module, asked).final, named(self.grouping).get("cores", 0))
         path = beside(self.module, "7_model.tpusim", self.out)
         save(program, path)
-        console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)
+        console.result(commands=len(program.commands))
+        console.wrote(path, f"{len(program.commands):,} commands")
         return True

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
-from rich.console import Console
 
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -21,6 +21,7 @@ from tpusim.cli.options import (
     PreprocessOptions,
     compiled_of,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ImportModelError
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ SHOWN = 20
 
 
 @dataclass
-class Disassemble:
+class Disassemble(Command):
     """A program as text, one line per command; the whole of it can be edited and assembled again.
 
     Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
     """
+
+    says = "the `lines` of the text, where it is not written to a file"
 
     program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     network: Network = NetworkOptions()
@@ -52,7 +55,7 @@ class Disassemble:
     out: Path | None = None
     """Text to write; default: print it."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Print or write the text."""
         from tpusim.ir.files import replacing
         from tpusim.isa.listing import extract, listing
@@ -63,17 +66,20 @@ class Disassemble:
         whole = self.op is None and self.engine is None and self.core is None
         text = listing(program) if whole else extract(program, op=self.op, engine=self.engine, core=self.core)
         if self.out is None:
+            console.result(lines=text.splitlines())
             console.print(text, end="", highlight=False, markup=False, soft_wrap=True)
             return True
         with replacing(self.out) as temporary:
             temporary.write_text(text, encoding="utf-8")
-        console.print(f"wrote {self.out}: {len(program.commands):,} commands" if whole else f"wrote {self.out}")
+        console.wrote(self.out, f"{len(program.commands):,} commands" if whole else "")
         return True
 
 
 @dataclass
-class Assemble:
+class Assemble(Command):
     """The text of a whole program -> .tpusim. Coefficients are not text: they are taken from a program file."""
+
+    says = "the number of `commands`"
 
     text: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TEXT")]
     coefficients: Path
@@ -81,7 +87,7 @@ class Assemble:
     out: Path | None = None
     """Program to write; default: the text's name with .tpusim."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Assemble, check every command's legality, and write."""
         from tpusim.isa.check import check
         from tpusim.isa.listing import assemble
@@ -98,7 +104,8 @@ class Assemble:
             check(command, chip)
         path = self.out or self.text.with_suffix(".tpusim")
         save(program, path)
-        console.print(f"wrote {path}: {len(program.commands):,} commands", highlight=False)
+        console.result(commands=len(program.commands))
+        console.wrote(path, f"{len(program.commands):,} commands")
         return True
 
 
@@ -107,10 +114,11 @@ def said_alone(counts: Mapping[str, int]) -> str:
     return "no command confirms: " + ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
-def show_check(console: Console, checker: "Checker") -> bool:
+def show_check(console: Output, checker: "Checker") -> bool:
     """What a checked run found; True if no command was wrong."""
+    console.result(checked=checker.checked, mismatches=[str(mismatch) for mismatch in checker.mismatches])
     for mismatch in checker.mismatches[:SHOWN]:
-        console.print(str(mismatch), highlight=False, markup=False, soft_wrap=True)
+        console.tell(str(mismatch))
     unknown = checker.unknown
     without = f"; not in the reference: {', '.join(unknown[:8])}{' ...' if len(unknown) > 8 else ''}" if unknown else ""
     console.print(

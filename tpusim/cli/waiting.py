@@ -13,7 +13,7 @@ SECONDS = 2.0
 @contextmanager
 def told(doing: str, files: Callable[[], Iterable[Path]]) -> Generator[None]:
     """Say on stderr what is being done if it is not done soon. files: those that are read, whose bytes are named."""
-    from tpusim.cli.options import stderr_console
+    from tpusim.cli.output import stderr_console
 
     def say() -> None:
         size = 0

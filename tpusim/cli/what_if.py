@@ -1,10 +1,11 @@
 """`tpusim explore group`: one layer group cut differently, as a page."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Calibration,
     CalibrationOptions,
@@ -19,15 +20,21 @@ from tpusim.cli.options import (
     PreprocessOptions,
     network_of,
 )
+from tpusim.cli.output import Output
+
+if TYPE_CHECKING:
+    from tpusim.explore.whatif import Alternative
 
 
 @dataclass
-class WhatIfCommand:
+class WhatIfCommand(Command):
     """Alternatives of one layer group, each compiled and costed: another end, other sections, another type, in place.
 
     Writes a page with a slider over them: local memory over time, rows of the pipeline, bytes, cycles of the engines;
     refused ones with the rule and the nearest value that works. The other groups stay as they are.
     """
+
+    says = "the `group` and its `alternatives`, with figures or the rule that refuses them"
 
     model: NetworkPath
     group: int = -1
@@ -40,7 +47,7 @@ class WhatIfCommand:
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Compute all alternatives and write the page; one line for each."""
         from tpusim.explore.whatif import what_if
         from tpusim.page.whatif import write_what_if
@@ -49,10 +56,22 @@ class WhatIfCommand:
         given = network_of(self.model, asked, assume=True)
         found = what_if(given.tpu, given.config.layer_group, None if self.group == -1 else self.group)
         write_what_if(self.out, found)
-        for one in found.alternatives:
-            cost = f"{one.figures['cycles']:,} cycles" if one.figures else f"refused: {one.why}; {one.change}"
-            console.print(
-                f"{one.knob} {one.value}".strip() + f": {cost}", markup=False, highlight=False, soft_wrap=True
-            )
-        console.print(f"wrote {self.out}: group {found.group} of {found.model}", markup=False, highlight=False)
+        named = ("knob", "value", "shipped", "figures", "why", "change")
+        console.result(
+            group=found.group, alternatives=[{n: getattr(one, n) for n in named} for one in found.alternatives]
+        )
+        for line in lines(found.alternatives):
+            console.tell(line)
+        console.wrote(self.out, f"group {found.group} of {found.model}")
         return True
+
+
+def lines(alternatives: "Sequence[Alternative]") -> Iterator[str]:
+    """What each costs, then what is refused: values of one knob that one rule refuses are one line."""
+    from tpusim.page.whatif import refusals
+
+    for one in alternatives:
+        if one.figures:
+            yield f"{one.knob} {one.value}".strip() + f": {one.figures['cycles']:,} cycles"
+    for knob, values, why, change in refusals(alternatives):
+        yield f"{knob} {', '.join(values)}".strip() + f": refused: {'; '.join(filter(None, (why, change)))}"

@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from math import prod
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
+from tpusim.cli.command import Command
 from tpusim.cli.options import (
     Judged,
     JudgedOptions,
@@ -24,7 +22,9 @@ from tpusim.cli.options import (
     network_of,
     require_count,
 )
+from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.diagnosis import Cause, Change, Loss, Measured, Remedies, Remedy
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Why:
+class Why(Command):
     """Find out why INT8 is bad: what every op loses, and the causes, by what their remedies give back.
 
     Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, lowers it as `tpusim lower` does, and runs
@@ -47,6 +47,11 @@ class Why:
     not recommended. Then as many together as the asked similarity takes. The error is the squared error of the results
     as a share of their squares.
     """
+
+    says = (
+        "`losses` of all ops, `causes` with their remedies, the results as lowered (`before`) and with the `remedy` "
+        "(`after`), on the samples that were judged and on those held out"
+    )
 
     module: NetworkPath
     network: Network = NetworkOptions()
@@ -78,7 +83,7 @@ class Why:
     report: OptionalPath = None
     """Also write the page of the run that the module belongs to, with the causes: HTML, as its report.html."""
 
-    def execute(self, console: Console) -> bool:
+    def execute(self, console: Output) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
         from tpusim.cli.causes import causes_table, not_held_lines, scale_lines
         from tpusim.cli.judging import evidence, rests_on
@@ -96,7 +101,7 @@ class Why:
         asked = (self.network, self.preprocessing, self.judged, self.lowering)
         given = network_of(self.module, asked, floats=True)
         calibrated, config, known = given.calibrated, given.lowering, evidence(given, self.judged.data, self.samples)
-        with console.status("why") as status:
+        with console.doing("why") as status:
             remedies = Remedies(calibrated, config, known.samples, self.float_mode, status.update)
             lowered = remedies.lowered()
             found = losses(calibrated, lowered, remedies.judge.shown)
@@ -109,9 +114,10 @@ class Why:
             self._elements(console, calibrated, lowered, remedies.judge.shown[0], [loss.name for loss in worst])
         if self.csv is not None:
             self._save(found)
-            console.print(f"wrote {self.csv}", highlight=False)
-        with console.status("causes"):
+            console.wrote(self.csv)
+        with console.doing("causes"):
             likely, not_held = causes(remedies, found, self.top) if self.top else ([], [])
+        console.result(losses=[asdict(loss) for loss in found], causes=[_as_json(cause) for cause in likely])
         for line in scale_lines(remedies, known.samples):
             self._say(console, line)
         if likely:
@@ -123,17 +129,17 @@ class Why:
         chosen = remedies.fewest(ranked, self.expected_cos)
         if self.report is not None:
             self._page(calibrated, _diagnosis(found, likely, single, remedies.before.last.cosine, chosen))
-            console.print(f"wrote {self.report}", highlight=False)
+            console.wrote(self.report)
         if self.labels is not None:
             self._classified(console, given, remedies, chosen)
         return self._conclude(console, given, remedies, chosen)
 
-    def _say(self, console: Console, text: str) -> None:
-        console.print(text, highlight=False, soft_wrap=True, markup=False)
+    def _say(self, console: Output, text: str) -> None:
+        console.tell(text)
 
     def _elements(
         self,
-        console: Console,
+        console: Output,
         calibrated: "Model",
         lowered: "Model",
         sample: "Tensors",
@@ -154,8 +160,13 @@ class Why:
         with replacing(self.report) as target:
             target.write_text(text, encoding="utf-8")
 
-    def _conclude(self, console: Console, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> bool:
-        from tpusim.cli.judging import measured_lines
+    def _conclude(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> bool:
+        from tpusim.cli.judging import as_json, measured_lines
+
+        console.result(
+            before=as_json(remedies.before), after=as_json(chosen.judged),
+            remedy=[str(change) for change in chosen.changes],
+        )  # fmt: skip
 
         for line in measured_lines("results as lowered", remedies.before):
             self._say(console, line)
@@ -175,13 +186,13 @@ class Why:
         table = self.out_table or (folder_of(self.module) / "new_cali_table" if self.apply else None)
         if qtable is not None:
             remedies.write_qtable(qtable, chosen.modes)
-            console.print(f"wrote {qtable}", highlight=False)
+            console.wrote(qtable)
         if table is not None:
             given.write_table(table, chosen.thresholds)
-            console.print(f"wrote {table}", highlight=False)
+            console.wrote(table)
         return reached
 
-    def _classified(self, console: Console, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
+    def _classified(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
         """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
         from tpusim.accuracy import labels_of
         from tpusim.cli.causes import preprocessing_lines, top1_line
@@ -221,6 +232,14 @@ def _diagnosis(
     return page.Diagnosis(cosine, (*ranked, *tried), alone, changes, chosen.cosine)
 
 
+def _as_json(cause: "Cause") -> dict[str, object]:
+    from tpusim.cli.judging import as_json
+
+    changes = [str(change) for change in cause.remedy.changes]
+    return {"kind": cause.kind, "tensor": cause.tensor, "evidence": cause.evidence, "remedy": changes,
+            **as_json(cause.remedy.judged)}  # fmt: skip
+
+
 def _table(found: "Sequence[Loss]", single: "Singles", remedies: "Remedies", where: str) -> Table:
     """One line per op; SQNR in dB. where: chip and mode, which a calibrated module does not have."""
     gained = {(change.name, bool(change.mode)): f"{measured.error:.4g}" for change, measured in single}
@@ -228,14 +247,11 @@ def _table(found: "Sequence[Loss]", single: "Singles", remedies: "Remedies", whe
     if single:
         [before] = remedies.tried([()])
         title += f"; error of the results {before.error:.4g} ({_of(before.samples)})"
-    table = Table(title=title, title_justify="left", box=None)
-    table.add_column("tensor", overflow="fold")
-    for name in ("op", "type", "cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends"):
-        table.add_column(name, justify="left" if name in ("op", "type") else "right")
-    table.add_column(f"error if {remedies.mode}", justify="right")
-    table.add_column("if fitted", justify="right")
+    table = Table(title).names("tensor")
+    table.words("op", "type").numbers("cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends")
+    table.numbers(f"error if {remedies.mode}", "if fitted")
     for loss in found:
-        table.add_row(
+        table.row(
             loss.name, loss.op.removeprefix("tpu."), loss.stored, f"{loss.cosine:.4f}", f"{loss.sqnr:.1f}",
             f"{loss.alone:.4f}", f"{loss.sqnr_alone:.1f}", f"{loss.dead}/{loss.channels}", f"{loss.ends:.2%}",
             gained.get((loss.name, True), ""), gained.get((loss.name, False), ""),

@@ -14,7 +14,7 @@ from tpusim import chips, strategies
 from tpusim.artefacts import RunConfig
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, flattened
-from tpusim.errors import ConfigError, option
+from tpusim.errors import ConfigError, meant, option
 from tpusim.frontend import WHOLE, Cut
 from tpusim.images import Preprocess
 from tpusim.ir.formats import number_format
@@ -97,7 +97,7 @@ class Space:
                 raise ConfigError(f"{name}: at least one value is required")
         self._require_known(specs)
         settings = [tuple(zip(self.settings, one, strict=True)) for one in product(*self.settings.values())]
-        order = product(models, self.batches, specs, settings, self.modes, self.strategies, self.cores)
+        order = product(models, self.batches, specs, settings, map(str.lower, self.modes), self.strategies, self.cores)
         found = [
             Point(model, spec, figures, mode, strategy, batch, cores)
             for model, batch, spec, figures, mode, strategy, cores in order
@@ -109,7 +109,10 @@ class Space:
             number_format(mode)
         for strategy in self.strategies:
             if strategy not in strategies.names():
-                raise ConfigError(f"{option('strategies', strategy)}: expected one of {', '.join(strategies.names())}")
+                raise ConfigError(
+                    f"{option('strategies', strategy)}: expected one of {', '.join(strategies.names())}"
+                    f"{meant(strategy, strategies.names())}"
+                )
         for name, least, values in (("batches", 0, self.batches), ("cores", 1, self.cores)):
             for value in values:
                 if value < least:

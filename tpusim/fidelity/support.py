@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import msgspec
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 from tpusim.fidelity.card import WORST_FIRST, Status
 from tpusim.ir.formats import BF16, F16, F32, INT8, INT8_ASYMMETRIC
 
@@ -111,9 +111,13 @@ def lines(support: Support, chip: str | None = None, mode: str | None = None, op
     entries = (*support.ops, *support.frames)
     names = [s.op for s in entries]
     named = None if op is None else _named(op, names)
+    chip, mode = chip and chip.lower(), mode and mode.lower()
     for asked, known, what in ((chip, support.chips, "chip"), (mode, MODES, "mode"), (named, names, "op")):
         if asked is not None and asked not in known:
-            raise ConfigError(f"support: {what} '{asked}' is not in the table; there are {', '.join(known)}")
+            raise ConfigError(
+                f"support: {what} '{asked}' is not in the table; there are {', '.join(known)}"
+                f"{meant(asked, [name.rpartition('.')[2] for name in known])}"
+            )
     wanted = [
         (s, c, m)
         for s in entries
@@ -126,7 +130,7 @@ def lines(support: Support, chip: str | None = None, mode: str | None = None, op
 
 def _named(op: str, names: Sequence[str]) -> str:
     """The name in the table, of a top op or of a tpu op of frames."""
-    return next((name for name in (op, f"top.{op}", f"tpu.{op}") if name in names), op)
+    return next((name for one in (op, f"top.{op}", f"tpu.{op}") for name in names if name.lower() == one.lower()), op)
 
 
 def _lines_of(support: Support, entry: OpSupport, chip: str, mode: str) -> Iterator[Row]:

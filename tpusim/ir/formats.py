@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, meant
 
 ModeName = Literal["int8", "f32", "f16", "bf16"]
 """The names of `FORMATS`, as a type."""
@@ -104,9 +104,10 @@ FORMATS: Mapping[str, NumberFormat] = MappingProxyType({f.name: f for f in (F32,
 
 def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> NumberFormat:
     """The format of a mode, with zero points if asked for and stored as integers. Raises ConfigError for no mode."""
-    found = mode if isinstance(mode, NumberFormat) else FORMATS.get(mode)
+    found = mode if isinstance(mode, NumberFormat) else FORMATS.get(mode.lower())
     if found is None:
         raise ConfigError(
             f"mode '{mode}': one of {', '.join(FORMATS)}, or a tpusim.ir.formats.NumberFormat is required"
+            f"{meant(str(mode), FORMATS)}"
         )
     return replace(found, zero_points=True) if asymmetric and not found.is_float else found

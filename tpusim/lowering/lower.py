@@ -79,7 +79,11 @@ class LoweringConfig:
     quant_output: bool = False
 
     def __post_init__(self) -> None:
-        """A format with zero points asks for them."""
+        """A format with zero points asks for them; names are as their chips and formats write them."""
+        if isinstance(self.mode, str):
+            object.__setattr__(self, "mode", self.mode.lower())
+        if isinstance(self.chip, str) and self.chip.lower() in available():
+            object.__setattr__(self, "chip", self.chip.lower())
         if isinstance(self.mode, NumberFormat) and self.mode.zero_points:
             object.__setattr__(self, "asymmetric", True)
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from math import isfinite
 
+from tpusim.labels import cut, distinct
 from tpusim.layer_group.files import Area, EntryView, GroupView
 from tpusim.page.evidence import Histogram, Work
-from tpusim.page.labels import cut, distinct
 
 LETTER = 6.2
 """Width of a letter in a picture, in units of its SVG."""

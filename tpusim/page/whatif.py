@@ -1,5 +1,6 @@
 """The what-if page: alternatives of one layer group, computed before, behind a slider."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,12 +10,21 @@ from tpusim.page.pictures import memory_map, pipeline
 from tpusim.page.render import environment, size
 from tpusim.verify.npz import write_atomically
 
+GOT = re.compile(r", got \w+ = \d+$")
+"""What a rule says of the one value."""
+
 
 class Shown(Protocol):
     """An alternative as `tpusim.explore.whatif` has it."""
 
     @property
     def knob(self) -> str: ...  # noqa: D102
+    @property
+    def value(self) -> str: ...  # noqa: D102
+    @property
+    def why(self) -> str: ...  # noqa: D102
+    @property
+    def change(self) -> str: ...  # noqa: D102
     @property
     def shipped(self) -> bool: ...  # noqa: D102
     @property
@@ -38,7 +48,8 @@ def what_if_page(found: Found) -> str:
     ]
     knobs = list(dict.fromkeys(one.knob for one in found.alternatives))
     return environment().get_template("whatif.html").render(
-        found=found, panels=panels, knobs=knobs, cards=_cards, shipped=found.alternatives[0]
+        found=found, panels=panels, knobs=knobs, cards=_cards, refused=refusals(found.alternatives),
+        shipped=found.alternatives[0],
     )  # fmt: skip
 
 
@@ -46,6 +57,16 @@ def write_what_if(path: Path, found: Found) -> None:
     """Write the page; it appears whole or not at all."""
     text = what_if_page(found)
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def refusals(alternatives: Iterable[Shown]) -> list[tuple[str, list[str], str, str]]:
+    """(knob, values, rule, nearest value that works) of what is refused; values that share all else are together."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for one in alternatives:
+        if one.why:
+            rule = GOT.sub("", one.why)
+            found.setdefault((one.knob, rule, one.change), []).append(one.value)
+    return [(knob, values, why, change) for (knob, why, change), values in found.items()]
 
 
 def _cards(one: Shown) -> Iterable[tuple[str, str]]:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from tpusim.tables import Table
 from tpusim.verify.compare import (
     CLOSE,
     EQUAL,
@@ -113,17 +113,13 @@ def difference_lines(name: str, target: Tensor, reference: Tensor, verbose: int)
 
 def summary_table(comparisons: Iterable[Comparison]) -> Table:
     """One row per comparison with its worst tensor, and one for its results where there are several samples."""
-    table = Table(title="Verification (worst / median over the samples)", title_justify="left")
-    table.add_column("comparison", no_wrap=True)
-    for header in ("samples", "tensors", "cosine", "euclid"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("worst tensor", overflow="fold")
-    for header in ("exact", "tolerance", "verdict"):
-        table.add_column(header, no_wrap=True)
+    table = Table("Verification (worst / median over the samples)")
+    table.words("comparison").numbers("samples", "tensors", "cosine", "euclid").names("worst tensor")
+    table.words("exact", "tolerance", "verdict")
     for comparison in comparisons:
         results = [found for found in comparison.over_samples if found.is_result] if comparison.samples > 1 else []
-        table.add_row(
-            Text(comparison.label),
+        table.row(
+            comparison.label,
             str(comparison.samples),
             str(comparison.compared),
             *_similarities(comparison),
@@ -132,7 +128,7 @@ def summary_table(comparisons: Iterable[Comparison]) -> Table:
             _verdict_text(comparison),
         )
         if results and _over_samples(results) != _over_samples(comparison.over_samples):
-            table.add_row("  its results", str(comparison.samples), str(len(results)), *_over_samples(results))
+            table.row("  its results", str(comparison.samples), str(len(results)), *_over_samples(results), "", "", "")
     return table
 
 

@@ -58,7 +58,7 @@ def using(name: str) -> Generator[None]:
 def processor() -> list[str]:
     """The lines of the system's description of its processors that tell what they execute; none where it has none."""
     with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         return sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
     return []
 

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.cli.debugger.words import ALIASES
-from tpusim.errors import ConfigError, TpusimError
+from tpusim.cli.debugger.words import ALIASES, USAGE
+from tpusim.errors import ConfigError, TpusimError, meant
 
 if TYPE_CHECKING:
     from tpusim.simulator.debugger import Debugger, Stop
@@ -67,7 +67,8 @@ class Base(cmd.Cmd):
         word, _, rest = line.partition(" ")
         word = ALIASES.get(word, word)
         if word and not hasattr(self, f"do_{word}"):
-            self.fail(f"unknown command '{word}'; help lists them")
+            known = [*USAGE, *(name for name in ALIASES if len(name) > 2)]
+            self.fail(f"unknown command '{word}'; help lists them{meant(word, known)}")
             return False
         try:
             return bool(super().onecmd(f"{word} {rest.strip()}".strip()))
@@ -129,13 +130,14 @@ def _history(*, enabled: bool) -> Generator[None]:
     if not enabled:
         yield
         return
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    path = Path(base) / "tpusim" / "debug_history"
     try:
         import readline
-    except ImportError:
+
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except (ImportError, RuntimeError):  # no such library, or no home
         yield
         return
+    path = Path(base) / "tpusim" / "debug_history"
     readline.set_completer_delims(" ")
     readline.set_history_length(1000)
     with suppress(OSError):

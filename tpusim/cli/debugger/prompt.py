@@ -55,6 +55,15 @@ class Prompt(Looks):
         """Undo commands until a breakpoint's command is the next one, or to the start."""
         self.show_stop(self.debugger.resume_back())
 
+    def do_run(self, text: str) -> None:
+        """From the start until a breakpoint, wrong values (--check) or the end."""
+        self.debugger.restart()
+        self.show_stop(self.debugger.resume())
+
+    def do_where(self, text: str) -> None:
+        """The next command: its op, group, stage and the cycle."""
+        self.show_place()
+
     def do_restart(self, text: str) -> None:
         """Go back to the start."""
         self.show_stop(self.debugger.restart())

@@ -1,0 +1,255 @@
+"""The `tpusim` command: which subcommand runs, and what becomes of errors, warnings and Ctrl-C."""
+
+import _thread
+import errno
+import gc
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+from tpusim.cli.output import Output, make_safe, stderr_console
+from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
+from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
+from tpusim.version import __version__
+
+COLLECT_AFTER = 20_000
+"""New objects between two collections of garbage: modules are many objects that live long."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it: 128 and the number of the signal."""
+UNREADABLE = 2
+"""Exit status for a command line that cannot be read."""
+OURS = str(Path(__file__).parent.parent)
+LATER = 0.05
+"""Seconds until an interrupt that could not be taken comes again."""
+MOST_WORDS = 3
+"""More words than any command needs besides its options."""
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a system that cannot write any more."""
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning for the user as one line; any other as Python shows it."""
+    if issubclass(category, TpusimWarning) or category.__module__.startswith("tpusim_kernels"):
+        _say(f"warning: {message}")
+    else:
+        _PYTHONS(message, category, *where, **more)
+
+
+_PYTHONS = warnings.showwarning
+
+
+def _say(text: str) -> None:
+    _complain(f"tpusim: {text}")
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # whoever closed stderr does not read it
+        stderr_console().print(text, markup=False)
+
+
+@contextmanager
+def _interrupts() -> Generator[None]:
+    """Ctrl-C comes when it can be taken: not while a library is imported, and again after a callback that lost it."""
+
+    def came(number: int, frame: FrameType | None) -> None:
+        if _importing(frame):
+            _interrupt_later()
+        else:
+            signal.default_int_handler(number, frame)
+
+    def lost(what: Any) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _interrupt_later()
+        else:
+            hook(what)
+
+    hook, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    mine = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    sys.unraisablehook = lost
+    if mine:
+        signal.signal(signal.SIGINT, came)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        if mine:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a library is half imported, of which some crash then; our own modules are left at once."""
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _interrupt() -> None:
+    """As Ctrl-C; where the system can, it also ends what the main thread waits for."""
+    kill, main = getattr(signal, "pthread_kill", None), threading.main_thread().ident
+    if kill is None or main is None:
+        _thread.interrupt_main()
+    else:
+        kill(main, signal.SIGINT)
+
+
+def _interrupt_later() -> None:
+    timer = threading.Timer(LATER, _interrupt)
+    timer.daemon = True
+    timer.start()
+
+
+def enter(arguments: Sequence[str] | None = None) -> int:
+    """As `tpusim.cli.main`."""
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    make_safe()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [w for w in words if w != "--debug"]
+    with warnings.catch_warnings(), _interrupts(), spelled_as_options():
+        warnings.showwarning = _show_warning
+        return _run(words, debug=debug)
+
+
+def _run(words: list[str], *, debug: bool) -> int:
+    try:
+        return _execute(words)
+    except UsageError as error:
+        _complain(str(error))
+        raise SystemExit(UNREADABLE) from None
+    except BrokenPipeError:
+        _drop_output()
+        return 1
+    except (TpusimError, KeyboardInterrupt, MemoryError, ImportError, OSError) as error:
+        text = _explained(error)
+        if debug or text is None:
+            raise
+        if isinstance(error, OSError):
+            _drop_output()
+        _say("; ".join((text, *getattr(error, "__notes__", ()))))
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _explained(error: BaseException) -> str | None:
+    """What to do about an error that is the user's or the system's; None: it is a defect of tpusim."""
+    match error:
+        case KeyboardInterrupt():
+            return "interrupted"
+        case MemoryError():
+            return "there is not enough memory; take a smaller batch, or fewer samples or --jobs"
+        case ImportError():
+            return f"a library cannot be loaded, {error}; install it again, or give the process more memory"
+        case OSError():
+            where = error.filename or "standard output, or a temporary file"
+            full = f"{where}: cannot be written, {error.strerror}; make room, or write elsewhere"
+            return full if error.errno in DISK else None
+        case _:
+            return str(error)
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere: at its end Python would fail to print it once more."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _execute(words: list[str]) -> int:
+    from tpusim.cli.help import show_commands, show_options
+
+    first = words[0] if words else ""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):
+            refuse("tpusim", f"{word!a}: text is required, got bytes that are none in UTF-8; rename the file")
+    if first in ("--version", "-V"):
+        Output().tell(f"tpusim {__version__}")
+        return 0
+    if first == "opt":
+        from tpusim.cli.opt import optimise
+
+        return optimise(words[1:])
+    if first in ("--help", "-h") or words == ["help"]:
+        show_commands(Output())
+        raise SystemExit(0)
+    _require_folder()
+    from tpusim.cli.commands import COMMANDS
+
+    if first.startswith("--tyro-"):  # completion
+        import tyro
+
+        tyro.extras.subcommand_cli_from_dict(COMMANDS, args=words, prog="tpusim", registry=registry())
+    if first == "help":
+        words, first = [words[1], "--help"], words[1]
+    if first == "explore" and f"explore-{''.join(words[1:2])}" in COMMANDS:
+        words = [f"explore-{words[1]}", *words[2:]]
+    name = words[0] if words else ""
+    if name not in COMMANDS:
+        refuse("tpusim", _no_command(name, list(COMMANDS)))
+    if any(word in ("--help", "-h") for word in words):
+        show_options(Output(), name, COMMANDS[name])
+        raise SystemExit(0)
+    command = _parsed(name, COMMANDS[name], words[1:])
+    output = Output(
+        quiet=getattr(command, "quiet", False),
+        verbose=bool(getattr(command, "verbose", 0)),
+        as_json=getattr(command, "json", False),
+    )
+    try:
+        passed = bool(command.execute(output))
+    except TpusimError as error:
+        output.finish(name, passed=False, error=str(error))
+        raise
+    output.finish(name, passed=passed)
+    return 0 if passed else 1
+
+
+def _require_folder() -> None:
+    """Raise ConfigError where there is no working directory: libraries look for themselves in it."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ConfigError("the working directory is gone; cd to a folder that exists") from error
+
+
+def _no_command(name: str, known: Sequence[str]) -> str:
+    if not name:
+        return "a command is required, such as `tpusim run MODEL.onnx`"
+    what = "option before the command" if name.startswith("-") else "command"
+    names = ["--version", "--help"] if name.startswith("-") else [*known, "opt"]
+    return f"no {what} '{name}'{meant(name, names)}"
+
+
+def _parsed(name: str, command: type, words: Sequence[str]) -> Any:
+    """The command with its options. Raises UsageError, or leaves with tyro's message and status 2."""
+    import tyro
+
+    from tpusim.cli.help import flags_of, positionals_of
+
+    prog, read = f"tpusim {name}", partial(cast("Any", tyro.cli), command)
+    for missing in range(MOST_WORDS):  # a value may be wrong in a line that lacks the model, too
+        try:
+            found = read(args=[*["MODEL"] * missing, *words], prog=prog, registry=registry(), console_outputs=False)
+        except WordError as error:
+            option = option_of(words, error.word)
+            refuse(prog, f"{option} {error.word or chr(39) * 2}: {error.wanted}".strip())
+        except SystemExit:
+            flags = flags_of(command)
+            wrong = unknown(words, flags)
+            if wrong:
+                long = [flag for flag in flags if flag.startswith("--")]
+                refuse(prog, "; ".join(f"no option {one}{meant(one, long)}" for one in wrong))
+        else:
+            if not missing:
+                return found
+            refuse(prog, f"{' and '.join(positionals_of(command)[-missing:])} must be given")
+    return read(args=words, prog=prog, registry=registry())

@@ -1,0 +1,189 @@
+"""`tpusim --help` and `tpusim COMMAND --help`, in groups."""
+
+import argparse
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Any, cast
+
+import tyro
+from rich.console import Console
+from rich.text import Text
+
+from tpusim.cli.words import registry
+
+ABOUT = "Numerical simulator of the SOPHGO TPU and of the compiler in front of it."
+LISTED: dict[str, dict[str, str]] = {
+    "All the way": {
+        "run": "all stages, from the model to verified commands",
+    },
+    "Before a run": {
+        "check": "what becomes of every node on a chip; what is refused",
+        "fit": "whether a network has room in the chip's memories",
+        "chips": "the chips and what they are made of",
+        "support": "which ops are exact, fall back to float or are refused",
+        "zoo": "write one of nine classic networks as ONNX",
+    },
+    "One stage": {
+        "import": "a model -> 1_top.mlir",
+        "canonicalize": "1_top.mlir -> 2_canonical.mlir",
+        "calibrate": "samples -> cali_table and 3_calibrated.mlir",
+        "lower": "3_calibrated.mlir -> 4_tpu.mlir, for a chip and a mode",
+        "group": "4_tpu.mlir -> 5_grouped.mlir; show or draw the groups",
+        "assign": "5_grouped.mlir -> 6_final.mlir, with addresses",
+        "codegen": "6_final.mlir -> 7_model.tpusim, the commands",
+        "infer": "run any of these files flat, op by op",
+        "simulate": "run the commands on the machine",
+        "opt": "single passes, by the driver of xDSL",
+    },
+    "Why are the numbers bad": {
+        "compare": "two files of tensors, with verdicts",
+        "npz": "look into a file of tensors, or take some out",
+        "why": "which ops lose how much, and what helps",
+        "bisect": "the first op that is too far off, as a small network",
+        "search-qtable": "the ops to run in float, at the fewest cycles",
+        "search-threshold": "the best method of calibration",
+        "correct-bias": "biases that make up for what integers lose",
+    },
+    "How fast is it": {
+        "explore": "many chips, modes and strategies at once",
+        "explore-group": "one layer group cut differently",
+        "explore-diff": "two runs side by side",
+        "explore-roofline": "what bounds every op and group",
+        "bench": "the speed of this simulator next to ONNX Runtime",
+    },
+    "Programs": {
+        "debug": "execute a program command by command",
+        "dis": "a program as text",
+        "asm": "that text as a program",
+        "export": "a lowered module as QDQ ONNX",
+    },
+}
+"""Heading -> command -> what it does, in a line."""
+
+GROUPS = {
+    "model": "input-shapes input-values inputs outputs model table-of",
+    "data and calibration": "data samples input sample test-data labels method tune-num table state also mean scale "
+    "pixel-format channel-format resize-dims keep-aspect-ratio keep-ratio-mode pad-value pad-type preprocess-list jobs "
+    "executor share",
+    "numbers": "chip chips mode modes asymmetric qtable quirks-off matmul-perchannel fuse-preprocess quant-input "
+    "quant-output customization-format aligned-input float-mode fast-f32",
+    "grouping": "layer-group shape-secs-search-strategy strategies cores force timestep-moves in-place group-overlap "
+    "timestep-combine wide-rows",
+    "verification": "dma seed sanitize check collect ulps tolerance compare-samples verify-passes local-samples "
+    "max-drop",
+    "output": "out out-table out-qtable to from resume again keep trace save csv report plot plot-format plot-over "
+    "write-groups quiet verbose json help",
+}
+"""Heading -> options, of whatever command, by their names without the dashes; all others are a command's own."""
+OWN, GIVEN = "options", "arguments"
+NO_DEFAULT = re.compile(r"\s*\((?:default: (?:None|False|''|)|required|repeatable)\)$")
+LEFT = 30
+"""Columns of an option's name and value, where there is room for them next to what is said of it."""
+
+
+def parser_of(command: type) -> argparse.ArgumentParser:
+    """The options of a command."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # no other part of tyro lists them
+        return cast("Any", tyro.extras).get_parser(command, registry=registry())
+
+
+def flags_of(command: type) -> list[str]:
+    """All options of a command, as they are typed."""
+    return [flag for action in parser_of(command)._actions for flag in action.option_strings]  # noqa: SLF001
+
+
+def positionals_of(command: type) -> list[str]:
+    """What a command takes without an option, as its help calls it."""
+    return [str(action.metavar) for action in parser_of(command)._actions if not action.option_strings]  # noqa: SLF001
+
+
+def show_commands(console: Console) -> None:
+    """What there is, a command a line."""
+    console.print("usage: tpusim COMMAND [OPTIONS], or tpusim COMMAND --help", markup=False, highlight=False)
+    console.print(f"\n{ABOUT}", markup=False, highlight=False)
+    longest = max(len(name) for group in LISTED.values() for name in group)
+    for heading, group in LISTED.items():
+        console.print(Text(f"\n{heading}", "bold"))
+        for name, says in group.items():
+            for line in _under(f"  {name:<{longest}}  ", says, console.width):
+                console.print(line, markup=False, highlight=False)
+    last = "With every command: --debug shows where an error comes from. tpusim --version prints the version."
+    console.print()
+    for line in wrap(last, console.width):
+        console.print(line, markup=False, highlight=False)
+
+
+def show_options(console: Console, name: str, command: type) -> None:
+    """What a command does and its options, in groups."""
+    width = min(console.width, 100)
+    actions = [action for action in parser_of(command)._actions if action.help != argparse.SUPPRESS]  # noqa: SLF001
+    given = " ".join(str(action.metavar) for action in actions if not action.option_strings)
+    console.print(f"usage: tpusim {name} [OPTIONS] {given}".rstrip(), markup=False, highlight=False, soft_wrap=True)
+    for part in re.split(r"\n\s*\n", (command.__doc__ or "").strip()):
+        console.print()
+        for line in wrap(" ".join(part.split()), width):
+            console.print(line, markup=False, highlight=False)
+    for heading, members in _grouped(actions).items():
+        console.print(Text(f"\n{heading}", "bold"))
+        for action in members:
+            for line in _lines(action, width):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _grouped(actions: Sequence[argparse.Action]) -> dict[str, list[argparse.Action]]:
+    """By heading, in the order of GROUPS after what a command has alone; headings without any are left out."""
+    found: dict[str, list[argparse.Action]] = {GIVEN: [], OWN: [], **{heading: [] for heading in GROUPS}}
+    for action in actions:
+        found[_heading(action)].append(action)
+    for heading, names in GROUPS.items():
+        order = names.split()
+        found[heading].sort(key=lambda action: order.index(_name(action)))
+    return {heading: members for heading, members in found.items() if members}
+
+
+def _name(action: argparse.Action) -> str:
+    return next(flag for flag in action.option_strings if flag.startswith("--")).removeprefix("--")
+
+
+def _heading(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return GIVEN
+    return next((heading for heading, names in GROUPS.items() if _name(action) in names.split()), OWN)
+
+
+def _lines(action: argparse.Action, width: int) -> Iterator[str]:
+    says = " ".join(NO_DEFAULT.sub("", action.help or "").split())
+    if not action.option_strings:
+        says = "" if says == action.dest.replace("-", "_") else says
+    return _under(f"  {_typed(action):<{LEFT - 4}}  ", says, width)
+
+
+def _typed(action: argparse.Action) -> str:
+    """An option as it is typed, with what follows it."""
+    value: Any = action.metavar
+    if not action.option_strings:
+        return str(value)
+    shown = re.sub(r"\[(\S+) \[\1 \.\.\.\]\]", r"\1 ...", str(value or "").replace("{None}|", ""))
+    return " ".join(filter(None, (", ".join(action.option_strings), shown)))
+
+
+def _under(lead: str, text: str, width: int) -> Iterator[str]:
+    """`lead` and text next to it, or under it where the lead is long."""
+    if len(lead.rstrip()) > width:  # many choices
+        yield from wrap(lead.replace(",", ", "), width, initial_indent="  ", subsequent_indent="    ")
+        yield from _under(" " * len(lead[: LEFT - 2]), text, width) if text else ()
+        return
+    if not text:
+        yield lead.rstrip()
+        return
+    indent = min(LEFT, len(lead)) if width >= 2 * LEFT else 6
+    lines = wrap(text, width - indent, break_on_hyphens=False)
+    if len(lead.rstrip()) + 2 <= indent:
+        yield f"{lead.rstrip():<{indent}}{lines[0]}"
+        lines = lines[1:]
+    else:
+        yield lead.rstrip()
+    yield from (" " * indent + line for line in lines)

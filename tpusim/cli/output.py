@@ -1,0 +1,153 @@
+"""What a command prints: its result on stdout, as text or as JSON, and what it is doing on stderr.
+
+A terminal that cannot show a letter gets the nearest one it has, never an error.
+"""
+
+import codecs
+import json
+import math
+import os
+import sys
+import unicodedata
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from rich.console import Console, RenderableType
+
+from tpusim.tables import Table
+
+if TYPE_CHECKING:
+    from tpusim.cli.progress import LiveProgress
+
+PIPED = 120
+"""Columns of a file or a pipe, unless COLUMNS says otherwise."""
+LEAST = 20
+"""Columns of the narrowest terminal."""
+PLAIN = {
+    "…": "~", "×": "x", "·": ".", "→": ">", "←": "<", "≥": ">", "≤": "<", "✓": "+", "✗": "x", "µ": "u", "–": "-",
+    "—": "-",
+    "“": '"', "”": '"', "‘": "'", "’": "'", "•": "*", "≈": "~", "±": "+", "√": "v", "²": "2", "°": "o", "\xa0": " ",
+}  # fmt: skip
+"""Letters of one column each, so that tables stay straight."""
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """For an encoding without these letters: others that look like them, of the same width."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_plain, error.object[error.start : error.end])), error.end
+
+
+def _plain(letter: str) -> str:
+    if letter in PLAIN:
+        return PLAIN[letter]
+    if "─" <= letter <= "╿":  # lines and corners of boxes
+        return "-" if letter in "─━═╌╍┄┅╴╶╸╺╼╾" else "|" if letter in "│┃║╎╏┆┇" else "+"
+    base = unicodedata.normalize("NFKD", letter)[0]
+    return base if base.isascii() else "?"
+
+
+codecs.register_error("tpusim.nearest", _nearest)
+
+
+def make_safe() -> None:
+    """The standard streams print every letter somehow, and a line as soon as it is complete; a closed one is empty."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            with suppress(ValueError, OSError):
+                cast("Any", stream).reconfigure(errors="tpusim.nearest", line_buffering=True)
+
+
+def _width(console: Console) -> int | None:
+    """Of a file or a pipe, and of what says that it has next to none; a terminal knows its own."""
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal():
+        return None if console.width >= LEAST else LEAST
+    return PIPED
+
+
+def stderr_console() -> Console:
+    """The console on stderr, where errors and progress go."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+class Output(Console):
+    """Where a command prints.
+
+    quiet: results alone, no progress and no details. verbose: names uncut. as_json: nothing but one JSON object, of
+    what the command calls its `result`.
+    """
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> None:
+        super().__init__(width=_width(Console()), quiet=as_json)
+        self.brief, self.whole, self.as_json = quiet, verbose, as_json
+        self.errors = Console(file=sys.stderr, highlight=False, quiet=quiet)
+        self._begun = False
+        self._result: dict[str, Any] = {}
+        self._written: list[str] = []
+
+    def print(self, *parts: Any, **how: Any) -> None:
+        """As a console of rich; a blank line separates a table from what was printed before it."""
+        if self._begun and parts and isinstance(parts[0], Table):
+            super().print()
+        self._begun = True
+        super().print(*parts, **how)
+
+    def detail(self, *parts: RenderableType, **how: Any) -> None:
+        """Print what --quiet leaves out."""
+        if not self.brief:
+            self.print(*parts, **how)
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Print a line of the result as it is: no markup, no colours but `style`, wrapped on a terminal only."""
+        self.print(text, style=style, markup=False, highlight=False, soft_wrap=not self.is_terminal)
+
+    def note(self, text: str, style: str = "") -> None:
+        """Print a line that --quiet leaves out."""
+        if not self.brief:
+            self.tell(text, style)
+
+    def wrote(self, path: Path | str, what: str = "") -> None:
+        """Say that a file was written; JSON lists them."""
+        self._written.append(str(path))
+        self.note(f"wrote {path}" + (f": {what}" if what else ""))
+
+    @contextmanager
+    def doing(self, what: str) -> Generator["LiveProgress"]:
+        """Show on stderr that something goes on; `update(TEXT)` of what is yielded says how far it is."""
+        from tpusim.cli.progress import LiveProgress
+
+        with LiveProgress(self) as progress, progress.stage(what):
+            yield progress
+
+    def result(self, **fields: Any) -> None:
+        """What JSON says of the result, in addition to what it says already."""
+        self._result.update(fields)
+
+    def finish(self, command: str, *, passed: bool, error: str = "") -> None:
+        """Print the JSON object, if that is what is printed."""
+        if not self.as_json:
+            return
+        content = {"command": command, "passed": passed, **self._result}
+        content |= {"wrote": self._written} if self._written else {}
+        content |= {"error": error} if error else {}
+        sys.stdout.write(json.dumps(_valid(content), indent=1, ensure_ascii=True) + "\n")
+        sys.stdout.flush()
+
+
+def _valid(value: Any) -> Any:
+    """The same in types of JSON; what is no number is null, what JSON has no type for is text."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(name): _valid(one) for name, one in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
+        return [_valid(one) for one in cast("Sequence[Any]", value)]
+    scalar = getattr(value, "item", None)  # of NumPy
+    return _valid(scalar()) if scalar is not None else str(value)
