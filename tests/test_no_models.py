@@ -57,7 +57,7 @@ def test_archives_and_folders(suffix: str, tmp_path: Path) -> None:
     folder.mkdir()
     with arrays.open("wb") as file:
         np.savez(file, x=np.zeros(3))
-    with pytest.raises(ImportModelError, match="is an npz of arrays; give it with --data, and a model here"):
+    with pytest.raises(ImportModelError, match="is an npz of arrays; give it as samples, and a model here"):
         tpusim.load(arrays)
     with pytest.raises(ImportModelError, match="is a folder; give the file of a model in it"):
         tpusim.load(folder)
