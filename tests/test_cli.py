@@ -141,9 +141,9 @@ def test_file_that_is_no_model(refusal: Refusals, tmp_path: Path, content: bytes
 
 
 def test_what_is_no_network_is_named(refusal: Refusals):
-    """The message says what a network may be given as."""
+    """The message says what the file is."""
     message = refusal("why", DIGITS / "calibration.npz")
-    assert "calibration.npz: an ONNX or TFLite model, a module (.mlir) or the folder of a `tpusim run`" in message
+    assert "calibration.npz' is an npz of arrays; give it as samples" in message
 
 
 def test_truncated_model(refusal: Refusals, tmp_path: Path):

@@ -309,5 +309,5 @@ def test_short_names_are_never_alike() -> None:
 def test_group_number_of_a_plot() -> None:
     from tpusim.cli.plot import plot
 
-    with pytest.raises(ConfigError, match="--group 99"):
+    with pytest.raises(ConfigError, match="group=99"):
         list(plot(grouped(0, "bm1684x")[2], Path("nowhere"), 99))

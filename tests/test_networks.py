@@ -188,7 +188,7 @@ def test_infer_of_a_folder_is_of_its_lowered_module(forms: dict[str, Path], tmp_
         (["simulate", "7_model.tpusim", "--mode", "f16", "--input", "inputs.npz"], "--mode: 7_model.tpusim is"),
         (["why", "cali_table"], "cali_table"),
         (["why", "nothing"], "nothing"),
-        (["check", "inputs.npz"], "inputs.npz: an ONNX or TFLite model, a module (.mlir) or the folder"),
+        (["check", "inputs.npz"], "is an npz of arrays; give it as samples"),
         (["run", "4_tpu.mlir"], "'net' is in state TPU_LOWERED"),
         (["why", "empty"], "no manifest.json of a run"),
     ],

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpusim
-from tpusim.errors import ImportModelError
+from tpusim.errors import ConfigError, ImportModelError
 
 
 def relu() -> bytes:
@@ -57,9 +57,9 @@ def test_archives_and_folders(suffix: str, tmp_path: Path) -> None:
     folder.mkdir()
     with arrays.open("wb") as file:
         np.savez(file, x=np.zeros(3))
-    with pytest.raises(ImportModelError, match="is an npz of arrays; give it with --data, and a model here"):
+    with pytest.raises(ImportModelError, match="is an npz of arrays; give it as samples, and a model here"):
         tpusim.load(arrays)
-    with pytest.raises(ImportModelError, match="is a folder; give the file of a model in it"):
+    with pytest.raises(ConfigError, match="or the folder of a `tpusim run` is required; this folder has no manifest"):
         tpusim.load(folder)
     for member, words in (("net/data.pkl", "as PyTorch saves modules"), ("a.txt", "is a zip archive of a.txt; unpack")):
         with zipfile.ZipFile(arrays, "w") as archive:

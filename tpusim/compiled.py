@@ -247,12 +247,12 @@ class Compiled:
         return dict(one_sample(inputs, specs, images_of(self.top)))
 
     def _samples(self, inputs: Several | None) -> list[dict[str, np.ndarray]]:
-        """One sample or more as the network takes them. Raises CalibrationError for what does not fit, or none."""
+        """One sample or more, as the network takes them. Raises CalibrationError for what does not fit."""
         if inputs is None:
             return [self._sample(None)]
         found = [dict(one) for one in given_samples(inputs, input_specs(self.top), images_of(self.top))]
         if not found:
-            raise CalibrationError("inputs: a sample or several are required, got none")
+            raise ConfigError("inputs: a sample or several are required, got none")
         return found
 
     def _ready(self, sample: dict[str, np.ndarray]) -> Artefacts:

@@ -290,8 +290,6 @@ def open_network(
         return _of_module(load_module(path), str(path), path, configure, observer, assume=assume, judged=judged)
     if path.suffix == ".tpusim":
         return _of_program(path, configure, observer)
-    if path.suffix in (".npz", ".npy", ".json", ".html", ".toml"):
-        raise ConfigError(f"{path}: {NETWORK} is required")
     return _of_framework(path, str(path), configure, observer, assume=assume)
 
 

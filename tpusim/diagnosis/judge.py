@@ -214,7 +214,7 @@ class Judge:
         return self.measured(models, places[:most] if most else places)
 
     def judged(self, models: Sequence[Model]) -> list[Judged]:
-        """On both halves."""
+        """What each model does on both halves."""
         chosen = self.of_half(models, held_out=False)
         kept = self.of_half(models, held_out=True) if self.halves[1] else [None] * len(models)
         return [Judged(*pair) for pair in zip(chosen, kept, strict=True)]

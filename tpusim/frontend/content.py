@@ -9,7 +9,7 @@ BEGIN = 4096
 ONNX = "an ONNX protobuf by its first byte"
 MAGIC: dict[bytes, str] = {
     b"version https://git-lfs": "a Git LFS pointer in place of the file; fetch the file with `git lfs pull`",
-    b"\x93NUMPY": "an npy array; give it with --data, and a model here",
+    b"\x93NUMPY": "an npy array; give it as samples, and a model here",
     b"\x1f\x8b": "compressed by gzip; unpack it",
     b"\x89HDF": "an HDF5 file, as Keras saves models; export the model to ONNX",
     b"\x80": "a Python pickle, as PyTorch saves modules; export the module to ONNX",
@@ -47,7 +47,7 @@ def _archive(path: Path) -> str:
     except (zipfile.BadZipFile, OSError):
         return "a zip archive that is cut off or damaged"
     if names and all(name.endswith(".npy") for name in names):
-        return "an npz of arrays; give it with --data, and a model here"
+        return "an npz of arrays; give it as samples, and a model here"
     if any(name.endswith("data.pkl") for name in names):
         return "a zip archive as PyTorch saves modules; export the module to ONNX"
     return f"a zip archive of {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}; unpack it"
