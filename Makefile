@@ -5,9 +5,14 @@ BIN := $(VENV)/bin
 BALANCED := -n 2 --dist loadgroup --no-loadscope-reorder
 # What Python compiles of the tests is kept like the kernels, also where the environment says to write no bytecode.
 KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tpusim/bytecode
+QUICK := tests/kernels tests/test_flat.py tests/test_gradients.py tests/test_compiled.py tests/test_pipeline.py tests/test_machine.py tests/test_xdsl.py
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-.PHONY: help demo test slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
+# The newest Python that is here: on the path, or one of pyenv's.
+NEWEST ?= $(firstword $(foreach name,python3.14 python3.13 python3.12,$(shell $(name) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
+  $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[2-4].*/bin/python3))))
+
+.PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -31,6 +36,17 @@ demo: $(VENV)/.base ## compile, simulate and verify the digits network that ship
 
 test: $(VENV)/.test ## the default tests
 	$(PYTEST) $(BALANCED)
+
+$(VENV)-newest/.test: pyproject.toml
+	$(if $(NEWEST),,$(error no Python above 3.11 is here: NEWEST=PATH names one))
+	$(NEWEST) -m venv $(VENV)-newest
+	$(VENV)-newest/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[test]'
+	@touch $@
+
+newest: $(VENV)-newest/.test ## the quick part of the tests on the newest Python that is here, with the newest JAX
+	$(VENV)-newest/bin/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
+	$(KEPT) $(VENV)-newest/bin/python -m pytest -q $(BALANCED) $(QUICK)
 
 slow: $(VENV)/.test ## the larger models, and what the default tests leave of rows and configurations
 	$(PYTEST) -m slow $(BALANCED)
@@ -89,6 +105,9 @@ docs: $(VENV)/.base ## the site of these pages, in site/ (warnings are errors)
 wheel-test: $(VENV)/.test ## the wheel in empty environments of Python 3.11, 3.12 and 3.13, those that are here (installs JAX in each)
 	$(BIN)/python tests/empty_environments.py
 
+release: $(VENV)/.test ## what must hold before a version is tagged: versions, changelog, generated pages, the wheel
+	PYTHONPATH=tests $(BIN)/python -m release
+
 notebooks: $(VENV)/.test ## execute the notebooks of the site and write their outputs
 	PYTHONPATH=tests $(BIN)/python -m notebooks
 
@@ -114,4 +133,4 @@ digits: $(VENV)/.test ## train the digits network again (rewrites examples/digit
 	$(BIN)/python examples/digits/train.py
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) build dist out site *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newest build dist out site *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -117,3 +117,16 @@ def small_convnet(path: Path, batch: int | str = 1, size: int = 16) -> Path:
         **{"w3": floats(5, 8), "b3": floats(5)},
     }
     return save_network(path, nodes, {"x": (batch, 3, size, size)}, ["y"], weights)
+
+
+def conv_and_gemm(path: Path, batch: int | str = 1) -> Path:
+    """Conv, Relu, the mean of the image, Gemm."""
+    nodes = [
+        node("Conv", "x w b", "c", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r"),
+        node("GlobalAveragePool", "r", "mean"),
+        node("Flatten", "mean", "flat"),
+        node("Gemm", "flat v", "y", transB=1),
+    ]
+    weights = {"w": floats(8, 3, 3, 3) * 0.3, "b": floats(8), "v": floats(5, 8)}
+    return save_network(path, nodes, {"x": (batch, 3, 16, 16)}, ["y"], weights)

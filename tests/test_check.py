@@ -108,8 +108,11 @@ def test_a_cut_computes_what_the_whole_does_there(tmp_path: Path) -> None:
     ("cut", "message"),
     [
         (Cut(outputs=("t9",)), "no tensor named 't9' to cut at, ONNX names are required; alike are"),
-        (Cut(("t1",), ("t0",)), r"'t0' do not depend on input 't1'; leave it out of --inputs"),
-        (Cut(("t0",)), r"static input shapes are required, got 't0' has shape .*, say, as --input-shapes t0=1x"),
+        (Cut(("t1",), ("t0",)), r"'t0' do not depend on input 't1'; leave it out of inputs="),
+        (
+            Cut(("t0",)),
+            r"static input shapes are required, got 't0' has shape .*; give them as input_shapes=\{'t0': \(1, ",
+        ),
     ],
     ids=["unknown", "behind", "extents"],
 )

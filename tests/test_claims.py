@@ -11,7 +11,7 @@ from end_to_end import digits_run
 from msgspec import structs
 
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import TILE, Dequantize, GlobalKernel, Move
+from tpusim.isa.commands import TILE, Dequantize, GlobalKernel, Move, Source
 from tpusim.isa.stream import Program, load, save
 from tpusim.simulator import Simulator
 
@@ -48,7 +48,10 @@ def command(kind: type[Any], **fields: Any) -> Change:
 CHANGES: list[tuple[Change, str]] = [
     (header(macs=1), "header: multiplications from .* got 1"),
     (header(macs=1 << 40), "header: multiplications from .* got 1,099"),
-    (tensor("logits_Gemm", scale=0.5), "'logits_Gemm': scale .* with which .* computes, .* got 0.5 and 0"),
+    (
+        tensor("logits_Gemm", scale=0.5),
+        "'logits_Gemm': scale .* with which .* computes, .* got 0.5 and 0 of its scale 0.5",
+    ),
     (tensor("logits_Gemm", zero_point=1), "'logits_Gemm': scale .* and zero point 0, .* and 1; correct"),
     (tensor("logits_Gemm", shape=(5, 2)), r"'logits_Gemm': .*\(1, 10\).* is required, got .*\(5, 2\)"),
     (group(lmem_peak_bytes=64), "group 0: lmem_peak_bytes from "),
@@ -76,11 +79,12 @@ def test_kernels_say_what_they_move(digits: Program) -> None:
     """The digits' casts have tiles: a kernel is made of one, at the end of everything."""
     last = next(c for c in reversed(digits.commands) if isinstance(c, Dequantize))
     entry = next(t for t in digits.tensors if t.name == last.op)
-    source = next(t for t in digits.tensors if t.name == last.sources[0].rsplit("@g", 1)[0].removeprefix("load_"))
+    loads = {c.owner: c.sources[0].name for c in digits.commands if isinstance(c, Move) and c.direction == "s2l"}
+    source = next(t for t in digits.tensors if t.name == loads[last.sources[0]])
     body = structs.replace(last, id=0, dep=0, step="", sources=(), input=source.view, output=entry.view)
     tiu, gdma = (max(c.id for c in digits.commands if c.engine == engine) for engine in ("tiu", "gdma"))
     kernel = GlobalKernel(
-        id=tiu + 1, dep=gdma, op=last.op, group=last.group, body=body, tensor=last.op, sources=(source.name,),
+        id=tiu + 1, dep=gdma, op=last.op, group=last.group, body=body, tensor=last.op, sources=(Source(source.name),),
         load_bytes=source.view.nbytes, store_bytes=entry.view.nbytes,
     )  # fmt: skip
     with_kernel = structs.replace(digits, commands=(*digits.commands, kernel))
@@ -97,7 +101,7 @@ def test_tiles_stay_where_they_were_computed(digits: Program) -> None:
     assert stores
     number = digits.commands.index(stores[0])
     for fields, message in (
-        ({"sources": (f"{stores[0].op}@g{stores[0].group}tile9",)}, "tile"),
+        ({"sources": (Source(stores[0].op, stores[0].group, "tile9"),)}, "tile"),
         ({"start": (0, 0, 0, 0, 1)}, "the window at .0, 0, 0, 0, 1."),
         ({"tensor": ""}, "as 'logits_Gemm', but 10 of its 10 bytes"),
     ):

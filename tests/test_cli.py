@@ -140,10 +140,10 @@ def test_file_that_is_no_model(refusal: Refusals, tmp_path: Path, content: bytes
     assert hashes(tmp_path) == before
 
 
-def test_a_network_where_a_module_is_needed(refusal: Refusals):
-    """The easiest mistake with `why`, `lower` and `search-threshold`: the message says what makes a module."""
-    message = refusal("why", DIGITS / "digits.onnx")
-    assert "digits.onnx': MLIR text is required" in message and "`tpusim run` makes modules" in message
+def test_what_is_no_network_is_named(refusal: Refusals):
+    """The message says what the file is."""
+    message = refusal("why", DIGITS / "calibration.npz")
+    assert "calibration.npz' is an npz of arrays; give it as samples" in message
 
 
 def test_truncated_model(refusal: Refusals, tmp_path: Path):

@@ -27,7 +27,7 @@ from tpusim.isa.commands import TILE, AnyCommand, Arith, Conv, Depthwise, Move
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.listing import assemble, listing
 from tpusim.isa.region import View
-from tpusim.isa.stream import Program
+from tpusim.isa.stream import FORMAT_VERSION, Program, load
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.files import write_group
@@ -448,3 +448,14 @@ def test_golden_command_stream(chip: str, update_golden: bool) -> None:
     assert path.exists() and path.read_text(encoding="utf-8") == text, (
         f"the command stream differs from {path.name}; if that is wanted: pytest tests/test_codegen.py --update-golden"
     )
+
+
+def test_older_formats_are_read() -> None:
+    """A file and a listing of format 7, where sources were text, are the program that is made today."""
+    made = program_of(grouped(reordered(two_convs().top(), "bm1684x"), Sections(h=2)))
+    file = load(GOLDEN / "two_convs_format7.tpusim")
+    text = assemble((GOLDEN / "two_convs_format7.txt").read_text(encoding="utf-8"), made.coefficients)
+    for old in (file, text):
+        assert old.header.format_version == FORMAT_VERSION
+        assert old.commands == made.commands and old.locations == made.locations and old.tensors == made.tensors
+    assert any(source.loaded for command in file.commands for source in command.sources)

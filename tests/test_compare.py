@@ -111,6 +111,44 @@ def test_all_zero_has_cosine_zero():
     assert compare_tensors(f32(1, 1), f32(0, 0), TIGHT).cosine == 0
 
 
+LOWEST = float(np.finfo(np.float32).min)
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("dtype", "found", "wanted", "verdict"),
+    [
+        (np.float16, (-np.inf, 1, 2), (LOWEST, 1, 2), "EQUAL"),
+        (np.float16, (-np.inf, 1, 2), (-1e9, 1, 2), "EQUAL"),
+        (np.float16, (-65504, 1, 2), (-1e9, 1, 2), "EQUAL"),  # a conversion that saturates
+        (np.float16, (np.inf, 1, 2), (1e9, 1, 2), "EQUAL"),
+        (BF16, (-np.inf, 1, 2), (LOWEST, 1, 2), "EQUAL"),
+        (ml_dtypes.float8_e5m2, (-np.inf, 1, 2), (-1e9, 1, 2), "EQUAL"),
+        (np.float32, (-np.inf, 1, 2), (LOWEST, 1, 2), "EQUAL"),  # made of F16
+        (np.float16, (-np.inf, 1, 2), (-np.inf, 1, 2), "EQUAL"),
+        (np.float16, (-np.inf, 1, -2), (LOWEST, 1, 2), "NOT_SIMLIAR"),  # the mask does not hide the others
+        (np.float16, (np.inf, 1, 2), (LOWEST, 1, 2), "NOT_SIMLIAR"),
+        (np.float16, (-np.inf, 1, 2), (-100, 1, 2), "NOT_SIMLIAR"),  # F16 holds it
+        (BF16, (-np.inf, 1, 2), (-1e9, 1, 2), "NOT_SIMLIAR"),  # so does BF16
+        (np.float32, (-np.inf, 1, 2), (-1e9, 1, 2), "NOT_SIMLIAR"),
+        (np.float16, (0, 1, 2), (LOWEST, 1, 2), "NOT_SIMLIAR"),
+    ],
+)
+def test_a_number_that_the_type_does_not_hold_is_its_infinity(dtype, found, wanted, verdict):
+    target = np.array(found, np.float32).astype(dtype)
+    result = compare_tensors(target, f32(*wanted), TIGHT)
+    assert result.verdict == verdict
+    if target.dtype == BF16:
+        assert compare_tensors(target.view(np.uint16), f32(*wanted), TIGHT).verdict == verdict
+    assert ("at its end" in result.note) is (verdict == "EQUAL" and found != wanted or found[2] == -2)
+
+
+def test_upstream_has_ten_thousand_for_an_infinity():
+    found = compare({"m": np.float16([-np.inf, 1, 2])}, {"m": f32(-1e9, 1, 2)}, TIGHT, upstream=True)
+    assert found.tensors[0].verdict == "NOT_SIMLIAR" and not found.passed
+
+
 def test_sums_that_overflow_in_f32_are_taken_in_f64():
     result = compare_tensors(f32(3e38, 1), f32(1e38, 1), TIGHT)
     assert (result.euclidean, result.verdict) == (pytest.approx(0, abs=1e-6), "NOT_SIMLIAR")
@@ -223,9 +261,13 @@ def test_key_replaces_the_list():
 
 def test_nothing_compared_is_said():
     found = compare({"a": f32(1)}, {"b": f32(1)}, TIGHT)
-    assert found.passed and found.empty and not found.bit_exact
-    assert "nothing was compared" in (found.warning() or "")
-    assert any("nothing was compared" in line for line in render.summary_lines(found))
+    assert found.empty and not found.passed and not found.bit_exact and not found.to_json()["passed"]
+    assert "nothing was compared" in (found.warning() or "") and "the reference has b" in (found.warning() or "")
+    assert list(render.summary_lines(found))[-1] == "npz compare NOTHING COMPARED."
+    excepted = compare({"a": f32(1)}, {"a": f32(1)}, TIGHT, excepts=["a"])
+    assert not excepted.passed and "none else" in (excepted.warning() or "")
+    as_the_tool = compare({"a": f32(1)}, {"b": f32(1)}, TIGHT, upstream=True)
+    assert as_the_tool.passed and list(render.summary_lines(as_the_tool))[-1] == "npz compare PASSED."
 
 
 def test_bit_exact_of_a_comparison_is_over_integer_tensors():
@@ -247,7 +289,7 @@ def test_upstream_sampling(count, kept):
 def test_sampling_is_off_unless_asked_for():
     tensors = {f"t{index}": f32(index) for index in range(600)}
     assert compare(tensors, tensors, TIGHT).compared == 600
-    some = compare(tensors, tensors, TIGHT, upstream_sampling=True)
+    some = compare(tensors, tensors, TIGHT, upstream=True)
     assert some.compared == 201
     assert len(some.not_sampled) == 399
     assert "399 not sampled" in some.coverage()

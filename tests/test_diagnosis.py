@@ -57,7 +57,7 @@ def calibrated(model: Model | None = None, **factors: float) -> Model:
 
 
 def lost(model: Model, config: LoweringConfig = INT8) -> dict[str, Loss]:
-    return {loss.name: loss for loss in losses(model, lower(model, config)[0], sample())}
+    return {loss.name: loss for loss in losses(model, lower(model, config)[0], [sample()])}
 
 
 def test_a_sound_network_loses_little_everywhere() -> None:
@@ -78,13 +78,14 @@ def test_a_broken_threshold_is_found(factor: float, name: str) -> None:
     assert by_loss[0].name == name and by_loss[0].sqnr_alone < 12 and by_loss[1].sqnr_alone > 30
     assert (found[name].ends > 0.1) == (factor < 1)
     assert found["mix_Relu"].cosine < found["mix_Relu"].alone
-    remedies = Remedies(model, INT8, sample())
+    remedies = Remedies(model, INT8, [sample()])
     assert remedies.mode == "f16"
-    best = remedies.single([name])[0]
-    [change] = best.changes
+    change, measured = remedies.single([name])[0]
+    [best] = remedies.worth([(change,)])
     assert not change.mode and change.threshold == pytest.approx(float(np.abs(run(model, sample())[name]).max()))
-    sound = Remedies(calibrated(), INT8, sample()).cosine()
-    assert best.cosine - remedies.cosine() > 0.95 * (sound - remedies.cosine())
+    before, sound = (Remedies(one, INT8, [sample()]).before.last for one in (model, calibrated()))
+    assert best.cosine - before.cosine > 0.95 * (sound.cosine - before.cosine)
+    assert measured.error == best.error < 1.1 * sound.error
     assert remedies.fewest([best], 0.9995).changes == best.changes and remedies.fewest([best], 0.5).changes == ()
 
 
@@ -126,16 +127,16 @@ def test_dead_channels_are_counted() -> None:
 
 def test_what_cannot_be_asked() -> None:
     with pytest.raises(ImportModelError, match="TOP_CALIBRATED"):
-        Remedies(digits(), INT8, sample())
+        Remedies(digits(), INT8, [sample()])
     with pytest.raises(ConfigError, match="float mode 'f16': one of bf16 is required"):
-        Remedies(calibrated(), LoweringConfig("cv183x", "int8"), sample(), "f16")
+        Remedies(calibrated(), LoweringConfig("cv183x", "int8"), [sample()], "f16")
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The tables that it writes mend the network: here the range, and nothing has to be float."""
     broken = calibrated(pointwise_Relu=0.1)
     save_model(broken, tmp_path / "3_calibrated.mlir")
-    np.savez(tmp_path / "inputs.npz", **sample())
+    np.savez(tmp_path / "inputs.npz", image=sample()["image"])
     table = TABLE.read_text().replace("pointwise_Relu 5.26", "pointwise_Relu 0.526")
     assert table != TABLE.read_text()
     (tmp_path / "cali_table").write_text(table)
@@ -143,7 +144,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     files = ["--out-qtable", str(tmp_path / "qtable"), "--out-table", str(tmp_path / "new_table")]
     status = main([*asked, "--expected-cos", "0.999", *files])
     shown = capsys.readouterr().out
-    assert status == 0 and "remedy: pointwise_Relu with threshold" in shown and "results as lowered: cosine" in shown
+    assert status == 0 and "remedy: pointwise_Relu with threshold" in shown and "results as lowered: error" in shown
+    assert "judged on 1 sample" in shown and "nothing was held out" in shown
     assert read_qtable(tmp_path / "qtable") == {}
     mended = lost(apply_table(digits(), read_table(tmp_path / "new_table")))
     assert mended["pointwise_Relu"].sqnr_alone > 30 and all(loss.cosine > 0.99 for loss in mended.values())
@@ -159,12 +161,12 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_float_is_a_remedy_with_the_table_in_force() -> None:
     """CV18xx has bf16; the ops of --qtable stay what they are."""
     config = LoweringConfig("cv183x", "int8", qtable="stem_Relu:BF16")
-    remedies = Remedies(calibrated(), config, sample())
+    remedies = Remedies(calibrated(), config, [sample()])
     assert remedies.mode == "bf16"
     change = Change("block_a_Relu", "bf16")
-    more = remedies.cosine((change,))
+    [more] = remedies.tried([(change,)])
     both = replace(config, qtable="stem_Relu:BF16,block_a_Relu:BF16")
-    assert more == Remedies(calibrated(), both, sample()).cosine()
+    assert more.cosine == Remedies(calibrated(), both, [sample()]).before.last.cosine
 
 
 def test_a_table_without_the_line_is_refused(tmp_path: Path) -> None:

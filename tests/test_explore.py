@@ -17,7 +17,7 @@ from end_to_end import DIGITS as FOLDER
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tpusim
 from tpusim.artefacts import RunConfig
@@ -51,9 +51,33 @@ def test_a_point_has_the_figures_of_the_compiled_network(tmp_path: Path) -> None
     assert row.lmem_bytes == max(group.lmem_peak_bytes for group in local)
     assert row.weight_bytes == report.memory.coeff_bytes
     assert row.neuron_bytes == report.memory.neuron_bytes
-    expected, found = (tpusim.infer(m, samples[0])["logits_Gemm"].ravel() for m in (compiled.top, compiled.tpu))
+    expected, found = (
+        np.concatenate([tpusim.infer(m, sample)["logits_Gemm"].ravel() for sample in samples])
+        for m in (compiled.top, compiled.tpu)
+    )
     cosine = np.dot(expected, found) / np.linalg.norm(expected) / np.linalg.norm(found)
     assert row.cosine == pytest.approx(cosine, abs=1e-6) and 0.9 < cosine < 1
+
+
+def test_one_result_near_zero_does_not_make_a_network_bad(tmp_path: Path) -> None:
+    """A network of one result, which the first sample has at zero: what counts is all samples together."""
+    rng = np.random.default_rng(3)
+    weights = rng.standard_normal((16, 1)).astype(np.float32)
+    rows = rng.standard_normal((8, 16)).astype(np.float32)
+    rows[0] -= (rows[0] @ weights) @ np.linalg.pinv(weights)
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])], "one",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])], [numpy_helper.from_array(weights, "w")],
+        ), opset_imports=[helper.make_opsetid("", 13)], ir_version=8,
+    )  # fmt: skip
+    onnx.save(model, tmp_path / "one.onnx")
+    np.savez(tmp_path / "data.npz", x=rows)
+    assert abs(float((rows[0] @ weights)[0])) < 1e-5
+    space = Space([tmp_path / "one.onnx"], data=str(tmp_path / "data.npz"), calibration=QUICK, verify=True)
+    (row,) = explore(space, tmp_path / "out").rows
+    assert row.error == "" and row.cosine is not None and row.cosine > 0.999
 
 
 def test_more_memory_and_bandwidth_are_never_slower(tmp_path: Path) -> None:
@@ -67,7 +91,7 @@ def test_more_memory_and_bandwidth_are_never_slower(tmp_path: Path) -> None:
     assert slow == sorted(slow, reverse=True) and quick == sorted(quick, reverse=True) and slow[0] > slow[-1]
     assert all(a > b for a, b in zip(slow, quick, strict=True))
     pytest.importorskip("matplotlib")
-    draw(rows, tmp_path / "sweep.svg", "lmem_bytes")
+    draw(rows, tmp_path / "sweep.svg", over="lmem_bytes")
     assert (tmp_path / "sweep.svg").read_text().count("<use") >= len(rows) / 2
 
 

@@ -365,7 +365,7 @@ def test_command_line(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, 
     groups = tmp_path / "groups.toml"
     assert main(["group", str(source / "6_final.mlir"), "--write-groups", str(groups)]) == 0
     text = groups.read_text()
-    assert text.count("[[groups]]") == 1 and '# "logits_Gemm" stays global: 2-D matrix product' in text
+    assert text.count("[[groups]]") == 1 and '# 1: "logits_Gemm" stays global: 2-D matrix product' in text
     groups.write_text('[[groups]]\nfirst = "stem_Relu"\nlast = "block_a_Relu"\nsections = { h = 2 }\n')
     words = ["group", str(source / "4_tpu.mlir"), "--force", str(groups)]
     assert main([*words, "--out", str(tmp_path / "grouped.mlir")]) == 0

@@ -291,7 +291,7 @@ def test_a_file_names_the_module(tmp_path: Path) -> None:
 
 def test_a_text_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, b"This is not a model.\n" * 20)
-    with pytest.raises(ImportModelError, match=r"net\.onnx' is not an ONNX protobuf"):
+    with pytest.raises(ImportModelError, match="is text that begins 'This is not a model.'"):
         import_onnx(path)
 
 
@@ -305,7 +305,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=r"none\.onnx' cannot be read: .*No such file"):
         import_onnx(tmp_path / "none.onnx")
-    with pytest.raises(ImportModelError, match="cannot be read"):
+    with pytest.raises(ImportModelError, match="is a folder"):
         import_onnx(tmp_path)
 
 
@@ -357,7 +357,7 @@ def test_all_unsupported_nodes_are_named_at_once() -> None:
     proto.opset_import.append(helper.make_opsetid("com.acme", 2))
     assert problems(proto) == [
         "DeformConv 'n_e' (ai.onnx opset 19): tpusim has no such op: export the convolution with GridSample and "
-        "MatMul, which tpusim has, or cut it out with --outputs",
+        "MatMul, which tpusim has, or cut it out with outputs=...",
         "Magic 'm' (com.acme opset 2): tpusim has no such op",
         "Det 'n_d' (ai.onnx opset 19): tpusim has no such op",
     ]
@@ -464,7 +464,7 @@ def test_dynamic_inputs_are_listed() -> None:
         import_onnx(open_shapes())
     message = str(caught.value)
     assert "'a' has shape (batch, 3, h, 8), 'b' has shape (batch, 1, h, 8)" in message
-    assert "--input-shapes a=1x3x1x8 b=1x1x1x8" in message
+    assert "input_shapes={'a': (1, 3, h, 8), 'b': (1, 1, h, 8)} with numbers for h" in message
     assert "unused" not in message
 
 

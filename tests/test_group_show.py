@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,21 +15,24 @@ from networks import CHIPS, cached_lowered, randomly_grouped
 from tpusim import chips
 from tpusim.cli import main
 from tpusim.cli.grouping import WIDTH, show, wrapped
-from tpusim.cli.plot import MEMORY_ROWS, PIPELINE_ROWS, draw_memory, draw_pipeline, pages, spans
 from tpusim.errors import ConfigError, ImportModelError
 from tpusim.ir.attrs import ints_attr, op_name, value_name
-from tpusim.ir.module import Model
+from tpusim.ir.module import Model, load_model
 from tpusim.ir.text import parse_module, print_module
 from tpusim.labels import cut, distinct
 from tpusim.layer_group import GroupView, views
 from tpusim.layer_group.files import Area, EntryView
+from tpusim.layer_group.files.group_view import Visit
 from tpusim.layer_group.local_memory import buffers
 from tpusim.layer_group.planning import plan
 from tpusim.ops import context
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.structure import TopWeight, TpuGroup
+from tpusim.page.pictures import LEFT, MAP_HEIGHT, ROW, TOP, memory_map, pipeline
+from tpusim.page.svg import svg_file
 from tpusim.schedule import GroupSchedule, tensor_name
 
+SVG = "{http://www.w3.org/2000/svg}"
 RANDOM = pytest.mark.parametrize(("seed", "chip"), [(s, c) for s in range(4) for c in CHIPS])
 
 
@@ -146,13 +149,13 @@ def test_show_of_a_grouped_module_only_prints(folder: Path, capsys: pytest.Captu
         assert main(["group", str(folder / name), "--show"]) == 0
         out = capsys.readouterr().out
         count = len(report_of(folder)["groups"][0]["ops"])
-        head = rf"^Group 0 of 1: type NORMAL, sections n=1 c=1 d=1 h=1 w=1 \(1 step\), {count} ops, (\d+) rows$"
+        head = rf"^Group 0 of 3: type NORMAL, sections n=1 c=1 d=1 h=1 w=1 \(1 step\), {count} ops, (\d+) rows$"
         rows = re.search(head, out, re.M)
         assert rows is not None and int(rows[1]) <= count  # rows may be combined
         assert re.search(r"^ +0  imagestem_Relu_ui8 @1 +stem_conv_Conv_filter_int8_merged @1 4,096$", out, re.M)
         assert re.search(r" +global_GlobalAveragePool @2 64$", out, re.M)
         assert re.search(r"^ +[\d,]+ +[\d,]+ +\d+  stem_conv_Conv_filter_int8_merged +L +R$", out, re.M)
-        assert "Global layer flat_Flatten (tpu.Reshape): views are free in global memory" in out
+        assert "View flat_Flatten (tpu.Reshape): views are free in global memory" in out
         assert "OVERLAP" not in out
         totals = report_of(folder)["totals"]
         assert f"= {totals['traffic_ratio']:.2f} x what must move once, {totals['cycles']:,} cycles = " in out
@@ -173,7 +176,7 @@ def test_show_reads_what_a_hand_wrote(folder: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--show", "--group", "7"], "--group 7: the module has groups 0 to 0 only"),
+        (["--show", "--group", "7"], "--group 7: the module has groups 0 to 2 only"),
         (["--show", "--out", "x.mlir"], "grouped already, so --out would do nothing; give 4_tpu.mlir"),
         (["--show", "--force", "x.toml"], "grouped already"),
         (["--show", "--cores", "2", "--no-timestep-moves"], "so --cores and --no-timestep-moves would do nothing"),
@@ -192,7 +195,6 @@ def test_refused(folder: Path, words: list[str], message: str, capsys: pytest.Ca
     ("words", "message"),
     [
         (["--group", "1"], "--group 1: needs --show or --plot"),
-        (["--plot-format", "svg"], "--plot-format svg: needs --plot"),
         (["--layer-group", "off", "--shape-secs-search-strategy", "1"], "needs --layer-group 2, got --layer-group off"),
         (["--layer-group", "1", "--shape-secs-search-strategy", "1"], "--shape-secs-search-strategy 1: needs"),
     ],
@@ -226,97 +228,72 @@ def test_text_alone_gives_the_same_bits(folder: Path, tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------------- pictures
 
 
-def test_spans() -> None:
-    assert list(spans(frozenset([0, 1, 4, 5, 6, 9]))) == [(0, 2), (4, 3), (9, 1)]
-    assert list(spans(frozenset())) == []
-
-
-def test_plot_without_the_library(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    for name in ("matplotlib", "matplotlib.figure", "matplotlib.patches"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "pictures")]) == 1
-    assert "--plot needs matplotlib" in (err := capsys.readouterr().err) and "tpusim[plot]" in err
-    assert not (folder / "pictures").exists()
-
-
-@pytest.mark.slow
 def test_plot_writes_two_pictures_per_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    image = pytest.importorskip("matplotlib.image", reason="extra 'plot' is not installed")
     assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "pictures")]) == 0
-    names = sorted(path.name for path in (folder / "pictures").iterdir())
-    assert names == [f"group_000_{kind}.png" for kind in ("lmem", "pipeline")]
-    for name in names:
-        pixels = image.imread(folder / "pictures" / name)
-        assert pixels.shape[0] > 150 and len(np.unique((pixels * 255).astype(np.uint8).view(np.uint32))) > 10
+    drawn = {path.name: ElementTree.parse(path).getroot() for path in sorted((folder / "pictures").iterdir())}
+    assert list(drawn) == [f"group_000_{kind}.svg" for kind in ("lmem", "pipeline")]
+    view = next(v for v in views(load_model(folder / "5_grouped.mlir", context())) if isinstance(v, GroupView))
+    for root, picture in zip(drawn.values(), (memory_map(view), pipeline(view)), strict=True):
+        titles = [found.text for found in root.iter(f"{SVG}title")]
+        assert titles[0] == picture.says and sorted(map(str, titles[1:])) == sorted(
+            b.title for b in picture.boxes if b.title
+        )
     assert capsys.readouterr().out.count("wrote") == 2
-    words = ["--plot", str(folder / "shapes"), "--plot-format", "svg"]
-    assert main(["group", str(folder / "5_grouped.mlir"), *words]) == 0
-    drawn = {path.name: path.read_text() for path in (folder / "shapes").iterdir()}
-    assert set(drawn) == {name.replace("png", "svg") for name in names}
-    assert all("<svg" in text for text in drawn.values())
-    capsys.readouterr()
     (folder / "file").write_text("no folder")
     assert main(["group", str(folder / "5_grouped.mlir"), "--plot", str(folder / "file")]) == 1
     assert "cannot be written" in capsys.readouterr().err
 
 
 def test_pictures_show_every_area_and_item() -> None:
-    """The rectangles drawn are those of the group, no more and no fewer."""
-    pytest.importorskip("matplotlib", reason="extra 'plot' is not installed")
-    from matplotlib import patches
-    from matplotlib.figure import Figure
-
+    """The rectangles drawn are those of the group, no more and no fewer; a lifetime that wraps around is two."""
     for view in grouped(0, "bm1684x")[2]:
-        figure = Figure()
-        draw_memory(figure, patches, view)
-        drawn = sorted((p.get_x() + 0.5, p.get_y(), p.get_width(), p.get_height()) for p in figure.axes[0].patches)
-        assert drawn == sorted((r, a.address, n, a.size) for a in view.areas for r, n in spans(a.rows))
-        assert len({p.get_facecolor() for p in figure.axes[0].patches}) == len(view.areas)
-        figure = Figure()
-        draw_pipeline(figure, patches, view)
-        boxes = sorted(round(p.get_x() + 0.47) for p in figure.axes[0].patches)
-        assert boxes == sorted(r for r, row in enumerate(view.rows) for _ in row)
+        boxes = [box for box in memory_map(view).boxes if box.title]
+        scale = (MAP_HEIGHT - TOP) / view.peak
+        drawn = sorted(((b.x - 1 - LEFT) / ROW, round((b.y - TOP) / scale), (b.width + 2) / ROW) for b in boxes)
+        stretches = [(rows, area) for area in view.areas for rows in consecutive(sorted(area.rows))]
+        assert drawn == sorted((rows[0], area.address, len(rows)) for rows, area in stretches)
+        assert len({box.hue for box in boxes}) == len(view.areas)
+        listed = [text.text for text in memory_map(view).texts if text.x > LEFT + ROW * len(view.rows)]
+        assert len(listed) == len(set(listed)) == len(view.areas)
+        drawn = sorted(round((box.x - LEFT - 2) / ROW) for box in pipeline(view).boxes)
+        assert drawn == sorted(r for r, row in enumerate(view.rows) for _ in row)
 
 
-@pytest.mark.slow
-def test_large_groups_have_pages_with_everything_inside(network_of: GroupView) -> None:
-    """Every row is on one page, every area of the page in its legend, and no legend reaches out of the figure."""
-    pytest.importorskip("matplotlib", reason="extra 'plot' is not installed")
-    from matplotlib import patches
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    view = network_of
-    for draw, most in ((draw_memory, MEMORY_ROWS), (draw_pipeline, PIPELINE_ROWS)):
-        found = pages(len(view.rows), most)
-        assert len(found) > 1 and [row for rows in found for row in rows] == list(range(len(view.rows)))
-        for rows in found:
-            figure = Figure(layout="constrained", dpi=110)
-            draw(figure, patches, view, rows)
-            FigureCanvasAgg(figure).draw()
-            box, (legend,) = figure.bbox, figure.legends
-            inside = legend.get_window_extent()
-            assert box.x0 <= inside.x0 and inside.x1 <= box.x1 and box.y0 <= inside.y0 and inside.y1 <= box.y1
-            assert not inside.overlaps(figure.axes[0].get_window_extent())
-            if draw is draw_memory:
-                alive = [a for a in view.areas if not a.rows.isdisjoint(rows)]
-                assert len(legend.get_texts()) == len({t.get_text() for t in legend.get_texts()}) == len(alive)
+def consecutive(rows: list[int]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for row in rows:
+        if found and found[-1][-1] == row - 1:
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
 
 
-@pytest.fixture(scope="module")
-def network_of() -> GroupView:
-    """A group of more ops than a page has room for, with long names that differ in the middle, made by hand: one step,
-    one area per op.
-    """
-    count, chip = MEMORY_ROWS + 8, chips.load("bm1684x")
-    names = [f"backbone/stage_{i % 5}/block_{i:03}/convolution_with_a_long_name" for i in range(count)]
-    rows = tuple((EntryView("TIU", name, 1, 0, held=False),) for name in names)
+def test_a_file_is_read_without_the_page() -> None:
+    """No variable of a style sheet is left, nothing is loaded, names are text; everything is inside of the picture."""
+    name = '<a href="x">&$_' * 3
+    entry = EntryView("load", name, 0, 64, held=True)
     areas = tuple(
-        Area(name, "result", 64 * (i % 7), 64, held=False, rows=frozenset({i, (i + 1) % count}), marks={i: "W"})
-        for i, name in enumerate(names)
+        Area(f"{i}{name}", "weight", 64 * i, 64, held=True, rows=frozenset({0, 2}), marks={}) for i in range(60)
     )
-    ops = tuple((name, "tpu.Conv2D") for name in names)
-    return GroupView(0, ops, GroupType.NORMAL, dict.fromkeys("ncdhw", 1), rows, areas, chip)
+    view = GroupView(
+        3, ((name, "tpu.Conv2D"),), GroupType.NORMAL, dict.fromkeys("ncdhw", 1), ((entry,), (), (entry,)), areas,
+        chips.load("bm1684x"), visits=(Visit(1, entry, 4, 0, 64),),
+    )  # fmt: skip
+    for picture in (memory_map(view), pipeline(view)):
+        text = svg_file(picture, [name, "second"])
+        root = ElementTree.fromstring(text)
+        assert "var(" not in text and "http" not in text.replace("http://www.w3.org/2000/svg", "")
+        width, height = (float(root.attrib[side]) for side in ("width", "height"))
+        for box in root.iter(f"{SVG}rect"):
+            if "x" in box.attrib:
+                assert float(box.attrib["x"]) + float(box.attrib["width"]) <= width
+                assert float(box.attrib["y"]) + float(box.attrib["height"]) <= height
+        classes = {kind for box in root.iter(f"{SVG}rect") for kind in box.attrib.get("class", "").split()}
+        assert classes - {"key"} <= set(re.findall(r"[.](\w+)", text))
+    assert len([box for box in pipeline(view).boxes if box.kind == "visitor"]) == 1
+    drawn = svg_file(pipeline(view), [])
+    assert "for group 4" in drawn and "for a neighbouring group, once" in drawn
 
 
 def test_short_names_are_never_alike() -> None:
@@ -332,5 +309,5 @@ def test_short_names_are_never_alike() -> None:
 def test_group_number_of_a_plot() -> None:
     from tpusim.cli.plot import plot
 
-    with pytest.raises(ConfigError, match="--group 99"):
+    with pytest.raises(ConfigError, match="group=99"):
         list(plot(grouped(0, "bm1684x")[2], Path("nowhere"), 99))

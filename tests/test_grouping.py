@@ -56,5 +56,5 @@ def test_more_sections_are_quicker() -> None:
 
 
 def test_the_stage_itself_does_not_know_the_clock() -> None:
-    with pytest.raises(UnsupportedError, match="--layer-group best: expected one of 1, 2, off"):
+    with pytest.raises(UnsupportedError, match="layer_group='best': expected one of 1, 2, off"):
         group_layers(two_convolutions(), BEST)

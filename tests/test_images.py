@@ -131,20 +131,20 @@ def test_a_folder_has_images_of_folders_below(tmp_path):
 
 def test_what_is_no_image_of_the_input_is_named(tmp_path):
     plain = small("a")
-    with pytest.raises(CalibrationError, match=r"china.png is an image, but input 'a' .* --pixel-format"):
+    with pytest.raises(CalibrationError, match=r"china.png is an image, but input 'a' .* pixel_format=..."):
         next(iter(Samples(IMAGES / "china.png", input_specs(plain))))
     (tmp_path / "no.png").write_text("no")
     with pytest.raises(CalibrationError, match=r"no\.png must be a readable image"):
         prepare([tmp_path / "no.png"], Preprocess(), (1, 3, 4, 4))
     for options, what in [
         (dict(pixel_format="gray"), r"input 'a': images in gray .* 1 channels, got \(2, 3, 24, 32\)"),
-        (dict(resize_dims=(23, 40)), "--resize-dims 23,40: at least the image of input 'a', 24,32"),
+        (dict(resize_dims=(23, 40)), r"resize_dims=\(23, 40\): at least the image of input 'a', 24,32"),
     ]:
         with pytest.raises(ConfigError, match=what):
             with_preprocess(plain, Preprocess(**options))
-    with pytest.raises(ConfigError, match="--preprocess-list 2: the number of an input, 1 to 1,"):
+    with pytest.raises(ConfigError, match="preprocess_list=2: the number of an input, 1 to 1,"):
         with_preprocess(plain, Preprocess(), (2,))
-    with pytest.raises(ConfigError, match="--mean 1,2: 3 finite numbers"):
+    with pytest.raises(ConfigError, match=r"mean=\(1.*\): 3 finite numbers"):
         Preprocess(mean=(1, 2))
 
 

@@ -169,4 +169,4 @@ def test_keep_takes_names_before_patterns():
 
 def test_the_manifest_says_what_was_kept(folder: Path):
     kept(folder, "outputs")
-    assert json.loads((folder / "manifest.json").read_text())["config"]["keep"] == "--keep outputs"
+    assert json.loads((folder / "manifest.json").read_text())["config"]["keep"] == {"asked": ["outputs"]}

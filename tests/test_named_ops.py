@@ -54,7 +54,7 @@ def test_an_op_whose_results_are_not_counted_says_where_to_cut(op: str, tmp_path
     with pytest.raises(TpusimError) as refused:
         import_onnx(save_network(tmp_path / "m.onnx", [node(op, "x", "y")], {"x": (2, 3)}, ["y"]))
     said = str(refused.value)
-    assert f"{op} 'n_y'" in said and NEXT_STEP in said and "--outputs" in said and "run it behind" in said
+    assert f"{op} 'n_y'" in said and NEXT_STEP in said and "outputs=" in said and "run it behind" in said
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_any_refusal_says_what_to_do(name: str):
     with pytest.raises(TpusimError) as refused:
         import_onnx(case.model if isinstance(case.model, onnx.ModelProto) else "")
     last = str(refused.value).splitlines()[-1]
-    assert "replace these nodes before the export" in last and "--outputs" in last and "--inputs" in last
+    assert "replace these nodes before the export" in last and "outputs=" in last and "inputs=" in last

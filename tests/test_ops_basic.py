@@ -291,6 +291,34 @@ def test_what_was_refused_once_is_onnx_runtime(
     np.testing.assert_allclose(run(import_onnx(model), feeds)["y"], expected, rtol=1e-6, atol=1e-7)
 
 
+COUNTED: list[tuple[tuple[int, ...], dict[str, Any], list[str]]] = [
+    ((1, 1, 56, 40), {"kernel_shape": [56, 40], "strides": [56, 40]}, ["AvgPool"]),  # as EfficientNet is exported
+    ((1, 1, 9, 9), {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "VALID"}, ["AvgPool"]),
+    ((1, 1, 9, 9), {"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}, ["AvgPool"]),
+    ((1, 1, 9, 9), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}, ["AvgPool"]),
+    ((1, 1, 9, 9), {"kernel_shape": [2, 3], "strides": [3, 3]}, ["AvgPool"]),
+    ((1, 1, 9, 9), {"kernel_shape": [3, 2], "strides": [3, 3], "pads": [0, 1, 2, 1]}, ["AvgPool"]),
+    ((1, 1, 9, 9), {"kernel_shape": [4, 4], "strides": [3, 4], "pads": [1, 1, 1, 3]}, ["Pad", "AvgPool"]),
+    ((1, 1, 9), {"kernel_shape": [4], "strides": [3], "pads": [1, 1]}, ["Pad", "Reshape", "AvgPool", "Reshape"]),
+    ((1, 1, 5, 5, 5), {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2], "pads": [1, 0, 0, 0, 1, 0]},
+     ["Pad", "AvgPool"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "window", "ops"), COUNTED)
+def test_average_that_counts_pads_with_rounded_up_extents(
+    shape: tuple[int, ...], window: dict[str, Any], ops: list[str]
+) -> None:
+    """Pads count, what a last window reads behind them does not; the results are ONNX Runtime's."""
+    model = onnx_model(one("AveragePool", "x", ceil_mode=1, count_include_pad=1, **window), {"x": shape}, {}, 19)
+    feeds = {"x": np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)}
+    top = import_onnx(model)
+    assert [op.name.removeprefix("top.") for op in top.ops][1:-1] == ops
+    expected = OnnxReference(model, threads=1).run(feeds)["y"]
+    # sums of up to 2,240 numbers in another order
+    np.testing.assert_allclose(run(top, feeds)["y"], expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("nodes", "inputs", "constants", "words"),
     [

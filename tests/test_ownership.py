@@ -14,7 +14,7 @@ from streams import Builder, lmem, neuron
 
 from tpusim import chips
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import Arith, Fill, Move
+from tpusim.isa.commands import Arith, Fill, Move, Source
 from tpusim.isa.stream import load
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.files import write_group
@@ -23,6 +23,7 @@ from tpusim.schedule import GroupSchedule, Sections
 from tpusim.simulator import Simulator
 
 SHAPE = (1, 2, 1, 4)
+LOADED = {name: Source(f"load_{name}", 0, "h0", loaded=True) for name in "xy"}
 
 
 def two_inputs(**last: Any) -> Builder:
@@ -30,11 +31,19 @@ def two_inputs(**last: Any) -> Builder:
     build = Builder()
     x, y = (build.tensor(name, neuron(64 * i, SHAPE), "input") for i, name in enumerate("xy"))
     out = build.tensor("out", neuron(128, SHAPE), "output")
-    build.add(Move, op="load_x", step="h0", input=x, output=lmem(0, SHAPE), sources=("x",))
-    build.add(Move, op="load_y", step="h0", input=y, output=lmem(64, SHAPE), sources=("y",))
-    copy: dict[str, Any] = {"a": lmem(0, SHAPE), "sources": ("load_x@g0h0",), **last}
+    build.add(Move, op="load_x", step="h0", input=x, output=lmem(0, SHAPE), sources=(Source("x"),))
+    build.add(Move, op="load_y", step="h0", input=y, output=lmem(64, SHAPE), sources=(Source("y"),))
+    copy: dict[str, Any] = {"a": lmem(0, SHAPE), "sources": (LOADED["x"],), **last}
     build.add(Arith, op="copy", step="h0", kind="copy", output=lmem(128, SHAPE), **copy)
-    build.add(Move, op="store", step="h0", input=lmem(128, SHAPE), output=out, tensor="out", sources=("copy@g0h0",))
+    build.add(
+        Move,
+        op="store",
+        step="h0",
+        input=lmem(128, SHAPE),
+        output=out,
+        tensor="out",
+        sources=(Source("copy", 0, "h0"),),
+    )
     return build
 
 
@@ -58,11 +67,13 @@ def test_bytes_of_another_tensor_are_found_though_their_values_may_be_equal() ->
 
 
 def test_bytes_of_another_slice_are_found() -> None:
-    refused(two_inputs(sources=("load_x@g0h1",)), r"as 'load_x@g0h1', but .* for 'load_x@g0h0'")
+    refused(
+        two_inputs(sources=(Source("load_x", 0, "h1", loaded=True),)), r"as 'load_x@g0h1', but .* for 'load_x@g0h0'"
+    )
 
 
 def test_every_operand_has_a_source_or_none() -> None:
-    refused(two_inputs(sources=("load_x@g0h0", "y")), "one source per operand it reads is required, got 2 for 1")
+    refused(two_inputs(sources=(LOADED["x"], Source("y"))), "one source per operand it reads is required, got 2 for 1")
 
 
 def test_an_output_must_last() -> None:
@@ -83,8 +94,10 @@ def constants(**load: Any) -> Builder:
     views = [build.coefficient(np.zeros(SHAPE, np.int8), name) for name in ("filter", "bias")]
     build.tensor("y", neuron(0, SHAPE), "output")
     for i, (name, view) in enumerate(zip(("filter", "bias"), views, strict=True)):
-        build.add(Move, **{"op": name, "input": view, "output": lmem(64 * i, SHAPE), "sources": (name,), **load})
-    build.add(Move, op="store", input=lmem(0, SHAPE), output=neuron(0, SHAPE), tensor="y", sources=("filter",))
+        build.add(
+            Move, **{"op": name, "input": view, "output": lmem(64 * i, SHAPE), "sources": (Source(name),), **load}
+        )
+    build.add(Move, op="store", input=lmem(0, SHAPE), output=neuron(0, SHAPE), tensor="y", sources=(Source("filter"),))
     return build
 
 
@@ -95,7 +108,7 @@ def test_a_constant_is_read_by_its_name() -> None:
     refused(
         constants(input=view), r"Move 2 .* bytes of 'bias', \[0x100000008, 0x100000010\), is required, got \[0x1000000"
     )
-    refused(constants(sources=("scale",)), "a name of the table of constants is required, got 'scale'")
+    refused(constants(sources=(Source("scale"),)), "a name of the table of constants is required, got 'scale'")
     build = constants()
     build.constants[1] = structs.replace(build.constants[1], address=view.address + 4)
     refused(build, "bytes of 'bias'|constant 'bias': bytes of its own")
@@ -105,7 +118,7 @@ def test_a_constant_is_read_by_its_name() -> None:
 def test_elements_stored_twice_have_one_value(source: int) -> None:
     build = two_inputs()
     part = (1, 2, 1, 4)
-    held = ("load_x@g0h0" if source == 0 else "load_y@g0h0",)
+    held = (LOADED["x" if source == 0 else "y"],)
     build.add(Move, op="again", input=lmem(source, part), output=neuron(128, part), tensor="out", sources=held)
     machine = Simulator(build.program())
     x = np.arange(8, dtype=np.int8).reshape(SHAPE)
@@ -147,7 +160,7 @@ def test_a_wrong_address_in_the_digits_network(tmp_path_factory: pytest.TempPath
     assert all(len(c.sources) == len(c.reads()) for c in program.commands)
     index, command = next((i, c) for i, c in enumerate(program.commands) if isinstance(c, Arith))
     assert isinstance(command.b, type(command.a))
-    swapped = structs.replace(command, a=command.b, sources=("half@g0n0h0", *command.sources[1:]))
+    swapped = structs.replace(command, a=command.b, sources=(Source("half", 0, "n0h0"), *command.sources[1:]))
     broken = structs.replace(program, commands=(*program.commands[:index], swapped, *program.commands[index + 1 :]))
     with pytest.raises(SimulationError, match=f"as 'half@g0n0h0', but .* for '{command.sources[1]}'"):
         Simulator(broken)

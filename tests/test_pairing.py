@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from tpusim.cli import main
+from tpusim.verify.about import About
+from tpusim.verify.npz import save_tensors
 from tpusim.verify.pairing import paired
 
 RNG = np.random.default_rng(4)
@@ -70,3 +72,45 @@ def test_the_command_lists_and_counts_what_is_missing(tmp_path: Path, capsys: py
     assert "2 of 3 tensors are missing in the target" in out and "1 compared" in out
     np.savez(target, c1_Conv=IMAGE.transpose(0, 2, 3, 1))
     assert main(["compare", str(target), str(reference)]) == 1  # as npz_tool.py: bytes in their order
+
+
+LOGITS = RNG.normal(size=(1, 10)).astype(np.float32)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(
+    ("target", "reference", "status"),
+    [
+        ({"logits_Gemm_f32": LOGITS}, {"logits_Gemm": LOGITS}, 0),
+        ({"logits_Gemm": LOGITS}, {"logits_Gemm_f32": LOGITS}, 0),
+        ({"y_f16": LOGITS.astype(np.float16)}, {"y": LOGITS}, 0),
+        ({"logits_Gemm_f32": -LOGITS}, {"logits_Gemm": LOGITS}, 1),
+        ({"logits_Gemm_f32": LOGITS, "logits_Gemm": -LOGITS}, {"logits_Gemm": LOGITS}, 1),  # the equal name goes first
+        ({"logits_Gemm_f32": LOGITS, "logits_Gemm_f16": LOGITS}, {"logits_Gemm": LOGITS}, 1),  # either of them?
+        ({"logits_Gemm_f32": LOGITS[:, :5]}, {"logits_Gemm": LOGITS}, 1),  # of another number of elements
+        ({"logits_f99": LOGITS}, {"logits": LOGITS}, 1),
+        ({"logits": LOGITS}, {"logits_Gemm": LOGITS}, 1),  # the kind of an op only with --by-layout
+        ({"a": LOGITS}, {"b": LOGITS}, 1),
+    ],
+)
+def test_a_cast_is_compared_as_what_it_casts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    target: dict[str, np.ndarray], reference: dict[str, np.ndarray], status: int,
+) -> None:  # fmt: skip
+    files = tmp_path / "target.npz", tmp_path / "reference.npz"
+    for path, tensors in zip(files, (target, reference), strict=True):
+        np.savez(path, **tensors)  # pyright: ignore[reportArgumentType]
+    assert main(["compare", *map(str, files)]) == status
+    out = capsys.readouterr().out
+    assert ("NOTHING COMPARED" in out) is ("0 compared" in out) and "0 passed" in out or status == 0
+    if not target.keys() & reference.keys():
+        for word in ("--upstream", "--upstream-sampling"):
+            assert main(["compare", *map(str, files), word]) == 0
+        assert "npz compare PASSED" in capsys.readouterr().out
+
+
+def test_integers_of_a_cast_are_compared_as_what_they_stand_for(tmp_path: Path) -> None:
+    integers = np.array([[-40, 3, 100]], np.int8)
+    save_tensors(tmp_path / "a.npz", {"x_si8": integers}, About("tpu", "INT8", quantised={"x_si8": (0.5, 0)}))
+    np.savez(tmp_path / "b.npz", x=np.array([[-20, 1.5, 50]], np.float32))
+    assert main(["compare", str(tmp_path / "a.npz"), str(tmp_path / "b.npz")]) == 0

@@ -31,6 +31,7 @@ from tpusim.calibration.stage import CalibrationConfig
 from tpusim.calibration.table import read_table
 from tpusim.cli import main
 from tpusim.errors import ConfigError, TpusimError
+from tpusim.export import MEASURES
 from tpusim.inference import float_upstream
 from tpusim.ir.module import load_model
 from tpusim.ir.text import print_module
@@ -76,9 +77,10 @@ ADDED = {
         "time_factor",
         "time_residual",
     },
-    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline"},
+    "report": {"schema", "passed", "fidelity", "engines", "cores", "roofline", "run", "warnings"},
     "comparison": {
         *("worst", "tolerance", "only_in_target", "only_in_reference", "excepted", "not_sampled"),
+        *("decides", "lost", "samples", "over_samples"),
     },
     "tensor": {"passed", "close_order", "shape", "dtype", "note"},
     "group": {"reason", "tiu_cycles", "gdma_cycles", "dependency_cycles", "sync_cycles", "bound"},
@@ -130,6 +132,7 @@ def test_files(artefacts: Path):
     expected |= {"weights.npz", "canonical_weights.npz", "tpu_weights.npz", "chip_weights.npz", "inputs.npz"}
     expected |= {f"{level}_outputs.npz" for level in ("onnx", "top", "tpu", "local")}
     expected |= {"7_model.tpusim", "trace.json", "accuracy.json", "report.json", "report.html"}
+    expected |= {"graph.json", *(f"graph_{measure}.json" for measure in MEASURES)}
     assert {path.name for path in artefacts.iterdir()} == expected | {"manifest.json"}
     assert expected == set(ARTEFACTS) - ({"3_calibrated.mlir", "cali_table"} - int8_only)
 
@@ -204,9 +207,9 @@ def test_from_a_stage_goes_on_with_what_a_person_edited(used: Path):
     assert (used / "4_tpu.mlir").read_text() == edited
     after = tensors(used / "chip_weights.npz")
     assert any(not np.array_equal(after[name], before[name]) for name in before)
-    with pytest.raises(ConfigError, match="--from group: 'calibrate' must be complete in .* with the same options"):
+    with pytest.raises(ConfigError, match="start='group': 'calibrate' must be complete in .* with the same options"):
         run(config(used, start="group", data="random:2"))
-    with pytest.raises(ConfigError, match="--from verify: a stage up to --to lower"):
+    with pytest.raises(ConfigError, match="start='verify': a stage up to to='lower'"):
         run(config(used, start="verify", to="lower"))
 
 
@@ -677,5 +680,5 @@ def test_stop_after_a_stage(tmp_path: Path):
     found = run(config(tmp_path, to="canonicalize"))
     assert [name for name, _ in found.stages] == ["import", "canonicalize"]
     assert found.report is None and not (tmp_path / "report.json").exists()
-    with pytest.raises(ConfigError, match="--to nowhere"):
+    with pytest.raises(ConfigError, match="to='nowhere'"):
         run(config(tmp_path, to="nowhere"))

@@ -17,7 +17,7 @@ from rows import compiled, lowered
 from slicings import Forced
 
 from tpusim.errors import SimulationError, TpusimError
-from tpusim.isa.commands import GlobalKernel, Move
+from tpusim.isa.commands import GlobalKernel, Move, Source
 from tpusim.isa.region import itemsize
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig, group_layers
@@ -84,7 +84,7 @@ def test_messages_of_transfers() -> None:
         ({"whole": (4, 3, 1, 12, 11)}, r"the tensor is f32 \(4, 3, 12, 10\)"),
         ({"start": None, "whole": None}, "the window that it moves is required, got none"),
         ({"whole": None}, "both start and whole, or none, is required"),
-        ({"sources": ("nothing",)}, "a tensor of the table on one side"),
+        ({"sources": (Source("nothing"),)}, "a tensor of the table on one side"),
     ):
         with pytest.raises(SimulationError, match=message):
             check_windows(with_move(right, index, **fields), chip)

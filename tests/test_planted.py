@@ -42,7 +42,7 @@ def calibrated(name: str, fault: str = "") -> Model:
 @cache
 def without_fault(name: str) -> float:
     """What the sound network keeps; a detector has its fault by nature."""
-    return 1.0 if name == "detector" else Remedies(calibrated(name), INT8, samples(name)[0]).cosine()
+    return 1.0 if name == "detector" else Remedies(calibrated(name), INT8, samples(name)).before.last.cosine
 
 
 def classes(model: Model, name: str) -> list[int]:
@@ -60,12 +60,12 @@ def test_the_cause_is_first_and_its_remedy_works(case: tuple[str, str]) -> None:
     """95 % of what is lost are given back, up to what the sound network loses anyway, and 95 % of the classes."""
     name, planted = case[0], PLANTED[case]
     model, sample = calibrated(*case), samples(name)[0]
-    remedies, lowered = Remedies(model, INT8, sample), lower(model, INT8)[0]
-    first = causes(remedies, losses(model, lowered, sample), 3)[0]
+    remedies, lowered = Remedies(model, INT8, samples(name)), lower(model, INT8)[0]
+    first = causes(remedies, losses(model, lowered, [sample]), 3)[0][0]
     assert (first.kind, first.tensor) == (planted.kind, planted.tensor), first
-    before, after, sound = remedies.cosine(), first.remedy.cosine, without_fault(name)
+    before, after, sound = remedies.before.last.cosine, first.remedy.cosine, without_fault(name)
     assert before < sound - 0.0003 and after >= sound - 0.05 * (1 - before), (before, after, sound)
-    found = first_broken(model, lowered, sample, TIGHT)
+    found = first_broken(model, lowered, [sample], TIGHT)
     if planted.broken:
         assert found is not None and found.name == planted.broken
         assert scaled_by(model, lowered, found.name) == planted.tensor
@@ -79,8 +79,9 @@ def test_a_sound_network_has_no_cause_but_sensitive_ops(name: str) -> None:
     """And nothing that `bisect` would find. Many channels of seeded filters are small."""
     model, sample = calibrated(name), samples(name)[0]
     lowered = lower(model, INT8)[0]
-    assert first_broken(model, lowered, sample, TIGHT) is None
-    kinds = {cause.kind for cause in causes(Remedies(model, INT8, sample), losses(model, lowered, sample), 3)}
+    assert first_broken(model, lowered, [sample], TIGHT) is None
+    found, _ = causes(Remedies(model, INT8, samples(name)), losses(model, lowered, [sample]), 3)
+    kinds = {cause.kind for cause in found}
     assert kinds <= {"sensitive op", *(("unlike channels", OPERAND) if name == "squeezenet" else ())}
 
 
@@ -89,6 +90,6 @@ def test_a_mask_inside_an_attention_is_harmless() -> None:
     top = canonicalize(import_onnx(vit(keys=-1e9)))[0]
     model, sample = apply_table(top, calibrate(top, samples("vit"), METHOD)[0]), samples("vit")[0]
     lowered = lower(model, INT8)[0]
-    assert Remedies(model, INT8, sample).cosine() > 0.999
+    assert Remedies(model, INT8, [sample]).before.last.cosine > 0.999
     assert np.all(np.isneginf(run(lowered, sample)["hushed"].reshape(-1, TOKENS[1])[:, -2:]))
-    assert first_broken(model, lowered, sample, TIGHT) is None
+    assert first_broken(model, lowered, [sample], TIGHT) is None

@@ -49,8 +49,12 @@ def faults(text: str) -> Iterator[str]:
             if node.func.attr in ENCODED and of_path and "encoding" not in names:
                 yield f"{node.func.attr} without an encoding"
             modes = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-            as_text = bool(modes) and set(modes[0]) <= set("rwax+t")
-            if node.func.attr == "open" and as_text and not names & {"encoding", "force_zip64"}:
+            if (
+                node.func.attr == "open"
+                and modes
+                and set(modes[0]) <= set("rwax+t")
+                and not names & {"encoding", "force_zip64"}
+            ):
                 yield "open without an encoding"
 
 

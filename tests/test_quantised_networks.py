@@ -137,7 +137,7 @@ def test_run_writes_the_table_that_the_real_tool_takes(quantised: dict[str, Path
 
 def test_what_a_chip_cannot_keep_is_named(quantised: dict[str, Path]) -> None:
     """Zero points without --asymmetric, weights where the requant decides their scale."""
-    with pytest.warns(ModeWarning, match=r"2 scales .* 'x' has a zero point, which --asymmetric keeps"):
+    with pytest.warns(ModeWarning, match=r"2 scales .* 'x' has a zero point, which asymmetric=True keeps"):
         tpusim.compile(quantised["zeros"])
     with pytest.warns(ModeWarning, match=r"scales .* are not kept: weights of 'relu_Relu', weights of 'y_Gemm'"):
         network = tpusim.compile(quantised["channels"], chip="bm1684")

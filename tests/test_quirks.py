@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.canonicalize import canonicalize
 from tpusim.codegen import generate
 from tpusim.errors import ConfigError
+from tpusim.fidelity.spec import DECISIONS
 from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import flag, op_name, value_name
 from tpusim.ir.module import Model
@@ -22,8 +25,9 @@ from tpusim.ir.types import set_type, tensor, uniform_of
 from tpusim.ir.weights import WeightStore
 from tpusim.layer_group import LayerGroupConfig, group_layers
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
-from tpusim.lowering.quirks import QUIRKS
+from tpusim.lowering.lower import Lowering
 from tpusim.memory import assign_addresses
+from tpusim.ops.quirks import Quirk
 from tpusim.simulator import Simulator
 
 Quirks = tuple[str, ...]
@@ -207,8 +211,19 @@ def test_halves_in_the_table_of_round(caplog: pytest.LogCaptureFixture) -> None:
     assert not marks(named(lowered(top), "tpu.Lut"))
 
 
+def test_a_misspelt_quirk_is_no_quirk() -> None:
+    """Neither for code that asks whether it is reproduced, nor in the specification's table of marks."""
+    lowering: Any = SimpleNamespace(_quirks_off=frozenset({Quirk.WHERE_RAW_BYTES}))
+    assert [Lowering.reproduces(lowering, quirk) for quirk in Quirk] == [q != "where_raw_bytes" for q in Quirk]
+    for name in ("where_raw_byte", "WHERE_RAW_BYTES", "", "DN-02 where_raw_bytes", "round_half_away "):
+        with pytest.raises(ValueError, match="is not a valid Quirk"):
+            Lowering.reproduces(lowering, name)  # type: ignore[arg-type]
+    marked = {text.removeprefix("DN-02 ") for text in DECISIONS if text.startswith("DN-02 ")}
+    assert marked and marked <= set(Quirk)
+
+
 def test_every_quirk_states_what_it_does() -> None:
-    assert all("; off: " in text for text in QUIRKS.values())
+    assert all("; off: " in text for text in (quirk.effect for quirk in Quirk))
 
 
 def test_resize_steps_of_sizes(caplog: pytest.LogCaptureFixture) -> None:

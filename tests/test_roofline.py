@@ -127,11 +127,11 @@ def test_the_command_and_the_page(
     assert all(0 < dot.x < picture.width and 0 < dot.y < picture.height for dot in picture.dots)
     path = tpusim.verify.report.write_report(tmp_path, report)
     assert isinstance(read_report(path), ReportFile)
-    pytest.importorskip("matplotlib")
-    assert main([*words, "--plot", str(tmp_path / "roof.png")]) == 0
-    assert (tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")
-    assert main([*words, "--plot", str(tmp_path / "roof.gif")]) == 1
-    assert "a name that ends in .png or .svg" in capsys.readouterr().err
+    assert main([*words, "--plot", str(tmp_path / "roof.svg")]) == 0
+    drawn = (tmp_path / "roof.svg").read_text()
+    assert drawn.count("<circle") == len(picture.dots) and all(says in drawn for says in picture.legend.values())
+    assert main([*words, "--plot", str(tmp_path / "roof.png")]) == 1
+    assert "a name that ends in .svg is required" in capsys.readouterr().err
 
 
 def test_options_without_effect_are_refused(

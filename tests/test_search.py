@@ -252,7 +252,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         (["--labels", str(tmp_path / "labels.npy")], "--expected VALUE: needs --labels or --metric"),
         (["--labels", str(tmp_path / "labels.npy"), "--expected", "1", "--samples", "3"], "one array of 3 class"),
         (["--expected-cos", "2"], "above 0 and at most 1"),
-        (["--table", "t"], "already holds its thresholds; leave --table out"),
+        (["--table", "t"], "has its thresholds already; leave it out"),
         (["--float-mode", "bf16", "--chip", "bm1684"], "one of f32 is required on this chip"),
     ]
     for more, said in refused:

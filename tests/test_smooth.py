@@ -114,7 +114,7 @@ def test_what_does_not_apply_is_named(top: Model) -> None:
     w = np.eye(8, dtype=np.float32)
     read_twice = attention([node("MatMul", "x w", "a"), node("Abs", "x", "b"), node("Add", "a b")], w=w)
     for name in REWRITES:
-        with pytest.raises(ConfigError, match=f"--also {name}: the network has no tensor that it applies to"):
+        with pytest.raises(ConfigError, match=f"also='{name}': the network has no tensor that it applies to"):
             rewritten(read_twice, (name,), [{"x": np.ones((1, 4, 8), np.float32)}])
     for name in REWRITES:
         with pytest.raises(CalibrationError, match=f"{name}: at least one sample is required"):

@@ -104,7 +104,7 @@ def test_a_run_that_fails_leaves_both(tmp_path: Path, fail: BaseException):
         run(tmp_path, "x", "y", fail=fail)
     assert content(tmp_path) == {"a.txt": "1", "b.txt": "2", "c.txt": "3"}
     assert content(tmp_path / UNFINISHED) == {"a.txt": "x", "b.txt": "y"}
-    assert f"finished up to 'second', see {tmp_path / UNFINISHED}; --resume" in caught.value.__notes__[0]
+    assert f"finished up to 'second', see {tmp_path / UNFINISHED}; resume=True" in caught.value.__notes__[0]
     run(tmp_path, "p", "q", "r")
     assert content(tmp_path) == {"a.txt": "p", "b.txt": "q", "c.txt": "r"} and not (tmp_path / UNFINISHED).exists()
 

@@ -92,5 +92,5 @@ def test_a_wrong_one_is_refused_by_name(installed: Path, name: str, why: str) ->
 
 
 def test_a_name_that_nobody_has_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="--layer-group halves: expected one of 1, 2, off"):
+    with pytest.raises(UnsupportedError, match="layer_group='halves': expected one of 1, 2, off"):
         divide(cached_lowered(1, "bm1684x")[0], LayerGroupConfig("halves"))

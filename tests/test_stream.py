@@ -202,7 +202,7 @@ def test_texts_that_are_no_program_are_refused() -> None:
     lines = text.split("\n")
     for changed, words in (
         (extract(whole, engine="tiu"), "one header line is required, got 0; a listing of some commands"),
-        (text.replace("format_version=7", "format_version=8"), "format version 7 is read here, the text has 8"),
+        (text.replace("format_version=8", "format_version=9"), "format versions 7 and 8 are read here, the text has 9"),
         ("\n".join([*lines[:3], "sausage", *lines[3:]]), r"text:4: a line begins with header, .* got 'sausage'"),
         ("slice tensor=t\n" + text, "text:1: a slice line stands after the command"),
         ("\n".join(lines[:3]), rf"its header has commands={len(whole.commands)}, the text has 0; take the whole text"),
@@ -318,7 +318,7 @@ def huge_npy(members: dict[str, bytes]) -> None:
     ("change", "words"),
     [
         (changed_header(chip="tpu9000"), "unknown chip 'tpu9000': expected one of bm1684"),
-        (changed_header(format_version=9), "format version 7 is read here, the file has 9"),
+        (changed_header(format_version=9), "format versions 7 and 8 are read here, the file has 9"),
         (changed_header(ctx_size=1 << 50), "asks for 1,125,899,906,842,624 bytes of global memory"),
         (changed_header(ctx_size=-1), "is malformed .Expected `int` >= 0"),
         (changed_header(coeff_size=9), "has 8 bytes of coefficients, its header says 9"),

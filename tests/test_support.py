@@ -267,18 +267,20 @@ def test_command_names_what_is_there(words: tuple[str, str], capsys: pytest.Capt
     assert f"{words[1]}' is not in the table; there are" in capsys.readouterr().err
 
 
-def test_command_refuses_a_module_without_tpu_ops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And options that choose from the table, which a card is not."""
+def test_command_has_the_card_of_one_lowered_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is not lowered yet is lowered; options that choose from the table are refused, which a card is not."""
     save_model(lowered("maxpool-3x3-s2", "bm1684x", "int8")[0], tmp_path / "4_tpu.mlir", weight_file="w.npz")
     assert main(["import", str(DIGITS / "digits.onnx"), "--out", str(tmp_path / "1_top.mlir")]) == 0
     capsys.readouterr()
     for words, message in (
-        (("1_top.mlir",), "a tpu module is required, got one in state TOP_F32; give 4_tpu.mlir"),
-        (("4_tpu.mlir", "--op", "Conv", "--chip", "bm1684x"), "so --chip and --op would do nothing"),
-        (("4_tpu.mlir", "--mode", "int8"), "so --mode would do nothing"),
+        (("4_tpu.mlir", "--op", "Conv", "--chip", "bm1684x"), "so --op would do nothing"),
+        (("4_tpu.mlir", "--mode", "f16"), "--mode: 4_tpu.mlir is lowered already"),
+        (("4_tpu.mlir", "--chip", "bm1688"), "--chip: 4_tpu.mlir is lowered already"),
     ):
         assert main(["support", "--module", str(tmp_path / words[0]), *words[1:]]) == 1
-        assert message in capsys.readouterr().err
+        assert message in capsys.readouterr().err.replace(f"{tmp_path}/", "").replace("\n", " ")
+    assert main(["support", "--module", str(tmp_path / "1_top.mlir"), "--mode", "int8-asym", "--chip", "bm1688"]) == 0
+    assert "Fidelity (15 ops" in capsys.readouterr().out
 
 
 def test_run_ends_with_the_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -409,7 +409,7 @@ def test_a_tile_that_was_not_loaded_is_found() -> None:
     assert {type(program.commands[i]) for i in numbers} == {isa.Move, isa.Fn}
     for number in numbers:
         command = program.commands[number]
-        wrong = replace(command, sources=tuple(s.replace("tile1", "tile0") for s in command.sources))
+        wrong = replace(command, sources=tuple(replace(s, step=s.step and f"{isa.TILE}0") for s in command.sources))
         if wrong != command:
             with pytest.raises(SimulationError, match="tile"):
                 Simulator(_with(program, number, wrong))

@@ -52,7 +52,7 @@ def test_alternatives_are_compiled_or_refused_by_a_rule(found: tuple[Report, Wha
     assert shorter.view is not None and len(shorter.view.ops) == len(alternatives.ops) - 1
     longer = next(one for one in others if one.value == "+2 ops")
     assert "rule local: tpu.MatMul 'logits_Gemm'" in longer.why and longer.change == "end of the group +1 op works"
-    with pytest.raises(ConfigError, match="--group 7: the module has 1 groups"):
+    with pytest.raises(ConfigError, match="group=7: the module has groups 0 to 2 only"):
         what_if(tpu, LayerGroupConfig(), 7)
 
 

@@ -14,7 +14,7 @@ from tpusim import chips
 from tpusim.errors import CommandError, SimulationError
 from tpusim.ir.attrs import op_name
 from tpusim.isa.check import check
-from tpusim.isa.commands import Arith, GlobalKernel, MatMul, Move, Rescale
+from tpusim.isa.commands import Arith, GlobalKernel, MatMul, Move, Rescale, Source
 from tpusim.isa.commands import Requant as R
 from tpusim.isa.layout import extent, work_area
 from tpusim.isa.stream import Program
@@ -31,11 +31,21 @@ def through(work: Any, **kernel: Any) -> Builder:
     build = Builder()
     x, y = (build.tensor(name, neuron(64 * i, SHAPE), "input") for i, name in enumerate("xy"))
     z, out = build.tensor("z", neuron(128, SHAPE)), build.tensor("out", neuron(192, SHAPE), "output")
-    build.add(Move, op="load_x", step="h0", input=x, output=lmem(0, SHAPE), sources=("x",))
+    build.add(Move, op="load_x", step="h0", input=x, output=lmem(0, SHAPE), sources=(Source("x"),))
     body = Rescale(id=0, dep=0, op="z", input=y, output=z, requant=R())
-    build.add(GlobalKernel, **{"op": "z", "tensor": "z", "body": body, "sources": ("y",), "work": work, **kernel})
-    build.add(Arith, kind="copy", op="c", step="h0", a=lmem(0, SHAPE), output=lmem(64, SHAPE), sources=("load_x@g0h0",))
-    build.add(Move, input=lmem(64, SHAPE), output=out, tensor="out", sources=("c@g0h0",))
+    build.add(
+        GlobalKernel, **{"op": "z", "tensor": "z", "body": body, "sources": (Source("y"),), "work": work, **kernel}
+    )
+    build.add(
+        Arith,
+        kind="copy",
+        op="c",
+        step="h0",
+        a=lmem(0, SHAPE),
+        output=lmem(64, SHAPE),
+        sources=(Source("load_x", 0, "h0", loaded=True),),
+    )
+    build.add(Move, input=lmem(64, SHAPE), output=out, tensor="out", sources=(Source("c", 0, "h0"),))
     return build
 
 

@@ -82,10 +82,10 @@ def test_processes_of_which_one_dies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("jobs", "executor", "folder", "message"),
     [
-        (1, "dask:8786", None, "--executor dask:8786: dask://HOST:PORT or ray://HOST:PORT is required"),
+        (1, "dask:8786", None, "executor='dask:8786': dask://HOST:PORT or ray://HOST:PORT is required"),
         (1, "slurm://a:1", None, "dask://HOST:PORT or ray://HOST:PORT is required"),
-        (2, "dask://a:1", None, "--jobs 2: --executor dask://a:1 has its own number of workers"),
-        (2, "", Path("x"), "--share x: needs --executor"),
+        (2, "dask://a:1", None, "jobs=2: executor='dask://a:1' has its own number of workers"),
+        (2, "", Path("x"), "share=x: needs executor=..."),
         (1, "dask://127.0.0.1:1", None, r"needs distributed; pip install 'tpusim\[dask\]'"),
         (1, "ray://127.0.0.1:1", None, r"needs ray; pip install 'tpusim\[ray\]'"),
     ],

@@ -11,7 +11,8 @@ import numpy as np
 import tflite
 
 TYPES = {np.dtype(v): getattr(tflite.TensorType, k) for k, v in {
-    "FLOAT32": np.float32, "INT8": np.int8, "UINT8": np.uint8, "INT32": np.int32, "INT16": np.int16
+    "FLOAT32": np.float32, "INT8": np.int8, "UINT8": np.uint8, "INT32": np.int32, "INT16": np.int16,
+    "FLOAT16": np.float16, "INT64": np.int64, "BOOL": np.bool_,
 }.items()}  # fmt: skip
 
 
@@ -34,15 +35,28 @@ class Op:
 
     kind: str
     inputs: Sequence[str]
-    output: str
+    output: str | Sequence[str]
     options: Mapping[str, Any] | None = None
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        """All results."""
+        return [self.output] if isinstance(self.output, str) else self.output
 
 
 OPTIONS = {
     "CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions", "ADD": "AddOptions", "MUL": "MulOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions", "AVERAGE_POOL_2D": "Pool2DOptions", "MAX_POOL_2D": "Pool2DOptions",
     "SOFTMAX": "SoftmaxOptions", "CONCATENATION": "ConcatenationOptions", "RESIZE_BILINEAR": "ResizeBilinearOptions",
-    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions", "MEAN": "ReducerOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions", "L2_POOL_2D": "Pool2DOptions", "GATHER": "GatherOptions",
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"), "ReducerOptions"),
+    "STRIDED_SLICE": "StridedSliceOptions", "MIRROR_PAD": "MirrorPadOptions", "PACK": "PackOptions",
+    "UNPACK": "UnpackOptions", "SPLIT": "SplitOptions", "SPLIT_V": "SplitVOptions", "CAST": "CastOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions", "LEAKY_RELU": "LeakyReluOptions", "DIV": "DivOptions",
+    "SUB": "SubOptions", "DEPTH_TO_SPACE": "DepthToSpaceOptions", "SPACE_TO_DEPTH": "SpaceToDepthOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions", "ARG_MAX": "ArgMaxOptions", "ARG_MIN": "ArgMinOptions",
+    "L2_NORMALIZATION": "L2NormOptions", "LOCAL_RESPONSE_NORMALIZATION": "LocalResponseNormalizationOptions",
+    "CUMSUM": "CumsumOptions", "ONE_HOT": "OneHotOptions", "GELU": "GeluOptions", "SHAPE": "ShapeOptions",
 }  # fmt: skip
 
 
@@ -121,11 +135,12 @@ def _code(b: Any, kind: str) -> int:
     tflite.OperatorCodeStart(b)
     tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
     tflite.OperatorCodeAddBuiltinCode(b, number)
+    tflite.OperatorCodeAddVersion(b, 2 if kind == "BROADCAST_TO" else 1)
     return tflite.OperatorCodeEnd(b)
 
 
 def _operator(b: Any, op: Op, kinds: Sequence[str], numbers: Mapping[str, int]) -> int:
-    inputs, outputs = _ints(b, [numbers.get(n, -1) for n in op.inputs]), _ints(b, [numbers[op.output]])
+    inputs, outputs = _ints(b, [numbers.get(n, -1) for n in op.inputs]), _ints(b, [numbers[n] for n in op.outputs])
     table = OPTIONS.get(op.kind) if op.options is not None else None
     options = None
     if table is not None:

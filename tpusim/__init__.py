@@ -14,8 +14,9 @@ from tpusim.errors import TpusimError
 from tpusim.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     import numpy as np
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from tpusim.calibration.table import CalibrationTable
     from tpusim.chips import ChipSpec as Chip
     from tpusim.compiled import Compiled
+    from tpusim.frontend.onnx import ModelProto
     from tpusim.frontend.reference import Function, Reference
+    from tpusim.images import Preprocess
     from tpusim.ir.formats import NumberFormat
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
@@ -32,22 +35,31 @@ if TYPE_CHECKING:
     from tpusim.simulator import SimulationResult, SimulatorOptions
     from tpusim.verify.compare import Comparison
 
+    Sample: TypeAlias = Mapping[str, np.ndarray] | np.ndarray
+    Samples: TypeAlias = str | Path | Sample | Iterable[Sample]
+
 __all__ = [
-    "Chip", "NumberFormat", "TpusimError", "__version__", "compare", "compile", "infer", "load", "run", "simulate",
+    "CalibrationConfig", "CalibrationTable", "Chip", "Compiled", "LayerGroupConfig", "Model", "NumberFormat",
+    "Preprocess", "RunConfig", "SimulatorOptions", "TpusimError", "__version__", "compare", "compile", "infer", "load",
+    "load_compiled", "run", "simulate",
 ]  # fmt: skip
 
 
+_CLASSES = {
+    "CalibrationConfig": "calibration.stage", "CalibrationTable": "calibration.table", "Chip": "chips",
+    "Compiled": "compiled", "LayerGroupConfig": "layer_group", "Model": "ir.module", "NumberFormat": "ir.formats",
+    "Preprocess": "images", "RunConfig": "artefacts", "SimulatorOptions": "simulator",
+}  # fmt: skip
+"""Classes that calls take or give, and where they are."""
+
+
 def __getattr__(name: str) -> Any:
-    """`tpusim.Chip` and `tpusim.NumberFormat`, which come with their first use."""
-    if name == "Chip":
-        from tpusim.chips import ChipSpec
+    """`tpusim.Chip` and the other classes, which come with their first use."""
+    from importlib import import_module
 
-        return ChipSpec
-    if name == "NumberFormat":
-        from tpusim.ir.formats import NumberFormat
-
-        return NumberFormat
-    raise AttributeError(f"module 'tpusim' has no attribute '{name}'")
+    if name not in _CLASSES:
+        raise AttributeError(f"module 'tpusim' has no attribute '{name}'")
+    return getattr(import_module(f"tpusim.{_CLASSES[name]}"), "ChipSpec" if name == "Chip" else name)
 
 
 def load(
@@ -55,98 +67,127 @@ def load(
     example: object = None,
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    input_values: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
     exporter: Literal["dynamo", "torchscript"] = "dynamo",
 ) -> Model:
-    """Read an ONNX model (as a top module), a module of any stage, or a torch.nn.Module with an example of its inputs.
+    """The module of a network: a model (ONNX, TFLite) as a top module, a module file of any stage as it is.
 
-    exporter: of PyTorch's two. Raises ImportModelError or UnsupportedError, ConfigError for a PyTorch module without
-    torch (extra `torch`).
+    source: also an onnx.ModelProto, a torch.nn.Module with an example of its inputs, or the folder of a run, of which
+    the canonical module comes. input_values: numbers or arrays by input name; these inputs become constants. inputs,
+    outputs: tensors by ONNX name between which the network lies. exporter: of PyTorch's two. Raises ImportModelError or
+    UnsupportedError, ConfigError for what is no network.
     """
     from pathlib import Path
 
-    from tpusim.frontend import import_onnx
-    from tpusim.ir.module import load_model
-    from tpusim.ops import context
+    from tpusim.calling import configure
+    from tpusim.network import network_from
 
-    if not isinstance(source, str | Path):
-        from tpusim.frontend.torch import import_torch
+    put = configure({"input_shapes": input_shapes, "input_values": input_values, "inputs": inputs, "outputs": outputs})
+    network = network_from(source, put, example=example, exporter=exporter)
+    return network.floats if isinstance(source, str | Path) and Path(source).is_dir() else network.latest
 
-        return import_torch(source, example, exporter=exporter)
-    path = Path(source)
-    if path.suffix == ".mlir":
-        return load_model(path, context())
-    return import_onnx(path, input_shapes=input_shapes)
+
+def load_compiled(folder: str | Path) -> Compiled:
+    """The network that a run, or `Compiled.save`, left in a folder; what is there is read when it is asked for.
+
+    Raises ConfigError for a folder of no run.
+    """
+    from pathlib import Path
+
+    from tpusim.compiled import Compiled
+    from tpusim.network import open_run
+
+    return Compiled(open_run(Path(folder)))
 
 
 def compile(
-    model: str | Path | Model,
-    samples: Iterable[Mapping[str, np.ndarray]] = (),
+    model: str | Path | Model | ModelProto | object,
+    samples: Samples | None = None,
     *,
-    chip: str | Path | Chip = "bm1684x",
-    mode: str | NumberFormat = "int8",
-    asymmetric: bool = False,
-    qtable: str | None = None,
-    table: CalibrationTable | None = None,
-    calibration: CalibrationConfig | None = None,
-    layer_group: LayerGroupConfig | None = None,
+    chip: str | Path | Chip | None = None,
+    mode: str | NumberFormat | None = None,
+    asymmetric: bool | None = None,
+    qtable: str | Path | Mapping[str, str] | None = None,
+    table: str | Path | CalibrationTable | None = None,
+    calibration: str | CalibrationConfig | None = None,
+    layer_group: str | LayerGroupConfig | None = None,
+    cores: int | None = None,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
-    also: tuple[str, ...] = (),
+    input_values: Mapping[str, Any] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    preprocess: Preprocess | Mapping[str, object] | None = None,
+    also: Sequence[str] | None = None,
+    quirks_off: Sequence[str] | None = None,
+    matmul_perchannel: bool | None = None,
+    fuse_preprocess: bool | None = None,
+    customization_format: str | None = None,
+    aligned_input: bool | None = None,
+    quant_input: bool | None = None,
+    quant_output: bool | None = None,
+    simulator: SimulatorOptions | None = None,
     reference: Reference | Function | None = None,
+    example: object = None,
 ) -> Compiled:
-    """Compile an ONNX file or a top module for a chip; int8 needs calibration samples, or a table.
+    """Compile a network for a chip; int8 needs calibration samples, or a table.
 
-    samples: dicts of arrays by input name, in the network's types. mode: int8, f32, f16 or bf16, or a NumberFormat of
-    one's own. qtable: modes of single ops, a file or "name:MODE,...". also: patterns on request, see --also. reference:
-    what `verify` holds the top module against, a function of such a dict for one; ONNX Runtime for an ONNX file. Raises
-    a TpusimError of the stage that cannot do its part.
+    model: an ONNX or TFLite file, an onnx.ModelProto, a module or its file, the folder of a run, or a torch.nn.Module
+    with an `example` of its inputs. samples: dicts of arrays by input name, an array of them for a network with one
+    input, a dict of stacked arrays, or a source as of `tpusim run --data`. chip: bm1684x by default; mode: int8 (the
+    default), f32, f16 or bf16, or a NumberFormat of one's own; a run's folder and a lowered module have theirs.
+    qtable: modes of single ops, a file, "name:MODE,..." or a dict. table: a calibration table or its file. calibration:
+    a method or all options; layer_group: a strategy or all options. preprocess: how inputs are made of images. also:
+    patterns on request. input_values: as of `load`. inputs, outputs: tensors by ONNX name between which the network
+    lies. reference: what `verify` holds the top module against, a function of such a dict for one; ONNX Runtime for an
+    ONNX file. The others are as the options of `tpusim run`. Raises a TpusimError of the stage that cannot do its part.
     """
-    from pathlib import Path
-
-    from tpusim.artefacts import RunConfig
-    from tpusim.calibration.stage import CalibrationConfig
+    arguments = {**locals()}
+    from tpusim.calling import configure
     from tpusim.compiled import compile_network
-    from tpusim.layer_group import LayerGroupConfig
-    from tpusim.lowering import LoweringConfig
 
-    config = RunConfig(
-        Path(),
-        lowering=LoweringConfig(str(chip) if isinstance(chip, Path) else chip, mode, asymmetric, qtable),
-        calibration=calibration or CalibrationConfig(),
-        layer_group=layer_group or LayerGroupConfig(),
-        input_shapes=dict(input_shapes or {}),
-        also=also,
-    )
-    return compile_network(model, samples, table, config, reference)
+    return compile_network(model, samples, table, configure(arguments), reference, example=example)
 
 
-def infer(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Every tensor of a module of any stage, by name; quantised tensors are their stored integers."""
+def infer(model: Model, inputs: Sample) -> dict[str, np.ndarray]:
+    """Every tensor of a module of any stage, by name; quantised tensors are their stored integers.
+
+    inputs: one sample, arrays by input name; the array alone for a network with one input.
+    """
+    from tpusim.calling import require_model
     from tpusim.inference import run as run_flat
 
-    return run_flat(model, inputs)
+    return run_flat(*require_model(model, inputs))
 
 
-def simulate(
-    program: Program, inputs: Mapping[str, np.ndarray], options: SimulatorOptions | None = None
-) -> SimulationResult:
+def simulate(program: Program | Compiled, inputs: Sample, options: SimulatorOptions | None = None) -> SimulationResult:
     """Run a program on the local-memory machine. Raises SimulationError if the command stream is wrong."""
+    from tpusim.calling import require_program
     from tpusim.simulator import simulate as run_machine
 
-    return run_machine(program, inputs, options)
+    return run_machine(require_program(program), inputs, options)
 
 
-def run(config: RunConfig) -> Artefacts:
-    """All stages for one model, as `tpusim run` does, without terminal output."""
+def run(config: RunConfig | str | Path, **options: Any) -> Artefacts:
+    """All stages for one model, as `tpusim run` does, without terminal output.
+
+    config: a RunConfig, or the model, with what `compile` takes and the fields of RunConfig as arguments, as in
+    `run("m.onnx", chip="bm1688", data="samples", out="out")`.
+    """
+    from tpusim.calling import run_config_of
     from tpusim.pipeline import run as run_all
 
-    return run_all(config)
+    return run_all(run_config_of(config, options))
 
 
 def compare(
     target: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray], tolerance: str = "0.99,0.99"
 ) -> Comparison:
     """Compare tensors by name with upstream's verdicts (EQUAL, CLOSE, SIMILAR ...)."""
+    from tpusim.calling import require_tensors
     from tpusim.verify.compare import Tolerance
     from tpusim.verify.compare import compare as compare_tensors
 
-    return compare_tensors(target, reference, Tolerance.parse(tolerance))
+    tensors = require_tensors("target", target), require_tensors("reference", reference)
+    return compare_tensors(*tensors, Tolerance.parse(tolerance))

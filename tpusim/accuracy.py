@@ -12,7 +12,7 @@ import numpy as np
 
 from tpusim.artefacts import Artefacts, Tensors, need
 from tpusim.calibration.samples import load_samples
-from tpusim.errors import CalibrationError, ConfigError
+from tpusim.errors import CalibrationError, ConfigError, option
 from tpusim.images import images_of, inputs_of
 from tpusim.inference import Gradual, float_upstream, input_specs
 from tpusim.ir.attrs import value_name
@@ -110,7 +110,9 @@ class Job:
 @lru_cache(maxsize=1)
 def _loaded(job: Job) -> Levels:
     if not job.folder.is_dir():
-        raise ConfigError(f"evaluation: a worker cannot see {job.folder}; give --share a folder that all workers have")
+        raise ConfigError(
+            f"evaluation: a worker cannot see {job.folder}; give {option('share')} a folder that all workers have"
+        )
     top, tpu = (load_model(job.folder / f"{name}.mlir", context()) for name in ("canonical", "tpu"))
     program = load(job.folder / "model.tpusim")
     return Levels(top, tpu, program, Simulator(program, options=job.options))

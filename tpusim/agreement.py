@@ -24,12 +24,12 @@ def compare_local(
     *,
     with_qtable: bool = False,
     excepts: Iterable[str] = (),
-    upstream_sampling: bool = False,
+    upstream: bool = False,
 ) -> Comparison:
     """The machine's tensors against flat inference, by the rule of "bit-exact" (architecture section 5).
 
-    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name; excepts, upstream_sampling: as
-    `compare` takes them.
+    tpu: the lowered module; sample: network inputs; machine, flat: tensors by name; excepts, upstream: as `compare`
+    takes them.
     """
     own = replay(tpu, {**sample, **machine})
     reference = {name: own.get(name, flat[name]) for name in machine if name in flat}
@@ -39,7 +39,7 @@ def compare_local(
         local_vs_tpu(with_qtable=with_qtable),
         label="local_vs_tpu",
         excepts=excepts,
-        upstream_sampling=upstream_sampling,
+        upstream=upstream,
     )
     tensors = tuple(_bounded(t, machine[t.name], reference[t.name]) for t in found.tensors)
     return replace(found, tensors=tensors)

@@ -1,11 +1,11 @@
 """What a run is asked for, and what its stages have made so far."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,9 +23,11 @@ from tpusim.page import Evidence
 from tpusim.simulator import Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison
 from tpusim.verify.kept import Keep
-from tpusim.verify.report import MAX_DROP, Report
+from tpusim.verify.report import MAX_DROP, Report, RunRecord
 from tpusim.workers import Workers
 
+COMPARE_SAMPLES: Final = 16
+"""On how many samples a verdict rests, unless a run says otherwise."""
 Tensors = dict[str, np.ndarray]
 T = TypeVar("T")
 
@@ -65,9 +67,10 @@ class RunConfig:
     read from the folder, as they are now; resume: read whatever an earlier run completed with the same configuration.
     preprocess: how the inputs are made of image files, None: as the module says, if it does; preprocess_list: of which
     inputs, by number from 1, (): all.
-    cut: between which tensors the network lies. also: patterns that are applied on request. local_samples: how many
-    labelled samples the machine runs, 0: all.
+    cut: between which tensors the network lies, and which inputs are fixed to values. also: patterns that are applied
+    on request. local_samples: how many labelled samples the machine runs, 0: all.
     max_drop: points of top-1 that quantisation may cost on labelled data.
+    compare_samples: how many of the samples the flat levels are compared on; the machine runs the first of them.
     keep: which tensors of the sample are written; all are computed and compared whatever it says.
     workers: who measures and evaluates samples, None: this process.
     """
@@ -92,6 +95,7 @@ class RunConfig:
     resume: bool = False
     local_samples: int = 0
     max_drop: float = MAX_DROP
+    compare_samples: int = COMPARE_SAMPLES
     keep: Keep = Keep()
     workers: Workers | None = None
 
@@ -118,17 +122,23 @@ class Artefacts:
     final: Model | None = None
     program: Program | None = None
     machine: Simulator | None = None
-    given: Sequence[Mapping[str, np.ndarray]] | None = None
+    given: Iterable[Tensors] | None = None
     """The calibration samples of a compilation in memory; None: those of `config.data`."""
+    others: Sequence[Mapping[str, np.ndarray]] | None = None
+    """The samples to compare after the first; None: those of `config.data`."""
     sample: Tensors = field(default_factory=dict[str, np.ndarray])
     tensors: dict[str, Tensors] = field(default_factory=dict[str, Tensors])
     """By level: the reference's (onnx), top, tpu, local."""
     beside: dict[str, Future[dict[str, Tensors]]] = field(default_factory=dict[str, "Future[dict[str, Tensors]]"])
     """Flat inference that goes on beside stages, by the stage that it began with."""
+    compared: Future[dict[str, Comparison]] | None = None
+    """The comparisons of the flat levels, made beside stages; None: when the last stage makes them."""
     shown: Future[Evidence] | None = None
     """What the page shows of values and groups, made beside stages; None: when the page is written."""
     keys: dict[str, str] = field(default_factory=dict[str, str])
     """By stage: a hash of everything that decides what it makes."""
+    record: RunRecord | None = None
+    """What the report is of; None for a compilation in memory."""
     accuracy: dict[str, Any] | None = None
     comparisons: dict[str, Comparison] = field(default_factory=dict[str, Comparison])
     stages: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])

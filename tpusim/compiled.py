@@ -3,36 +3,48 @@
 It holds the same artefacts as a run of the pipeline, made by the same stages; only nothing is written to disk.
 """
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from tpusim.artefacts import Artefacts, RunConfig, Silent, need
-from tpusim.calibration.own import with_own
+from tpusim.artefacts import Artefacts
+from tpusim.calibration.given import given_samples, one_sample
 from tpusim.calibration.smooth import measured_rewrites
-from tpusim.calibration.stage import apply_table, calibrate
 from tpusim.calibration.table import CalibrationTable
-from tpusim.errors import CalibrationError
+from tpusim.diagnosis import first_broken
+from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
 from tpusim.fidelity.card import Card
-from tpusim.frontend import FunctionReference, Reference, import_onnx
+from tpusim.frontend import FunctionReference, Reference
 from tpusim.frontend.reference import Function
+from tpusim.images import images_of
 from tpusim.inference import Flat, input_specs
+from tpusim.inference import run as run_flat
+from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
-from tpusim.persistence import is_calibrated
-from tpusim.pipeline import STAGES, checked, make_report, sample_for_chip
-from tpusim.simulator import Simulator, SimulatorOptions
-from tpusim.verify.compare import Comparison
+from tpusim.levels import sample_for_chip
+from tpusim.lowering import lower
+from tpusim.network import Configure, Network, network_from
+from tpusim.pipeline import STAGES, make_report, write_run
+from tpusim.simulator import SimulationResult, Simulator, SimulatorOptions
+from tpusim.verify.compare import Comparison, Tolerance
 from tpusim.verify.report import Report
+from tpusim.verify.tolerances import tpu_vs_top
 
-BACK_END = ("lower", "group", "assign", "codegen")
-"""The stages behind calibration, in processing order."""
+if TYPE_CHECKING:
+    from tpusim.diagnosis import Broken, Cause, Loss
+    from tpusim.explore.whatif import WhatIf
+
+Inputs: TypeAlias = Mapping[str, np.ndarray] | np.ndarray
+Several: TypeAlias = Inputs | Iterable[Inputs]
+Level: TypeAlias = Literal["top", "tpu", "local"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +56,7 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether all of them compared something and passed."""
-        return all(c.passed and not c.empty for c in self.comparisons.values())
+        return all(c.passed for c in self.comparisons.values() if c.decides)
 
     @property
     def bit_exact(self) -> bool:
@@ -53,7 +65,7 @@ class Verification:
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         return [
-            (name, str(c.compared), f"{c.min_cosine:.4f}", f"{c.min_euclidean:.4f}", "PASSED" if c.passed else "FAILED")
+            (name, str(c.compared), f"{c.min_cosine:.4f}", f"{c.min_euclidean:.4f}", c.verdict)
             for name, c in self.comparisons.items()
         ]
 
@@ -68,42 +80,64 @@ class Verification:
         return _table(head, self._rows())
 
 
+@dataclass(frozen=True)
+class Why:
+    """Where integers lose: `losses` of every op in program order, `causes` with measured remedies, the best first.
+
+    cosine: the similarity of the network's results as it is lowered, on samples held out if there are several.
+    """
+
+    losses: "tuple[Loss, ...]"
+    causes: "tuple[Cause, ...]"
+    cosine: float
+
+    def __repr__(self) -> str:
+        """The results' similarity, and the first causes."""
+        named = ", ".join(f"{cause.kind} at {cause.tensor}" for cause in self.causes[:3])
+        return f"<Why: cosine {self.cosine:.6f}; {named or 'no cause'}>"
+
+
 class Compiled:
     """A network compiled for a chip.
 
     top: the canonical top module; tpu: lowered; grouped: with layer groups; table: the calibration table, None if none
     was needed; program: the commands; fidelity: how far to trust the numbers. `flat(x)` computes any number of samples,
-    `machine().run(x)` executes the commands for one, `verify(x)` compares all levels, `report()` is what `tpusim run`
-    writes.
+    `machine().run(x)` executes the commands for one, `tensors(x, level)` gives what is inside, `verify(x)` compares all
+    levels, `why(samples)` and `bisect(x)` say where integers lose, `explore_group()` cuts a layer group differently,
+    `report()` is what `tpusim run` writes, and `save(folder)` makes a run's folder of it.
     """
 
-    def __init__(self, artefacts: Artefacts) -> None:
-        self._artefacts = artefacts
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    @property
+    def _artefacts(self) -> Artefacts:
+        return self._network.artefacts
 
     @property
     def top(self) -> Model:
-        """The canonical top module; an error before that stage has run."""
-        return need(self._artefacts.canonical, "the canonical module")
+        """The canonical top module; with ranges in its types if the network was given so."""
+        return self._network.floats
 
     @property
     def tpu(self) -> Model:
         """The lowered module, in the TPU dialect."""
-        return need(self._artefacts.tpu, "the tpu module")
+        return self._network.tpu
 
     @property
     def grouped(self) -> Model:
         """The module with layer groups and addresses in local memory."""
-        return need(self._artefacts.grouped, "the grouped module")
+        return self._network.grouped
 
     @property
     def table(self) -> CalibrationTable | None:
         """Thresholds by tensor name; None if nothing was calibrated."""
-        return self._artefacts.table
+        return self._network.table
 
     @property
     def program(self) -> Program:
-        """The generated program; an error before code generation has run."""
-        return need(self._artefacts.program, "the program")
+        """The program that was generated."""
+        return self._network.program
 
     @property
     def fidelity(self) -> Card:
@@ -129,25 +163,109 @@ class Compiled:
         """The local-memory machine with the program, checked and ready to run samples."""
         return Simulator(self.program, options=options)
 
-    def verify(self, inputs: Mapping[str, np.ndarray]) -> Verification:
-        """Compare all levels for one sample: arrays by input name, of the batch the module has.
+    def tensors(self, inputs: Inputs, level: Level = "tpu") -> dict[str, np.ndarray]:
+        """Every tensor of one sample by name. level: top (floats), tpu (stored numbers), local (stored by the machine).
 
-        Raises ConfigError for inputs that do not fit, SimulationError if the machine finds the commands wrong.
+        inputs: arrays by input name, of the batch the module has; the array alone for a network with one input.
         """
-        a = self._artefacts
-        a.sample = {name: np.asarray(value) for name, value in inputs.items()}
-        a.tensors, a.comparisons = {}, {}
+        sample = self._sample(inputs)
+        if level == "top":
+            return run_flat(self.top, sample)
+        if level not in ("tpu", "local"):
+            raise ConfigError(f"level={level!r}: top, tpu or local is required")
+        a = self._ready(sample)
+        return run_flat(self.tpu, sample_for_chip(a, sample)) if level == "tpu" else self._run().tensors
+
+    def verify(self, inputs: Several) -> Verification:
+        """Compare all levels for one sample or several: arrays by input name, of the batch the module has.
+
+        The machine runs the first one; flat levels are compared on all. Raises ConfigError for inputs that do not fit
+        or no sample, SimulationError if the machine finds the commands wrong.
+        """
+        first, *others = self._samples(inputs)
+        a = self._ready(first)
+        a.others, a.config = others, replace(a.config, compare_samples=1 + len(others))
+        a.tensors, a.comparisons, a.compared = {}, {}, None
         STAGES["infer"](a)
-        a.machine = self.machine(a.config.simulator)
-        a.tensors["local"] = a.machine.run(sample_for_chip(a), watch=True).tensors
+        a.tensors["local"] = self._run().tensors
         STAGES["verify"](a)
         return Verification(dict(a.comparisons))
 
+    def bisect(self, inputs: Several | None = None, tolerance: str | None = None) -> "Broken | None":
+        """The first tensor whose op breaks the tolerance by itself on a sample; None if none does.
+
+        inputs: samples; default: the first that the network was calibrated with. tolerance: "COSINE,EUCLIDEAN", by
+        default what a run compares with in this mode.
+        """
+        format = self._network.lowering.format
+        usual = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
+        limits = usual if tolerance is None else Tolerance.parse(tolerance)
+        network = self._network
+        lowered, _ = lower(network.calibrated, network.lowering)
+        return first_broken(network.calibrated, lowered, self._samples(inputs), limits)
+
+    def why(self, inputs: Several | None = None, top: int = 8) -> "Why":
+        """What every op in integers loses, and the causes, ranked by what their remedies give back; as `tpusim why`.
+
+        inputs: samples, of which every second is held out; default: the first that the network was calibrated with.
+        top: how many ops to suspect of each cause. Raises ImportModelError for a network in floats.
+        """
+        from tpusim.diagnosis import Remedies, causes, losses
+
+        network = self._network
+        remedies = Remedies(network.calibrated, network.lowering, self._samples(inputs))
+        found = losses(network.calibrated, remedies.lowered(), remedies.judge.shown)
+        likely, _ = causes(remedies, found, top)
+        return Why(tuple(found), tuple(likely), remedies.before.last.cosine)
+
+    def explore_group(self, group: int | None = None) -> "WhatIf":
+        """One layer group cut differently, each way compiled and costed; default: the group that takes longest."""
+        from tpusim.explore.whatif import what_if
+
+        return what_if(self.tpu, self._network.config.layer_group, group)
+
     def report(self) -> Report:
         """What `report.json` has: groups, bytes and cycles; the verdicts of the last `verify`."""
-        a = self._artefacts
+        a = self._ready({})
         a.machine = a.machine or self.machine(a.config.simulator)
         return make_report(a)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write all artefacts into a folder as `tpusim run --to codegen` does; the folder.
+
+        `tpusim.load_compiled` and all commands read it. Raises ConfigError if the folder has files that no run wrote.
+        """
+        a = self._ready(self._artefacts.sample or self._sample(None))
+        return write_run(a, Path(folder))
+
+    def _sample(self, inputs: Inputs | None) -> dict[str, np.ndarray]:
+        """One sample as the network takes it. Raises CalibrationError for what does not fit."""
+        specs = input_specs(self.top)
+        if inputs is None:
+            kept = self._artefacts.sample
+            return kept or dict(next(iter(self._network.samples(limit=1))))
+        return dict(one_sample(inputs, specs, images_of(self.top)))
+
+    def _samples(self, inputs: Several | None) -> list[dict[str, np.ndarray]]:
+        """One sample or more, as the network takes them. Raises CalibrationError for what does not fit."""
+        if inputs is None:
+            return [self._sample(None)]
+        found = [dict(one) for one in given_samples(inputs, input_specs(self.top), images_of(self.top))]
+        if not found:
+            raise ConfigError("inputs: a sample or several are required, got none")
+        return found
+
+    def _ready(self, sample: dict[str, np.ndarray]) -> Artefacts:
+        """The artefacts with all modules, and the sample that is to be run."""
+        a = self._artefacts
+        a.canonical, a.tpu, a.final = self.top, self.tpu, self._network.final
+        a.sample = sample or a.sample
+        return a
+
+    def _run(self) -> SimulationResult:
+        a = self._artefacts
+        a.machine = self.machine(a.config.simulator)
+        return a.machine.run(sample_for_chip(a, a.sample), watch=True)
 
     def _figures(self) -> list[tuple[str, str]]:
         header, card = self.program.header, self.fidelity
@@ -177,37 +295,30 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def compile_network(
-    model: str | Path | Model, samples: Iterable[Mapping[str, np.ndarray]], table: CalibrationTable | None,
-    config: RunConfig, reference: Reference | Function | None = None,
+    model: object, samples: object, table: object, configure: Configure,
+    reference: Reference | Function | None = None, *, example: object = None,
 ) -> Compiled:  # fmt: skip
-    """Stages `import` to `codegen` in memory; config: what a run would be asked for, without its files."""
-    config = checked(replace(config, model=Path(model) if not isinstance(model, Model) else Path(model.name)))
-    a = Artefacts(config, Silent(), from_file=not isinstance(model, Model))
-    a.reference = FunctionReference(reference) if callable(reference) else reference
-    a.top = (
-        import_onnx(model, input_shapes=config.input_shapes, cut=config.cut) if not isinstance(model, Model) else model
-    )
-    begin = time.perf_counter()
-    if measured_rewrites(config.also):
-        samples = a.given = list(samples)
-    STAGES["canonicalize"](a)
-    a.table, a.calibrated = table, a.canonical
-    if is_calibrated(config):
-        _calibrate(a, samples)
-    a.stages.append(("calibrate", time.perf_counter() - begin))
-    for name in BACK_END:
-        begin = time.perf_counter()
-        STAGES[name](a)
-        a.stages.append((name, time.perf_counter() - begin))
-    return Compiled(a)
-
-
-def _calibrate(a: Artefacts, samples: Iterable[Mapping[str, np.ndarray]]) -> None:
-    """Thresholds from the samples unless a table was given, and calibrated types."""
-    top = need(a.canonical, "the canonical module")
-    if a.table is None:
-        try:
-            a.table, a.measured = with_own(top, lambda: calibrate(top, samples, a.config.calibration))
-        except CalibrationError as error:
-            raise CalibrationError(f"{error}; inputs are {', '.join(input_specs(top))}") from error
-    a.calibrated = apply_table(top, a.table, asymmetric=a.config.lowering.asymmetric)
+    """Stages `import` to `codegen` in memory; arguments as of `tpusim.compile`, most of them put in by `configure`."""
+    network = network_from(model, configure, example=example)
+    a = network.artefacts
+    if reference is not None:
+        a.reference = FunctionReference(reference) if callable(reference) else reference
+    if isinstance(table, CalibrationTable):
+        a.table = table
+    elif samples is None and a.config.table is None and network.measures:
+        samples = ()
+    if samples is not None:
+        floats = network.top if network.has("top") else network.floats
+        a.given = given_samples(samples, input_specs(floats), images_of(floats), limit=a.config.calibration.max_samples)
+        if measured_rewrites(a.config.also):
+            a.given = list(a.given)
+        elif not isinstance(a.given, Sized):
+            rows = iter(a.given)
+            first = list(islice(rows, 1))
+            a.sample, a.given = dict(*first), chain(first, rows)
+    try:
+        network.program  # noqa: B018  makes all that comes before
+    except CalibrationError as error:
+        names = ", ".join(input_specs(network.top)) if network.has("top") else ""
+        raise CalibrationError(f"{error}; inputs are {names}" if names else str(error)) from error
+    return Compiled(network)

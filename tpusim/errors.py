@@ -4,8 +4,35 @@ A message names the op or tensor, the requirement, what was got and the next ste
 and exits 1; everything that is not a `TpusimError` is a defect of tpusim itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from difflib import get_close_matches
+
+_VOICE = {"options": False}
+"""Who reads the messages: whoever typed options, or whoever wrote a call."""
+_TYPED = {"start": "from", "opt": "layer-group", "max_samples": "samples", "tune_samples": "tune-num"}
+"""Fields whose option has another name."""
+
+
+@contextmanager
+def spelled_as_options() -> Generator[None]:
+    """Messages name settings as the command line does, `--input-shapes`; elsewhere as Python does, `input_shapes`."""
+    before, _VOICE["options"] = _VOICE["options"], True
+    try:
+        yield
+    finally:
+        _VOICE["options"] = before
+
+
+def option(name: str, value: object = None, *, typed: str = "", written: str = "") -> str:
+    """How the reader of a message spells a setting: `--table x.txt`, or `table='x.txt'`; True is a switch's value.
+
+    typed, written: the value as it is typed on the command line and written in Python, where that is not its text.
+    """
+    if _VOICE["options"]:
+        flag = f"--{_TYPED.get(name, name).replace('_', '-')}"
+        return f"{flag} {typed}" if typed else flag if value is None or value is True else f"{flag} {value}"
+    return f"{name}={written or ('...' if value is None else repr(value) if isinstance(value, str) else value)}"
 
 
 class TpusimError(Exception):
@@ -61,7 +88,11 @@ class ModeWarning(TpusimWarning):
 
 
 class TableWarning(TpusimWarning):
-    """A value of a calibration table was replaced."""
+    """A value of a calibration table was replaced, or its samples are odd."""
+
+
+class ChangedWarning(TableWarning):
+    """A file that a run read is not what it was, and the run is repeated with it."""
 
 
 class ConfigError(TpusimError):

@@ -16,6 +16,7 @@ import msgspec
 from tpusim import chips
 from tpusim.codegen import generate
 from tpusim.errors import CapacityError, ConfigError
+from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import (
     Costs,
@@ -30,6 +31,7 @@ from tpusim.layer_group import (
     views,
 )
 from tpusim.memory import assign_addresses
+from tpusim.ops.base import TpuOp
 from tpusim.simulator.timing import timeline
 
 LONGEST = 3
@@ -103,19 +105,27 @@ def _tried(model: Model, config: LayerGroupConfig) -> Model | None:
 
 
 def _improved(model: Model, grouped: Model, config: LayerGroupConfig, moves: Moves) -> Model:
-    """The module after every move that makes it quicker; no move is tried twice."""
+    """The module after every move that makes it quicker; no move is tried twice, and none moves what is forced."""
     least, tried = cycles(grouped), set[Pins]()
     while True:
         for pins in moves(grouped):
             if pins in tried:
                 continue
             tried.add(pins)
-            found = _tried(model, replace(config, force=pins))
+            found = _tried(model, replace(config, force=_beyond(config.force, pins, model)))
             if found is not None and (taken := cycles(found)) < least:
                 grouped, least = found, taken
                 break
         else:
             return grouped
+
+
+def _beyond(forced: Pins, pins: Pins, model: Model) -> Pins:
+    """What is forced, and of the pins those that have no op of it."""
+    at = {op_name(op): i for i, op in enumerate(op for op in model.ops if isinstance(op, TpuOp))}
+    spans = [range(at[item.first], at[item.last] + 1) for item in forced if item.first in at and item.last in at]
+    taken = {i for span in spans for i in span} | {at[name] for item in forced for name in item.ops if name in at}
+    return (*forced, *(pin for pin in pins if taken.isdisjoint(range(at[pin.first], at[pin.last] + 1))))
 
 
 def _longest(grouped: Model) -> list[str]:

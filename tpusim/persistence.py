@@ -7,6 +7,7 @@ configuration, the content of the files it reads, and the version. Stages with e
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +20,8 @@ from tpusim.artefacts import Artefacts, RunConfig, Tensors, need
 from tpusim.calibration.smooth import measured_rewrites
 from tpusim.calibration.stage import save_table
 from tpusim.calibration.table import read_table
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
+from tpusim.export import MEASURES, graph, node_data
 from tpusim.frontend.onnx import external_files
 from tpusim.inference import quantisation
 from tpusim.inference import run as run_flat
@@ -36,13 +38,15 @@ from tpusim.store import Manifest, digest
 from tpusim.verify.about import About, read_about
 from tpusim.verify.kept import Keep
 from tpusim.verify.npz import load_tensors, save_tensors, write_atomically
-from tpusim.verify.report import write_report
+from tpusim.verify.report import Report, write_report
 from tpusim.verify.schema import read_report
 from tpusim.version import __version__
 
 LEVELS = ("onnx", "top", "tpu")
 TENSOR_FILES = tuple(f"{level}_outputs.npz" for level in (*LEVELS, "local"))
 """What `--keep` chooses the tensors of."""
+GRAPH = "graph.json"
+"""The network for Model Explorer; `graph_MEASURE.json` are values at its nodes."""
 PAGE_FILES = ("5_grouped.mlir", "7_model.tpusim")
 """Groups and commands, which the page shows."""
 
@@ -137,7 +141,8 @@ def read_program(a: Artefacts, folder: Path) -> None:
 def write_tensors(a: Artefacts, folder: Path) -> None:
     """Tensors of the three flat levels."""
     for level in LEVELS:
-        write_level(a, folder, level)
+        if level in a.tensors:
+            write_level(a, folder, level)
 
 
 def write_level(a: Artefacts, folder: Path, level: str) -> None:
@@ -157,7 +162,8 @@ def output_names(a: Artefacts) -> list[str]:
 def read_tensors(a: Artefacts, folder: Path) -> None:
     """Tensors of the three flat levels."""
     for level in LEVELS:
-        a.tensors[level] = load_level(folder, level)
+        if (folder / f"{level}_outputs.npz").is_file():
+            a.tensors[level] = load_level(folder, level)
 
 
 def load_level(folder: Path, level: str) -> Tensors:
@@ -195,10 +201,19 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_verdict(a: Artefacts, folder: Path) -> None:
-    """The report, as data and as a page."""
+    """The report, as data, as a page and at the nodes of a graph."""
     report = need(a.report, "the report")
     write_report(folder, report)
     write_page(folder / "report.html", report, evidence(a))
+    write_graph(a, folder, report)
+
+
+def write_graph(a: Artefacts, folder: Path, report: Report) -> None:
+    """The network as a graph, and what was measured of its ops, for Model Explorer."""
+    model = need(a.grouped, "the grouped module")
+    write_json(folder / GRAPH, graph(model))
+    for measure, data in node_data(model, report.to_json()):
+        write_json(folder / f"graph_{measure}.json", data)
 
 
 def evidence(a: Artefacts) -> Evidence:
@@ -221,14 +236,20 @@ def require_kept(path: Path) -> Path:
     manifest = Manifest.read(path.parent)
     if path.exists() or path.name not in TENSOR_FILES or manifest is None:
         return path
-    asked = str(manifest.config.get("keep", Keep()))
+    asked = _kept(manifest.config.get("keep"))
     stage = "infer" if path.name in FILES["infer"].names else "simulate"
     if asked != str(Keep()) and stage in manifest.stages:
         raise ConfigError(
             f"{path}: the run in this folder wrote no such tensors, for it was asked to {asked}; "
-            "run it again with --resume --keep all, or with the names of those that are needed"
+            f"run it again with {option('resume', True)} {option('keep', 'all')}, or with the names of those "
+            "that are needed"
         )
     return path
+
+
+def _kept(stated: Any) -> str:
+    """`--keep` of a manifest: an object, or, of older ones, the option as a text."""
+    return stated if isinstance(stated, str) else str(Keep(tuple(stated["asked"])) if stated else Keep())
 
 
 def top_tensors(folder: Path, calibrated: Model) -> Tensors:
@@ -264,6 +285,21 @@ def model_of(folder: Path) -> Path | None:
     manifest = Manifest.read(folder)
     path = Path(str(manifest.config.get("model", ""))) if manifest is not None else None
     return path if path is not None and path.is_file() else None
+
+
+def data_of(folder: Path) -> tuple[str, int] | None:
+    """The calibration samples of the run in a folder, as `--data` says them, and of how many its table is (0: all).
+
+    None if there is no run, or its samples are no longer where they were.
+    """
+    manifest = Manifest.read(folder)
+    data = str(manifest.config.get("data", "")) if manifest is not None else ""
+    if not data or not (data.startswith("random:") or Path(data).exists()):
+        return None
+    table = folder / "cali_table"
+    lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []
+    counts = [line.rpartition(":")[2].strip() for line in lines if line.startswith("# sample number:")]
+    return data, int(counts[0]) if counts and counts[0].isdigit() else 0
 
 
 def ranges(calibrated: Model) -> dict[str, tuple[float, float]]:
@@ -334,7 +370,12 @@ FILES: dict[str, Files] = {
             c.local_samples,
         ],
     ),
-    "verify": Files(("report.json", "report.html"), write_verdict, read_nothing, lambda c: c.max_drop),
+    "verify": Files(
+        ("report.json", "report.html", GRAPH, *(f"graph_{measure}.json" for measure in MEASURES)),
+        write_verdict,
+        read_nothing,
+        lambda c: [c.max_drop, c.compare_samples],
+    ),
 }
 """Stage -> its files, in processing order."""
 
@@ -363,7 +404,13 @@ def file_key(path: str | Path | None) -> str:
 
 
 def model_key(path: Path) -> list[str]:
-    """The content of an ONNX file and of the files that hold its weights."""
+    """The content of a model or module and of the files that hold its weights; of a run's folder what is read of it."""
+    if path.is_dir():
+        names = ("1_top.mlir", "2_canonical.mlir", "canonical_weights.npz", "cali_table")
+        return [file_key(path / name) for name in names]
+    if path.suffix == ".mlir":
+        weights = re.search(r'module\.weight_file = "([^"/]+)"', path.read_text(encoding="utf-8"))
+        return [file_key(path), file_key(path.with_name(weights[1]) if weights else None)]
     return [file_key(path), *(file_key(file) for file in (external_files(path) if path.is_file() else ()))]
 
 

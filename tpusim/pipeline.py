@@ -8,53 +8,52 @@ beside later stages: none of it changes an artefact.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tpusim.accuracy import batch_of, evaluate, labels_of, require_labels
 from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
+from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
-from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
-from tpusim.calibration.smooth import patterns_of, rewritten
-from tpusim.calibration.stage import apply_table, calibrate
+from tpusim.calibration.samples import load_samples, origin_of, require_finite
+from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
+from tpusim.calibration.stage import apply_table, calibrate, require_names
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.chips import load as load_chip
 from tpusim.chips import require_cores
 from tpusim.codegen import generate
-from tpusim.errors import ConfigError, meant
+from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
-from tpusim.frontend import OnnxReference, Reference, as_called, import_onnx
+from tpusim.frontend import import_onnx
 from tpusim.grouping import divide
 from tpusim.heap import give_back
-from tpusim.images import images_of, inputs_of, with_preprocess
-from tpusim.inference import dequantised, input_specs
-from tpusim.inference import run as run_flat
+from tpusim.images import images_of, with_preprocess
+from tpusim.inference import input_specs
 from tpusim.ir.attrs import value_name
-from tpusim.ir.formats import FORMATS
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
 from tpusim.isa.stream import Program
 from tpusim.isa.transfers import traffic
 from tpusim.layer_group import lower_bounds, products
+from tpusim.levels import compared_levels, float_levels, sample_for_chip, samples_of, tpu_level
 from tpusim.lowering import config_for_chip, lower, optimize_for_chip, reorder_weights
 from tpusim.lowering.qtable import read_qtable
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import ShapedOp
-from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, shown_early, stage_keys
+from tpusim.persistence import ARTEFACTS, FILES, is_calibrated, load_module, shown_early, stage_keys
+from tpusim.prospect.foreseen import names_nothing, require_lowerable
 from tpusim.simulator import Simulator, Timeline, roofline
 from tpusim.store import UNFINISHED, Store
 from tpusim.threads import beside
-from tpusim.verify.compare import compare
-from tpusim.verify.dead_layers import with_channels
+from tpusim.verify.kept import Keep
 from tpusim.verify.report import Report, build_report
-from tpusim.verify.tolerances import TOP_VS_ONNX, tpu_vs_top
 from tpusim.version import __version__
 
 __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent", "compare_local", "run"]
@@ -63,7 +62,11 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 
 
 def stage_import(a: Artefacts) -> None:
-    """Stage `import`: the ONNX file becomes a top module, with its preprocessing recorded."""
+    """Stage `import`: the model's file becomes a top module, with its preprocessing recorded; a module is read."""
+    if a.config.model.suffix == ".mlir":
+        a.top = load_module(a.config.model)
+        a.top.require_state("TOP_F32", stage="run")
+        return
     a.top = import_onnx(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut)
     if a.config.preprocess is not None:
         with_preprocess(a.top, a.config.preprocess, a.config.preprocess_list)
@@ -73,39 +76,32 @@ def stage_canonicalize(a: Artefacts) -> None:
     """Top patterns and fusions; then what is rewritten on request by what samples show."""
     also = a.config.also
     a.canonical, a.patterns = canonicalize(need(a.top, "the top module"), patterns_of(also))
-    samples = a.given if a.given is not None else samples_of(a, a.canonical)
-    a.canonical, counts = rewritten(a.canonical, also, samples)
+    a.canonical, counts = rewritten(a.canonical, also, samples_of(a, a.canonical))
     a.patterns |= counts
 
 
-def samples_of(a: Artefacts, model: Model) -> Samples:
-    """The calibration samples of a run, in the order of upstream's calibration."""
-    count, images = a.config.calibration.max_samples, images_of(model)
-    return Samples(a.config.data, input_specs(model), count, shuffled=True, images=images)
-
-
 def stage_calibrate(a: Artefacts) -> None:
-    """Thresholds, and calibrated types on the module; in f32 mode only the sample is read."""
+    """Thresholds, unless they are given, and calibrated types on the module; in f32 mode only the sample is read."""
     model = need(a.canonical, "the canonical module")
     samples = samples_of(a, model)
-    a.sample = dict(next(iter(samples)))
+    if not a.sample:
+        a.sample = next(iter(samples), Tensors())
     if not is_calibrated(a.config):
         a.calibrated = model
         return
     if a.config.table is not None:
         a.table = read_table(a.config.table)
-    else:
+    elif a.table is None:
         a.table, a.measured = with_own(model, lambda: _measure(a, model, samples))
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
 
 
-def _measure(a: Artefacts, model: Model, samples: Samples) -> tuple[CalibrationTable, int]:
+def _measure(a: Artefacts, model: Model, samples: Iterable[Tensors]) -> tuple[CalibrationTable, int]:
     """The table, and how many samples; with --resume on from where an unfinished run of the same key came to."""
     config, progress = a.config, a.observer.progress
-    if config.workers is not None:
+    if config.workers is not None or not a.keys:  # without keys nothing is kept in the folder of a run
         return calibrate(model, samples, config.calibration, progress, workers=config.workers)
-    key = (a.keys or stage_keys(config))["calibrate"]
-    state = config.out / UNFINISHED / f"calibration-{key[:16]}.npz"
+    state = config.out / UNFINISHED / f"calibration-{a.keys['calibrate'][:16]}.npz"
     for left in state.parent.glob("calibration-*.npz"):  # of runs that did not finish either
         if left != state or not config.resume:
             left.unlink()
@@ -122,7 +118,8 @@ def stage_lower(a: Artefacts) -> None:
 
 def stage_group(a: Artefacts) -> None:
     """Weights into chip layout, then layer groups."""
-    a.grouped = divide(reorder_weights(need(a.tpu, "the tpu module")), a.config.layer_group)
+    tpu = need(a.tpu, "the tpu module")
+    a.grouped = divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), a.config.layer_group)
 
 
 def stage_assign(a: Artefacts) -> None:
@@ -141,60 +138,28 @@ def stage_infer(a: Artefacts) -> None:
         a.tensors.update(a.beside[name].result() if name in a.beside else infer(a))
 
 
-def float_levels(a: Artefacts) -> dict[str, Tensors]:
-    """What the original model and the top module compute."""
-    top, reference = need(a.canonical, "the canonical module"), reference_of(a)
-    found = {reference.level: as_called(top, reference.run(a.sample))} if reference is not None else {}
-    del reference
-    return {**found, "top": run_flat(top, a.sample)}
-
-
-def tpu_level(a: Artefacts) -> dict[str, Tensors]:
-    """What the tpu module computes."""
-    return {"tpu": run_flat(need(a.tpu, "the tpu module"), sample_for_chip(a))}
-
-
 BESIDE: dict[str, Callable[[Artefacts], dict[str, Tensors]]] = {"lower": float_levels, "group": tpu_level}
 """Flat inference by the stage that it can begin with, for all that it reads is there."""
-
-
-def sample_for_chip(a: Artefacts) -> dict[str, np.ndarray]:
-    """The sample as the lowered module takes it: frames of a camera and stored integers where it wants them."""
-    images = images_of(need(a.canonical, "the canonical module"))
-    return inputs_of(need(a.tpu, "the tpu module"), a.sample, images, nearest=a.config.data.startswith("random:"))
-
-
-def reference_of(a: Artefacts) -> Reference | None:
-    """What the network's own framework computes, None if there is nothing to ask: a module alone."""
-    if a.reference is None and a.from_file:  # not kept: it has weights of its own
-        return OnnxReference(a.config.model, input_shapes=a.config.input_shapes, cut=a.config.cut, pairs=False)
-    return a.reference
 
 
 def stage_simulate(a: Artefacts) -> None:
     """The local-memory machine; then, with labels, the whole labelled data on every level."""
     program = need(a.program, "the program")
     a.machine = Simulator(program, options=a.config.simulator)
-    result = a.machine.run(sample_for_chip(a), watch=True)
+    result = a.machine.run(sample_for_chip(a, a.sample), watch=True)
     a.tensors["local"] = result.tensors
     if a.config.labels is not None:
         a.accuracy = evaluate(a, a.config.labels)
 
 
 def stage_verify(a: Artefacts) -> None:
-    """Three comparisons, and the report; two where the network has no reference."""
+    """The flat levels over samples, the machine on the first one, and the report."""
     tpu = need(a.tpu, "the tpu module")
-    for level in a.tensors.keys() - {"top", "tpu", "local"}:
-        label = f"top_vs_{level}"
-        a.comparisons[label] = compare(a.tensors["top"], a.tensors[level], TOP_VS_ONNX, label=label)
-    format = a.config.lowering.format
-    tolerance = tpu_vs_top(format.name if format.name in FORMATS else format.needs)
-    real = dequantised(tpu, a.tensors["tpu"])
-    flat = compare(real, a.tensors["top"], tolerance, label="tpu_vs_top")
-    a.comparisons["tpu_vs_top"] = with_channels(flat, a.tensors["tpu"], real, a.tensors["top"])
+    flat = {level: tensors for level, tensors in a.tensors.items() if level != "local"}
+    a.comparisons |= a.compared.result() if a.compared is not None else compared_levels(a, flat)
     mixed = a.config.lowering.qtable is not None
     a.comparisons["local_vs_tpu"] = compare_local(
-        tpu, sample_for_chip(a), a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
+        tpu, sample_for_chip(a, a.sample), a.tensors["local"], a.tensors["tpu"], with_qtable=mixed
     )
 
 
@@ -213,19 +178,19 @@ STAGES: dict[str, Callable[[Artefacts], None]] = {
 """The stages by name, in processing order."""
 
 
-def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
-    """Run the stages up to `config.to`.
+def run(config: RunConfig, observer: Observer | None = None, *, command: str = "") -> Artefacts:
+    """Run the stages up to `config.to`. command: the command line, for the report.
 
     Raises TpusimError, with a note that says where the artefacts of finished stages are; those of an earlier run in the
     folder stay as they are until this one is done. What the run reads is examined before anything is written.
     """
     config = checked(config)
-    a = Artefacts(config, observer or Silent())
+    a = Artefacts(config, observer or Silent(), from_file=config.model.suffix != ".mlir")
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
-    made = wanted[wanted.index(config.start) :] if config.start is not None else wanted
-    names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
+    writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
+    names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))
     with Store(config.out, names, __version__) as store, beside() as other:
-        keys = other.submit(stage_keys, config)
+        keys, record = other.submit(stage_keys, config), other.submit(record_of, config, command)
         source, reused = _reused(store, config, lambda: {name: keys.result()[name] for name in wanted})
         if not reused:
             _compute(a, "import")
@@ -233,35 +198,81 @@ def run(config: RunConfig, observer: Observer | None = None) -> Artefacts:
         for name in reused:
             FILES[name].read(a, source)
         check_samples(a)
-        if a.tpu is not None:
-            check_kept(a)
-        store.begin({name: str(value) for name, value in vars(config).items()}, source, reused)
+        for name in reused:
+            _check(a, name)
+        if "canonicalize" in wanted and a.canonical is None and not measured_rewrites(config.also):
+            _compute(a, "canonicalize")
+        made = [name for name, _ in a.stages]
+        store.begin(stated(config), source, reused)
         a.stages[:0] = [(name, store.seconds(name)) for name in reused]
         for name in wanted[len(reused) :]:
-            if name in BESIDE and "infer" in wanted:
-                a.beside[name] = other.submit(BESIDE[name], a)
-            if name == "simulate" and "verify" in wanted:
-                a.shown = other.submit(shown_early, a)
-            if name != a.stages[-1][0]:
+            _begin_beside(a, name, wanted, other)
+            if name == "verify":
+                a.record = record.result()
+            if name not in made:
                 _compute(a, name)
-            if name == "lower":
-                check_kept(a)
-            files, seconds = FILES[name], a.stages[-1][1]
+            files, seconds = FILES[name], dict(a.stages)[name]
             files.prepare(a)
             store.keep(name, a.keys[name], seconds, files.names, lambda folder, files=files: files.write(a, folder))
         store.publish(_reads(config))
     return a
 
 
+def _begin_beside(a: Artefacts, name: str, wanted: Sequence[str], other: Executor) -> None:
+    """Submit the work that changes no artefact and can run beside this stage and those after it."""
+    if name in BESIDE and "infer" in wanted:
+        a.beside[name] = other.submit(BESIDE[name], a)
+    if name == "group" and "verify" in wanted and "lower" in a.beside:
+        a.compared = other.submit(lambda: compared_levels(a, _begun(a)))
+    if name == "simulate" and "verify" in wanted:
+        a.shown = other.submit(shown_early, a)
+
+
+def _begun(a: Artefacts) -> dict[str, Tensors]:
+    """The flat levels of the first sample, made beside stages before this."""
+    return {level: tensors for name in BESIDE for level, tensors in a.beside[name].result().items()}
+
+
+def write_run(a: Artefacts, folder: Path) -> Path:
+    """Write what was compiled in memory as the folder of a run, with a manifest; the folder.
+
+    No run continues from it: what decided its stages (samples in memory) is not on disk. Raises ConfigError if the
+    folder has files that no run wrote.
+    """
+    made = {"import": a.top, "canonicalize": a.canonical, "calibrate": a.calibrated, "lower": a.tpu, "group": a.grouped,
+            "assign": a.final, "codegen": a.program}  # fmt: skip
+    names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
+    seconds = dict(a.stages)
+    with Store(folder, names, __version__) as store:
+        store.begin(stated(a.config), folder, [])
+        for stage, artefact in made.items():
+            if artefact is not None:
+                files = FILES[stage]
+                files.prepare(a)
+                store.keep(stage, "in memory", seconds.get(stage, 0.0), files.names, partial(files.write, a))
+                store.settle()
+        store.publish(lambda path: False)
+    return folder
+
+
 def _compute(a: Artefacts, name: str) -> None:
-    """Run one stage, timed; the report comes with the last one."""
+    """Run one stage, timed, and examine what it made; the report comes with the last one."""
     begin = time.perf_counter()
     with a.observer.stage(name):
         STAGES[name](a)
         give_back()
     a.stages.append((name, time.perf_counter() - begin))
+    _check(a, name)
     if name == "verify":
         a.report = make_report(a)
+
+
+def _check(a: Artefacts, name: str) -> None:
+    """Refuse what the artefacts of this stage show to be impossible later."""
+    if name == "canonicalize":
+        check_foreseen(a)
+    if name == "lower":
+        check_kept(a)
 
 
 def _reused(store: Store, config: RunConfig, keys: Callable[[], Mapping[str, str]]) -> tuple[Path, list[str]]:
@@ -276,8 +287,9 @@ def _reused(store: Store, config: RunConfig, keys: Callable[[], Mapping[str, str
         if found != names:
             missing = names[len(found)]
             raise ConfigError(
-                f"--from {config.start}: '{missing}' must be complete in {config.out} with the same options and "
-                f"inputs, and is not; give --from {missing}, or --resume"
+                f"{option('start', config.start)}: '{missing}' must be complete in {config.out} with the same "
+                "options and "
+                f"inputs, and is not; give {option('start', missing)}, or {option('resume', True)}"
             )
         return source, found
     return store.completed(before)
@@ -288,18 +300,22 @@ def checked(config: RunConfig) -> RunConfig:
 
     Raises a TpusimError of the option or file that will not do.
     """
-    for flag, stage in (("--to", config.to), ("--from", config.start)):
+    for name, stage in (("to", config.to), ("start", config.start)):
         if stage is not None and stage not in STAGES:
-            raise ConfigError(f"{flag} {stage}: expected one of {', '.join(STAGES)}{meant(stage, STAGES)}")
+            raise ConfigError(f"{option(name, stage)}: expected one of {', '.join(STAGES)}{meant(stage, STAGES)}")
     order = list(STAGES)
     if config.start is not None and order.index(config.start) > order.index(config.to):
-        raise ConfigError(f"--from {config.start}: a stage up to --to {config.to} is required")
+        raise ConfigError(f"{option('start', config.start)}: a stage up to {option('to', config.to)} is required")
     if not config.keep.everything and order.index(config.to) < order.index("infer"):
-        raise ConfigError(f"{config.keep}: needs --to infer or a later stage, which make tensors; got --to {config.to}")
+        raise ConfigError(
+            f"{option('keep', ' '.join(config.keep.asked))}: needs {option('to', 'infer')} or a later stage, "
+            f"which make tensors; got {option('to', config.to)}"
+        )
     if not config.keep.everything and config.start in ("simulate", "verify"):
         raise ConfigError(
-            f"--from {config.start}: reads the tensors of the stages before, which {config.keep} does not write; "
-            "give --from infer, or leave --keep out"
+            f"{option('start', config.start)}: reads the tensors of the stages before, which {config.keep} "
+            "does not write; "
+            f"give {option('start', 'infer')}, or leave {option('keep')} out"
         )
     chip = load_chip(config.lowering.chip)  # its figures, not its file's name, decide what a stage makes
     config = replace(config, lowering=config_for_chip(replace(config.lowering, chip=chip)))
@@ -322,6 +338,8 @@ def check_samples(a: Artefacts) -> None:
     if reaches >= list(STAGES).index("calibrate"):
         samples = load_samples(config.data, specs, config.calibration.max_samples, images=images)
         measures = is_calibrated(config) and config.table is None
+        if measures:
+            require_names(top)
         if not measures:
             next(samples)
         elif not config.data.startswith("random:"):
@@ -333,6 +351,21 @@ def check_samples(a: Artefacts) -> None:
             tested = load_samples(config.test_data or config.data, specs, images=images)
             count = sum(batch_of(sample) for sample in tested)
             require_labels(config.labels, len(wanted), count)
+
+
+def check_foreseen(a: Artefacts) -> None:
+    """Before samples are measured: refuse what the stages after it would refuse whatever the ranges are.
+
+    Raises ConfigError or UnsupportedError.
+    """
+    config, reaches = a.config, list(STAGES).index(a.config.to)
+    measures = is_calibrated(config) and config.table is None and a.table is None and a.calibrated is None
+    if not measures or reaches < list(STAGES).index("lower"):
+        return
+    forced = config.layer_group.force if reaches >= list(STAGES).index("group") else ()
+    names = require_lowerable(need(a.canonical, "the canonical module"), config.lowering, forced)
+    if unknown := tuple(word for word in config.keep.patterns if names_nothing(word, names)):
+        Keep(unknown).require_tensors(names)
 
 
 def check_kept(a: Artefacts) -> None:
@@ -388,6 +421,8 @@ def make_report(a: Artefacts) -> Report:
         fidelity=card_of(need(a.tpu, "the tpu module")).to_json(),
         engines=said.to_json(),
         cores=core_figures(program, timeline),
+        run=None if a.record is None else replace(a.record, measured=a.measured),
+        warnings=() if a.table is None else a.table.notes,
         roofline=roofline(program, timeline, said, machine.chip, *products(final)).to_json(),
     )
 

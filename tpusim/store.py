@@ -27,7 +27,7 @@ from typing import Any, Self
 import msgspec
 from filelock import FileLock, Timeout
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
 from tpusim.ir.files import replacing
 
 MANIFEST = "manifest.json"
@@ -106,7 +106,9 @@ class Folder:
             if os.path.lexists(self.path / name) and not self.owns(name) and not self._has(name, contents or {}):
                 known = self.manifest is not None and name in self.manifest.files
                 why = "was changed since a run wrote it" if known else "was not written by a run"
-                raise ConfigError(f"--out: {self.path / name} {why} and would be lost; move it, or give another folder")
+                raise ConfigError(
+                    f"{option('out')}: {self.path / name} {why} and would be lost; move it, or give another folder"
+                )
 
     def _has(self, name: str, contents: Mapping[str, FileEntry]) -> bool:
         path = self.path / name
@@ -169,13 +171,17 @@ class Store:
 
     def _unusable(self, error: OSError) -> ConfigError:
         self._close()
-        return ConfigError(f"--out {self.out}: a folder to write to is required, got {error.strerror or error}")
+        return ConfigError(
+            f"{option('out', self.out)}: a folder to write to is required, got {error.strerror or error}"
+        )
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         wait(self._under_way)
         if error is not None and self._manifest.stages:
             last = list(self._manifest.stages)[-1]
-            error.add_note(f"finished up to '{last}', see {self.staging}; --resume continues from there")
+            error.add_note(
+                f"finished up to '{last}', see {self.staging}; {option('resume', True)} continues from there"
+            )
         elif error is not None and self._manifest.config:
             Folder(self.staging).clear()
         self._close()
@@ -204,8 +210,8 @@ class Store:
                     lock.acquire()
                 except Timeout:
                     raise ConfigError(
-                        f"--out {self.out}: another run (process {_holder(path)}) writes to it; wait for it, or give "
-                        "another folder"
+                        f"{option('out', self.out)}: another run (process {_holder(path)}) writes to it; wait for "
+                        "it, or give another folder"
                     ) from None
                 if path.stat().st_ino == before:
                     with suppress(OSError):  # a system that lets nobody write to a locked file

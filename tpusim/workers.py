@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from tpusim.errors import ConfigError, TpusimError, WorkerError
+from tpusim.errors import ConfigError, TpusimError, WorkerError, option
 
 T = TypeVar("T")
 TRIES = 4
@@ -112,7 +112,7 @@ class Crew:
             if unit.tries >= TRIES:
                 raise WorkerError(
                     f"a work unit failed {unit.tries} times, last with {type(error).__name__}: {error}; look at its "
-                    "workers (memory, versions), or run it here with --jobs 1"
+                    f"workers (memory, versions), or run it here with {option('jobs', 1)}"
                 ) from error
             if isinstance(error, BrokenExecutor) and unit.executor is self._executor:
                 self._renew()
@@ -189,15 +189,18 @@ def workers_of(jobs: int, executor: str, folder: Path | None) -> Workers | None:
     if not executor:
         if folder is not None:
             raise ConfigError(
-                f"--share {folder}: needs --executor; the processes of --jobs already share temporary files"
+                f"{option('share', folder)}: needs {option('executor')}; the processes of {option('jobs')} "
+                "already share temporary files"
             )
         return processes(jobs) if jobs > 1 else None
     if jobs > 1:
-        raise ConfigError(f"--jobs {jobs}: --executor {executor} has its own number of workers; leave one out")
+        raise ConfigError(
+            f"{option('jobs', jobs)}: {option('executor', executor)} has its own number of workers; leave one out"
+        )
     scheme, found, address = executor.partition("://")
     makers = {"dask": _dask, "ray": _ray}
     if not found or scheme not in makers or not address:
-        raise ConfigError(f"--executor {executor}: dask://HOST:PORT or ray://HOST:PORT is required")
+        raise ConfigError(f"{option('executor', executor)}: dask://HOST:PORT or ray://HOST:PORT is required")
     return Workers(executor, makers[scheme](address), AHEAD, folder)
 
 
@@ -205,7 +208,7 @@ def _package(scheme: str, module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f"--executor {scheme}://: needs {module}; pip install 'tpusim[{scheme}]'") from error
+        raise ConfigError(f"{option('executor', scheme)}://: needs {module}; pip install 'tpusim[{scheme}]'") from error
 
 
 def _dask(address: str) -> Callable[[], Executor]:
@@ -215,7 +218,7 @@ def _dask(address: str) -> Callable[[], Executor]:
         try:
             return DaskExecutor(distributed.Client(f"tcp://{address}", timeout=10))
         except OSError as error:
-            raise ConfigError(f"--executor dask://{address}: no scheduler answers there ({error})") from error
+            raise ConfigError(f"{option('executor')} dask://{address}: no scheduler answers there ({error})") from error
 
     return connect
 
@@ -242,7 +245,7 @@ def _ray(address: str) -> Callable[[], Executor]:
     try:
         ray.init(address=f"ray://{address}", ignore_reinit_error=True)
     except (OSError, RuntimeError) as error:
-        raise ConfigError(f"--executor ray://{address}: no cluster answers there ({error})") from error
+        raise ConfigError(f"{option('executor')} ray://{address}: no cluster answers there ({error})") from error
     return lambda: RayExecutor(ray)
 
 

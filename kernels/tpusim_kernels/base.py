@@ -8,6 +8,9 @@ Why float values are *fenced*: XLA may contract `a * b + c` into one fused multi
 what stands next to a kernel in the compiled program. A kernel must give the same bits alone and inside a larger jit, so
 its float inputs pass an optimisation barrier (stops the folding) and its float outputs, inside an outer trace, pass
 `pin` (stops the contraction, which happens after barriers are gone).
+
+Derivatives are those of the same function traced as a plain expression (`prim.forms.plain`): fences work on the bits
+of a float, where JAX sees the derivative zero.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
+from tpusim_kernels.gradient import differentiable
+from tpusim_kernels.prim.forms import is_plain, plain
 from tpusim_kernels.store import Stored, text_with_imports
 
 P = ParamSpec("P")
@@ -41,8 +46,10 @@ def pin(x: Array) -> Array:
     Formula: the bits of `x` as an unsigned integer, limited to the largest integer but one. That is the identity on
     every value but one NaN pattern, which becomes another NaN; being no identity formally, neither XLA nor LLVM may
     remove it. A plain `lax.optimization_barrier` is gone before code generation and does not stop the contraction into
-    a fused multiply-add. Other dtypes pass untouched.
+    a fused multiply-add. Other dtypes pass untouched, and in plain expressions all do.
     """
+    if is_plain():
+        return x
     bits = {jnp.dtype(jnp.float32): jnp.uint32, jnp.dtype(jnp.float64): jnp.uint64}.get(x.dtype)
     if bits is None:
         return x
@@ -61,14 +68,14 @@ def held(x: Array) -> Array:
         least = jnp.asarray(jnp.iinfo(x.dtype).min, x.dtype)
         return jnp.where(x == least, least, x)
     x = pin(x)
-    if x.dtype != jnp.float32:
+    if x.dtype != jnp.float32 or is_plain():
         return x
     largest = lax.bitcast_convert_type(x, jnp.uint32) == jnp.uint32(LAST_NAN)
     return jnp.where(largest, lax.bitcast_convert_type(jnp.uint32(LAST_NAN), jnp.float32), x)
 
 
 def _enter(x: Any) -> Any:
-    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating):
+    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) and not is_plain():
         return lax.optimization_barrier(x)
     return x
 
@@ -106,10 +113,19 @@ def kernel(static: Sequence[str] = (), *, inline: bool = False) -> Callable[[Cal
 
         compiled = Stored(body, identity, static, inline=inline)
 
-        @functools.wraps(fn)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        def exact(*args: P.args, **kwargs: P.kwargs) -> R:
             with jax.enable_x64(True):
                 return jax.tree.map(_leave_inline if inline else _leave, compiled(*args, **kwargs))
+
+        def expression(*args: P.args, **kwargs: P.kwargs) -> R:
+            with jax.enable_x64(True), plain():
+                return compiled(*args, **kwargs)
+
+        differentiated = differentiable(exact, expression)
+
+        @functools.wraps(fn)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return exact(*args, **kwargs) if is_plain() else differentiated(*args, **kwargs)
 
         return cast("Callable[P, R]", call)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from tpusim_kernels.base import Array, kernel
+from tpusim_kernels.prim.forms import is_plain
 
 MODES = ("nearest", "linear", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -31,9 +32,10 @@ def grid_sample(x: Array, grid: Array, *, mode: str, padding: str, align_corners
     if mode not in MODES or padding not in PADDINGS:
         raise ValueError(f"a mode of {MODES} and a padding of {PADDINGS} are required, got {mode!r} and {padding!r}")
     n, c, *extents = x.shape
-    places = [grid[..., len(extents) - 1 - k].reshape(n, -1).astype(jnp.float64) for k in range(len(extents))]
+    real = jnp.float32 if is_plain() else jnp.float64  # the derivative of a gather is a scatter, which JAX has in f32
+    places = [grid[..., len(extents) - 1 - k].reshape(n, -1).astype(real) for k in range(len(extents))]
     taps = [_taps(g, size, mode, padding, align_corners) for g, size in zip(places, extents, strict=True)]
-    flat, total = x.reshape(n, c, -1).astype(jnp.float64), jnp.zeros((n, c, places[0].shape[1]), jnp.float64)
+    flat, total = x.reshape(n, c, -1).astype(real), jnp.zeros((n, c, places[0].shape[1]), real)
     for chosen in product(*(range(len(t.indices)) for t in taps)):
         index, weight = jnp.zeros_like(taps[0].indices[0]), jnp.ones_like(places[0])
         for size, tap, number in zip(extents, taps, chosen, strict=True):

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tpusim_kernels.base import Array, f32, kernel
+from tpusim_kernels.gradient import not_differentiable
 from tpusim_kernels.prim.bf16 import bf16_add, bf16_mul, stored_bf16
 from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
 
@@ -35,6 +36,13 @@ def lut_slope(x: Array, table: Array, slope: Array, *, low: float, high: float) 
     return bf16_add(_entry(table, index), bf16_mul(rest, _entry(slope, index)))
 
 
+def _by_exponent() -> Exception:
+    return TypeError(
+        "lut_mantissa: has no derivative, a table by exponent and mantissa is flat between its entries; differentiate "
+        "the network in f32"
+    )
+
+
 @kernel(static=("log",))
 def lut_mantissa(x: Array, table: Array, mantissa: Array, *, log: bool) -> Array:
     """Compute y = bf16_mul(table[exponent of x], mantissa[low byte of x]), or their bf16_add for `log` (numerics 10).
@@ -43,7 +51,8 @@ def lut_mantissa(x: Array, table: Array, mantissa: Array, *, log: bool) -> Array
     x = 0, floor(log2 x) + 63 for x > 0, floor(log2 |x|) + 191 for x < 0. Decision: a zero exponent (subnormals) counts
     as x = 0, exponents beyond the table's -62..64 take its first or last one (upstream reads past the table there).
     """
-    bits = lax.bitcast_convert_type(f32(x), jnp.uint32).astype(jnp.int64)
+    x = not_differentiable(f32(x), _by_exponent)
+    bits = lax.bitcast_convert_type(x, jnp.uint32).astype(jnp.int64)
     exponent = (bits >> 23) & 255
     inside = jnp.clip(exponent - 64, 1, 127) + ((bits >> 31) << 7)
     index = jnp.where(exponent == 0, 0, inside)

@@ -307,7 +307,7 @@ class Stored:
         self._fixed_key = functools.cache(lambda: _signature([fixed]))
         self._identity = functools.cache(identity)
         self._at = tuple(i for i, name in enumerate(inspect.signature(body).parameters) if name in self._static)
-        self._by_choice: dict[tuple[str, bool], Any] = {}
+        self._by_choice: dict[tuple[str, bool, bool], Any] = {}
         self._known: dict[Key, jax.stages.Compiled] = {}
 
     def _traced(self) -> Any:

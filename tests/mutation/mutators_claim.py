@@ -19,6 +19,7 @@ from tpusim.isa.commands import (
     Requant,
     Rescale,
     SendMessage,
+    Source,
     WaitMessage,
 )
 from tpusim.isa.layout import extent, gmem_strides
@@ -72,7 +73,7 @@ def wrong_source(program: Program, rng: np.random.Generator) -> Mutant | None:
     if index is None:
         return None
     own = program.commands[index].sources
-    other = pick(rng, sorted({name for c in program.commands for name in c.sources} - set(own)))
+    other = pick(rng, sorted({source for c in program.commands for source in c.sources} - set(own), key=str))
     at = int(rng.integers(len(own)))
     fields = {"sources": (*own[:at], other, *own[at + 1 :])}
     return None if other is None else _command(program, index, "wrong_source", **fields)
@@ -165,7 +166,7 @@ def swapped_constants(program: Program, rng: np.random.Generator) -> Mutant | No
     image, base = program.coefficients.copy(), program.header.coeff_address
     one, two = (slice(e.address - base, e.address - base + e.size) for e in (a, b))
     image[one], image[two] = program.coefficients[two], program.coefficients[one]
-    reads = [i for i, c in enumerate(program.commands) if {a.name, b.name} & set(c.sources)]
+    reads = [i for i, c in enumerate(program.commands) if {Source(a.name), Source(b.name)} & set(c.sources)]
     new = structs.replace(program, coefficients=image)
     return Mutant("swapped_constants", reads[0] if reads else 0, f"{a.name} <-> {b.name}", new)
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from tpusim.artefacts import RunConfig
-from tpusim.compiled import Compiled, compile_network
+from tpusim.compiled import Compiled
 from tpusim.errors import TpusimError, first_line
 from tpusim.frontend import OnnxReference
 from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import Flat
+from tpusim.network import Network
 from tpusim.simulator import SimulatorOptions
 
 PER_CHANNEL = 13
@@ -44,21 +45,26 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def contestants(config: RunConfig, samples: Sequence[Sample]) -> Iterator[Contestant]:
-    """In the order in which they are prepared; the first is the base of all ratios.
+def contestants(network: Network, samples: Sequence[Sample]) -> Iterator[Contestant]:
+    """In the order in which they are prepared; the first is the base of all ratios. A module has no ONNX Runtime.
 
-    samples: of the batch that the module has. The network is compiled when the first of tpusim's own is prepared.
+    samples: of the batch that the module has, also to calibrate with if the network is not calibrated. The network is
+    compiled when the first of tpusim's own is prepared.
     """
-    path, made = config.model, list[Compiled]()
+    path, config, made = network.model_path, network.config, list[Compiled]()
 
     def compiled() -> Compiled:
         if not made:
-            made.append(compile_network(path, samples, None, config))
+            network.artefacts.given = [dict(sample) for sample in samples]
+            made.append(Compiled(network))
         return made[0]
 
     stacked = {name: np.concatenate([s[name] for s in samples]) for name in samples[0]}
-    yield Contestant("ONNX Runtime F32", lambda: _one_by_one(_session(path, config), samples), at_once=False)
-    yield Contestant("ONNX Runtime INT8", lambda: _one_by_one(quantised(path, config, samples), samples), at_once=False)
+    if path is not None:
+        yield Contestant("ONNX Runtime F32", lambda: _one_by_one(_session(path, config), samples), at_once=False)
+        yield Contestant(
+            "ONNX Runtime INT8", lambda: _one_by_one(quantised(path, config, samples), samples), at_once=False
+        )
     yield Contestant("tpusim flat F32", lambda: _flat(Flat(compiled().top), stacked), at_once=True)
     yield Contestant("tpusim fast F32", lambda: _flat(compiled().fast_f32, stacked), at_once=True)
     yield Contestant(

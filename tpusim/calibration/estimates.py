@@ -75,6 +75,13 @@ PER_SAMPLE: dict[str, Callable[[F32], float]] = {
 METHODS = ("percentile9999", *PER_SAMPLE)
 
 
+def _of_sample(method: str, values: F32) -> float:
+    """A method's threshold; infinite, so that the absolute maximum stays, where f32 does not hold its sums."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = PER_SAMPLE[method](values)
+    return math.inf if math.isnan(found) and values.size > 1 else found
+
+
 class Ends:
     """The lowest and the highest values of a tensor, as many of every sample as a level needs of all samples.
 
@@ -151,7 +158,7 @@ class Estimates:
             if values.size and (self._method == "percentile9999" or name in self._last):
                 ends[name] = self._ends_of(name).of(values)
             if values.size and self._method in PER_SAMPLE:
-                sums[name] = np.array([PER_SAMPLE[self._method](values)])
+                sums[name] = np.array([_of_sample(self._method, values)])
         return sums, ends
 
     def merge(self, found: "Found") -> None:

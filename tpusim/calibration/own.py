@@ -59,4 +59,4 @@ def with_own(model: Model, measure: Measure) -> tuple[CalibrationTable, int]:
     shown = ", ".join(missing[:4]) + " ..." * (len(missing) > 4)
     told = f"quantised network: {len(missing)} tensors have no Q and DQ, they were measured: {shown}"
     warn(TableWarning(told), stacklevel=3)
-    return replace(own, entries={**found.entries, **own.entries}), samples
+    return replace(own, entries={**found.entries, **own.entries}, notes=found.notes), samples

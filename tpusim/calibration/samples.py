@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tpusim import arrays
 from tpusim.border import converts, is_integer
-from tpusim.errors import CalibrationError
+from tpusim.errors import CalibrationError, option
 from tpusim.images import SUFFIXES, Preprocess, prepare
 
 Tensor = NDArray[Any]
@@ -27,6 +27,8 @@ Images = Mapping[str, Preprocess]
 """How the inputs that are images are made of files, by name."""
 NO_IMAGES: Images = {}
 
+KINDS = (".npz", ".npy", *SUFFIXES)
+"""Suffixes of files that hold samples."""
 SHUFFLE_SEED = 1684
 """Upstream's: the same files give the same table."""
 
@@ -126,13 +128,23 @@ def _draw(count: int, seed: int, inputs: Mapping[str, InputSpec]) -> Iterator[Sa
         yield sample
 
 
+def files_of(source: str | Path) -> list[Path]:
+    """The files of a source of samples, in order of their names: those a list names too; none of random numbers."""
+    path = Path(source)
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.suffix.lower() in KINDS and file.is_file())
+    if path.suffix == ".txt" and path.is_file():
+        return [path, *(file for files in _named(path) for file in files if file.is_file())]
+    return [path] * path.is_file()
+
+
 def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]]:
     """The files of every sample, in order of their names or of the list."""
     if path.is_file():
         return _listed(path, len(inputs)) if path.suffix == ".txt" else [(path,)]
     if not path.is_dir():
         raise CalibrationError(f"samples: {path} is neither a file nor a folder; give an .npz, a folder, or random:N")
-    suffixes = (".npz", ".npy", *SUFFIXES) if len(inputs) == 1 else (".npz",)
+    suffixes = KINDS if len(inputs) == 1 else (".npz",)
     found = sorted((file for file in path.rglob("*") if file.suffix.lower() in suffixes and file.is_file()), key=str)
     if not found:
         kinds = ".npz, .npy or image" if len(inputs) == 1 else ".npz"
@@ -141,10 +153,8 @@ def _files(path: Path, inputs: Mapping[str, InputSpec]) -> list[tuple[Path, ...]
 
 
 def _listed(path: Path, count: int) -> list[tuple[Path, ...]]:
-    """The files in a list; one that is not there from here is looked for beside it."""
-    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
-    found = [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
+    """The files in a list, one or `count` a line."""
+    found = _named(path)
     if not found:
         raise CalibrationError(f"samples: {path} must name files, one sample a line, got none")
     for files in found:
@@ -153,22 +163,34 @@ def _listed(path: Path, count: int) -> list[tuple[Path, ...]]:
     return found
 
 
+def _named(path: Path) -> list[tuple[Path, ...]]:
+    """The files in a list; one that is not there from here is looked for beside it."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    named = [[Path(part.strip()) for part in line.split(",")] for line in lines if line]
+    return [tuple(file if file.exists() else path.parent / file for file in files) for files in named]
+
+
 def _from_files(
     samples: Iterable[tuple[Path, ...]], inputs: Mapping[str, InputSpec], images: Images
 ) -> Iterator[Sample]:
     for files in samples:
         read = _read_each(files, inputs, images)
-        arrays = {name: _fit(files[0], name, value, inputs[name]) for name, value in read.items()}
-        counts = {name: _sample_count(value, inputs[name]) for name, value in arrays.items()}
-        file = ", ".join(map(str, files))
-        if len(set(counts.values())) > 1:
-            raise CalibrationError(
-                f"samples: {file} must hold the same number of samples for every input, got {counts}"
-            )
-        count = next(iter(counts.values()), 0)
-        for index in range(count):
-            origin = f"{file}" if count == 1 else f"{file}, sample {index + 1} of {count}"
-            yield Sample({name: _part(value, inputs[name], index) for name, value in arrays.items()}, origin)
+        yield from split(read, inputs, ", ".join(map(str, files)))
+
+
+def split(arrays: Mapping[str, Tensor], inputs: Mapping[str, InputSpec], origin: str) -> Iterator[Sample]:
+    """The samples of arrays by input name, in the network's types; each array may hold several, all the same number.
+
+    origin: how errors call them. Raises CalibrationError for shapes and types that do not fit.
+    """
+    arrays = {name: _fit(origin, name, value, inputs[name]) for name, value in arrays.items()}
+    counts = {name: _sample_count(value, inputs[name]) for name, value in arrays.items()}
+    if len(set(counts.values())) > 1:
+        raise CalibrationError(f"samples: {origin} must hold the same number of samples for every input, got {counts}")
+    count = next(iter(counts.values()), 0)
+    for index in range(count):
+        where = origin if count == 1 else f"{origin}, sample {index + 1} of {count}"
+        yield Sample({name: _part(value, inputs[name], index) for name, value in arrays.items()}, where)
 
 
 def _read_each(files: Sequence[Path], inputs: Mapping[str, InputSpec], images: Images) -> dict[str, Tensor]:
@@ -207,7 +229,7 @@ def _image(file: Path, name: str, spec: InputSpec, images: Images) -> Tensor:
     if name not in images:
         raise CalibrationError(
             f"samples: {file} is an image, but input '{name}' has no preprocessing for images; import the model "
-            "with --pixel-format, --mean and --scale, or give arrays"
+            f"with {option('pixel_format')}, {option('mean')} and {option('scale')}, or give arrays"
         )
     return prepare([file], images[name], spec[0])
 
@@ -222,7 +244,7 @@ def _only_input(file: Path, inputs: Mapping[str, InputSpec]) -> str:
     return next(iter(inputs))
 
 
-def _fit(file: Path, name: str, value: Tensor, spec: InputSpec) -> Tensor:
+def _fit(file: str, name: str, value: Tensor, spec: InputSpec) -> Tensor:
     """The array in the input's dtype, after its shape was found to fit."""
     shape, dtype = tuple(spec[0]), spec[1]
     fits = value.shape == shape

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tpusim.errors import CalibrationError, ConfigError
+from tpusim.errors import CalibrationError, ConfigError, option
 from tpusim.inference import run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -83,13 +83,14 @@ def _losses(x: Array, matrices: Sequence[Array], factors: Sequence[Array], large
         if not factor.all():  # of a channel that is always zero
             found[number] = np.inf
             continue
-        near = _quantised(x / factor, (largest / factor).max())
-        for matrix, wanted in zip(matrices, exact, strict=True):
-            scaled = matrix * factor.reshape(-1, 1)
-            found[number] += np.mean(
-                (near @ _quantised(scaled, np.abs(scaled).max(axis=1, keepdims=True)) - wanted) ** 2
-            )
-    return found
+        with np.errstate(over="ignore", invalid="ignore"):
+            near = _quantised(x / factor, (largest / factor).max())
+            for matrix, wanted in zip(matrices, exact, strict=True):
+                scaled = matrix * factor.reshape(-1, 1)
+                found[number] += np.mean(
+                    (near @ _quantised(scaled, np.abs(scaled).max(axis=1, keepdims=True)) - wanted) ** 2
+                )
+    return np.where(np.isnan(found), np.inf, found)  # beyond f32
 
 
 def _quantised(values: Array, limit: Array) -> Array:
@@ -143,7 +144,7 @@ def patterns_of(also: Sequence[str]) -> tuple[str, ...]:
     """The names that are patterns of the canonicalisation. Raises ConfigError for what depends on a chip."""
     if BIASES in also:
         raise ConfigError(
-            f"--also {BIASES}: it depends on the chip and on a calibration; run `tpusim correct-bias` on "
+            f"{option('also', BIASES)}: it depends on the chip and on a calibration; run `tpusim correct-bias` on "
             "2_canonical.mlir, and then `tpusim run --from lower`"
         )
     return tuple(name for name in also if name not in REWRITES)
@@ -161,6 +162,6 @@ def rewritten(model: Model, also: Sequence[str], samples: Samples) -> tuple[Mode
         if name in also:
             model, tensors = rewrite(model, samples)
             if not tensors:
-                raise ConfigError(f"--also {name}: the network has no tensor that it applies to; leave it out")
+                raise ConfigError(f"{option('also', name)}: the network has no tensor that it applies to; leave it out")
             counts[name] = len(tensors)
     return model, counts

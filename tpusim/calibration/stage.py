@@ -11,13 +11,14 @@ import numpy as np
 from xdsl.dialects.builtin import FloatAttr
 
 from tpusim.calibration import estimates, units
+from tpusim.calibration.doubts import doubts
 from tpusim.calibration.measured import Measured
 from tpusim.calibration.samples import origin_of, require_finite
 from tpusim.calibration.state import State, Taken
-from tpusim.calibration.table import CalibrationTable, Entry, as_printed, write_table
+from tpusim.calibration.table import CalibrationTable, Entry, as_printed, require_writable, write_table
 from tpusim.calibration.thresholds import HISTOGRAM_METHODS
 from tpusim.calibration.tuning import tuned_thresholds
-from tpusim.errors import CalibrationError, ConfigError, TableWarning
+from tpusim.errors import CalibrationError, ConfigError, TableWarning, option
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model, update_function_type
@@ -85,7 +86,8 @@ def calibrate(
     _require_method(config.method)
     if state is not None and workers is not None:
         raise ConfigError(
-            f"calibration state {state}: works in one process only; leave out --state, or --jobs and --executor"
+            f"calibration state {state}: works in one process only; leave out {option('state')}, or "
+            f"{option('jobs')} and {option('executor')}"
         )
     if not isinstance(samples, Sized) and (workers is not None or config.method in estimates.METHODS):
         samples = list(samples)  # to be read more than once
@@ -93,12 +95,11 @@ def calibrate(
     run = _Run(model, config, number, progress or _silent)
     if workers is None:
         run.here(samples, state)
-        found = CalibrationTable(run.entries(partial(tuned_thresholds, run.graph, known=run.computed)))
-        return with_fixed(model, found), run.taken.count
+        return run.table(partial(tuned_thresholds, run.graph, known=run.computed)), run.taken.count
     with workers.begun() as crew:
         shared = units.Shared(crew, model, config.method, config.bins, number)
         run.by_workers(samples, shared)
-        return with_fixed(model, CalibrationTable(run.entries(shared.tuned))), run.taken.count
+        return run.table(shared.tuned), run.taken.count
 
 
 def with_fixed(model: Model, table: CalibrationTable) -> CalibrationTable:
@@ -160,6 +161,12 @@ class _Run:
         if len(self._first) < self._config.tune_samples:
             self._first.append(dict(sample))
 
+    def table(self, tune: Tune) -> CalibrationTable:
+        """The table, with notes of what is odd about the samples."""
+        entries = self.entries(tune)
+        notes = doubts(self._model, self._measured.statistics, self.taken)
+        return with_fixed(self._model, CalibrationTable(entries, notes=notes))
+
     def entries(self, tune: Tune) -> dict[str, Entry]:
         """Of every tensor, tuned if the method is, as printed."""
         if self.taken.count == 0:
@@ -191,6 +198,11 @@ def _warn_of(notes: list[str]) -> None:
     if notes:
         more = f"; and {len(notes) - 1} more tensors" if len(notes) > 1 else ""
         warn(TableWarning(f"calibration: {notes[0]}{more}"), stacklevel=4)
+
+
+def require_names(model: Model) -> None:
+    """Raise ConfigError for a tensor name that no table can have, for who will write one, before samples are read."""
+    require_writable(op_name(op) for op in model.ops if isinstance(op, TopOp))
 
 
 def save_table(path: Path, table: CalibrationTable, config: CalibrationConfig, samples: int, *, module: str) -> None:

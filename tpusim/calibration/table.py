@@ -6,12 +6,14 @@ Source: numerics.md 3.1 (reading, `ImportCalibration.cpp`) and 15.1 (writing, `k
     # op_name    threshold    min    max
     conv1 2.5000000 -2.5000000 1.9000000                one tensor: threshold, least and largest value
     #int4_th                                            a marker begins another block; INT8 entries cannot follow it
+
+A name may have blanks inside, which upstream writes too (and then cannot read): the numbers are counted from the end.
 """
 
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -35,6 +37,9 @@ T = TypeVar("T")
 
 _NUMBER = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|inf)")
 _BLANK = re.compile(r"[ \t\r\f\v]+")
+_WORD = r"[ \t\r\f\v]+([^ \t\r\f\v]+)"
+_COUNT = re.compile(r"[ \t\r\f\v]+([0-9]{1,9})(?![^ \t\r\f\v])")
+_ENTRY = re.compile(rf"(.+?){_WORD}{_WORD}{_WORD}")
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ class CalibrationTable:
 
     `weight_scales` maps `<opname>_weight` to scales per channel (in `weight_scales_fp8` they are thresholds);
     `asym_ops` and `int4_ops` name ops; `header` holds the comment lines before the first entry, `notes` what the
-    reader replaced. `own` are ranges that a quantised network brings along: they become types as they are, which a file
-    cannot say.
+    reader replaced and what is odd about the samples. `own` are ranges that a quantised network brings along: they
+    become types as they are, which a file cannot say.
     """
 
     entries: Mapping[str, Entry]
@@ -82,6 +87,15 @@ class _Block(Enum):
     FP8_MQBENCH = "mqbench-fp8"
     ASYM_OP = "asym_op"
     INT4_OP = "int4_op"
+
+
+_NOTE = "# warning: "
+"""How the line of a note begins; one that a reader could take for a block's marker is not written."""
+
+
+def _marker(line: str) -> _Block | None:
+    """The block whose marker a comment has."""
+    return next((block for block in _Block if block.value and block.value in line), None)
 
 
 def read_table(path: str | Path) -> CalibrationTable:
@@ -130,6 +144,7 @@ def write_table(
         f"# sample number: {samples}",
         "###",
         f"# tune number: {tune}",
+        *(f"{_NOTE}{note}" for note in table.notes if _marker(note) is None and note.isprintable()),
         "###",
         "# op_name    threshold    min    max",
     ]
@@ -179,14 +194,13 @@ class _Reader:
         if line.startswith("#"):
             self._read_comment(line)
             return
-        fields = _BLANK.split(line)
         place = f"{self._source}:{number}"
         if self._block in self._entries:
-            self._read_entry(place, fields)
+            self._read_entry(place, line)
         elif self._block in self._scales:
-            self._read_scales(place, fields)
+            self._read_scales(place, line)
         else:
-            self._read_name(place, fields)
+            self._names[self._block].append(line)
 
     def table(self) -> CalibrationTable:
         """The calibration table that was read."""
@@ -203,41 +217,41 @@ class _Reader:
         )
 
     def _read_comment(self, line: str) -> None:
-        marked = next((block for block in _Block if block.value and block.value in line), None)
+        marked = _marker(line)
         if marked is not None:
             self._block = _Block.FP8 if marked is _Block.FP8_MQBENCH else marked
         elif self._block is _Block.INT8 and not self._entries[_Block.INT8]:
             self._header.append(line)
+            if line.startswith(_NOTE):
+                self._notes.append(line.removeprefix(_NOTE))
 
-    def _read_entry(self, place: str, fields: list[str]) -> None:
-        if len(fields) != 4:
+    def _read_entry(self, place: str, line: str) -> None:
+        found = _ENTRY.fullmatch(line)
+        if found is None:
+            fields = _BLANK.split(line)
             raise ConfigError(
-                f"{place}: a line must be 'name threshold min max', got {len(fields)} fields: {_quote(fields)}"
+                f"{place}: a line must be 'name threshold min max', got {len(fields)} fields: {_quote(line)}"
             )
-        threshold, minimum, maximum = (self._number(place, fields, value) for value in fields[1:])
+        name, *numbers = found.groups()
+        threshold, minimum, maximum = (self._number(place, name, line, value) for value in numbers)
         if threshold < 0 or minimum > maximum:
-            raise ConfigError(f"{place}: threshold >= 0 and min <= max are required, got {_quote(fields)}")
-        self._entries[self._block][fields[0]] = Entry(threshold, minimum, maximum)
+            raise ConfigError(f"{place}: threshold >= 0 and min <= max are required, got {_quote(line)}")
+        self._entries[self._block][name] = Entry(threshold, minimum, maximum)
 
-    def _read_scales(self, place: str, fields: list[str]) -> None:
+    def _read_scales(self, place: str, line: str) -> None:
         """`name N s0 .. s(N-1)`; zero points that some writers put after the scales are not used, as upstream."""
-        count = int(fields[1]) if len(fields) > 1 and re.fullmatch(r"[0-9]{1,9}", fields[1]) else None
-        if count is None or len(fields) < 2 + count:
-            raise ConfigError(f"{place}: a weight scale line must be 'name N' and N numbers, got {_quote(fields)}")
-        scales = tuple(self._number(place, fields, value) for value in fields[2 : 2 + count])
-        self._scales[self._block][fields[0]] = scales
+        found = _scale_line(line)
+        if found is None:
+            raise ConfigError(f"{place}: a weight scale line must be 'name N' and N numbers, got {_quote(line)}")
+        name, numbers = found
+        self._scales[self._block][name] = tuple(self._number(place, name, line, value) for value in numbers)
 
-    def _read_name(self, place: str, fields: list[str]) -> None:
-        if len(fields) != 1:
-            raise ConfigError(f"{place}: one op name is required per line of this block, got {_quote(fields)}")
-        self._names[self._block].append(fields[0])
-
-    def _number(self, place: str, fields: list[str], text: str) -> float:
+    def _number(self, place: str, name: str, line: str, text: str) -> float:
         if not _NUMBER.fullmatch(text):
-            raise ConfigError(f"{place}: a decimal number is required, got '{text[:40]}' in {_quote(fields)}")
+            raise ConfigError(f"{place}: a decimal number is required, got '{text[:40]}' in {_quote(line)}")
         value = float(text)
         if math.isinf(value):
-            self._notes.append(f"{place}: '{fields[0]}' has {text[:40]}, taken as {INFINITY_STAND_IN:g}")
+            self._notes.append(f"{place}: '{name}' has {text[:40]}, taken as {INFINITY_STAND_IN:g}")
             value = math.copysign(INFINITY_STAND_IN, value)
         return value
 
@@ -281,17 +295,39 @@ def _marked(marker: str, lines: Iterator[str]) -> Iterator[str]:
         yield from lines
 
 
+def _scale_line(line: str) -> tuple[str, list[str]] | None:
+    """(name, N scales) of `name N s0 .. s(N-1)`, perhaps followed by `N` and N zero points; None for no such line.
+
+    In a name with blanks the first number that the rest of the line fits is N, else the first one.
+    """
+    loose = list[tuple[str, list[str]]]()
+    for match in _COUNT.finditer(line):
+        count, rest = int(match[1]), line[match.end() :].split()
+        found = line[: match.start()], rest[:count]
+        if len(rest) == count or (len(rest) == 2 * count + 1 and rest[count] == match[1]):
+            return found
+        if len(rest) > count:
+            loose.append(found)
+    return loose[0] if loose else None
+
+
+def require_writable(names: Iterable[str], source: str = "") -> None:
+    """Raise ConfigError for a tensor name that no line of a table can begin with."""
+    for name in names:
+        if not name or name.startswith("#") or name.strip(" \t\r\f\v") != name or "\n" in name:
+            raise ConfigError(
+                f"calibration table{source and ' '}{source}: a tensor name must not begin with '#', begin or end with "
+                f"a blank or have a line break, got {name!r}; rename the tensor in the model"
+            )
+
+
 def _writable(name: str, source: str) -> str:
-    if not name or name.startswith("#") or re.search(r"[ \t\r\f\v\n]", name):
-        raise ConfigError(
-            f"calibration table {source}: a tensor name must have no blank and not begin with '#', got '{name}'; "
-            "rename the tensor"
-        )
+    require_writable([name], source)
     return name
 
 
-def _quote(fields: list[str]) -> str:
-    text = " ".join(fields)
+def _quote(text: str) -> str:
+    text = " ".join(_BLANK.split(text))
     return f"'{text[:77]}...'" if len(text) > 80 else f"'{text}'"
 
 
@@ -304,10 +340,11 @@ def rewrite_thresholds(source: Path, target: Path, thresholds: Mapping[str, floa
     known = read_table(source).entries
     if missing := sorted(thresholds.keys() - known.keys()):
         raise CalibrationError(f"calibration table '{source}': lines of {', '.join(missing)} are required, got none")
-    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = [f"{line}\n" for line in source.read_bytes().decode("utf-8").removesuffix("\n").split("\n")]
     done = set[str]()
     for number, line in enumerate(lines):
-        name = line.split(maxsplit=1)[0] if line.strip() else ""
+        found = _ENTRY.fullmatch(line.strip(" \t\r\f\v\n"))
+        name = found[1] if found is not None else ""
         if name in thresholds and name not in done:
             done.add(name)
             entry, new = known[name], thresholds[name]

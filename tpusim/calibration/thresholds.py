@@ -35,7 +35,8 @@ def kl_threshold(histogram: Counts, width: float, groups: int = INT8_GROUPS) -> 
     counts = histogram.astype(np.float32)
     divergences = [_divergence(counts, total, size, groups) for size in range(groups, len(counts) + 1, groups)]
     best = int(np.argmin(np.array(divergences, np.float32)))
-    return float(np.float32(width) * np.float32(best + 1) * np.float32(groups))
+    with np.errstate(over="ignore"):  # the last bin of the largest f32 ends beyond it; the caller knows the maximum
+        return float(np.float32(width) * np.float32(best + 1) * np.float32(groups))
 
 
 def thresholds(statistics: TensorStatistics, method: str = "kl", *, name: str = "") -> Entry:

@@ -117,7 +117,7 @@ class Tuner:
         return candidates[best]
 
     def _near(self, op: TopOp, candidates: Sequence[float]) -> Sequence[float]:
-        """Those that may be the best; all, where a distance is no number."""
+        """Those that may be the best; all, where a distance or its bound is no number."""
         with estimates():
             way = Way(op, self._operands(op, self._floats[0]), self._known)
             totals, units, elements = np.zeros(len(candidates)), 0.0, 0
@@ -126,18 +126,22 @@ class Tuner:
                 totals += trial.distances(candidates)
                 units += trial.unit
                 elements += floats[op_name(op)].size
-        if not np.isfinite(totals).all():
-            return candidates
         most = totals.min() * (1 + DOUBT * way.error / elements**0.5) + 2 * ROUNDING * units
+        if not np.isfinite([*totals, most]).all():
+            return candidates
         return [c for c, distance in zip(candidates, totals, strict=True) if distance <= most]
 
     def _distance(self, op: TopOp, threshold: float) -> float:
-        """The mean over the samples of the difference's 2-norm by the 1-norm of the float result."""
+        """The mean over the samples of the difference's 2-norm by the 1-norm of the float result.
+
+        In f32, as upstream: what f32 does not hold is an infinity or NaN, which is less than nothing, so that the
+        measured threshold stays.
+        """
         total = 0.0
         for floats in self._floats:
             wanted = floats[op_name(op)]
-            found = np.asarray(self._run(op, floats, threshold))
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(all="ignore"):
+                found = np.asarray(self._run(op, floats, threshold))
                 total += np.linalg.norm((wanted - found).ravel()) / np.linalg.norm(wanted.ravel(), ord=1)
         return float(total / len(self._floats))
 

@@ -16,7 +16,7 @@ from tpusim.calibration.measured import Bins, Looks, Measured, counted
 from tpusim.calibration.samples import origin_of
 from tpusim.calibration.statistics import Counts
 from tpusim.calibration.tuning import Search, Tuner, searches, widest
-from tpusim.errors import CalibrationError
+from tpusim.errors import CalibrationError, option
 from tpusim.inference import Gradual
 from tpusim.ir.module import Model, load_model, save_model
 from tpusim.ops import context
@@ -43,7 +43,7 @@ class Job:
 def _loaded(job: Job) -> tuple[Model, Gradual]:
     if not job.path.is_file():
         raise CalibrationError(
-            f"calibration: a worker cannot see {job.path}; give --share a folder that all workers have"
+            f"calibration: a worker cannot see {job.path}; give {option('share')} a folder that all workers have"
         )
     model = load_model(job.path, context())
     return model, Gradual(model, "all")

@@ -5,7 +5,7 @@ how a chip that is not shipped travels with what was compiled for it.
 """
 
 from tpusim.chips.fields import differences, flattened
-from tpusim.chips.files import available, define, load, of, resolve
+from tpusim.chips.files import as_stated, available, define, load, of, resolve
 from tpusim.chips.spec import Bandwidth, Calibration, ChipSpec, Family, require_cores
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Calibration",
     "ChipSpec",
     "Family",
+    "as_stated",
     "available",
     "define",
     "differences",

@@ -36,6 +36,11 @@ def available() -> tuple[str, ...]:
     return tuple(sorted(f.name.removesuffix(".toml") for f in files(_PACKAGE).iterdir() if f.name.endswith(".toml")))
 
 
+def as_stated(chip: str | ChipSpec) -> str | ChipSpec:
+    """How to write down a chip: its name where it ships with these figures, else as it is given."""
+    return next((name for name in available() if _shipped(name) == chip), chip)
+
+
 def load(chip: str | Path | ChipSpec) -> ChipSpec:
     """A chip by its name, from a user's TOML file, or as it is given.
 

@@ -112,6 +112,10 @@ class OpForms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     patch_products: int = 0
     """Convolutions of up to 3 channels whose windows of 14 to fewer than so many rows and columns lie side by side are
     products of a row for each patch."""
+    wide_windows: Literal["padded", "rewritten"] = "padded"
+    """What becomes of convolutions beyond a command's ranges: Pads of up to 15 stand in front of one with more padding;
+    or a Pad has all of such a side, a dilation is less and the filter has zeros between its taps, and windows without
+    overlap are products of patches (codegen.md DC-09)."""
     padded_image: bool = False
     """A padded integer convolution of one group over a network's input of 3 channels has its rows padded by a tpu.Pad
     of its own, and is in no group (`rows_in_channels`)."""
@@ -162,5 +166,7 @@ class LocalRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     where one command can; 0: none does."""
     moving_transfers: int = 1
     """A load does so too where it takes at most so many commands, of `moving_transfer_bytes` each on average."""
+    wide_windows: bool = False
+    """Convolutions with a stride or dilation above `max_stride` have local forms, which gather what windows see."""
     one_row_groups: bool = False
     """The output channels of a convolution's group, unless depthwise, are even in number and one row of lanes."""

@@ -3,18 +3,30 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Any
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, parse_shapes
+from tpusim.cli.given import given as named
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
     from tpusim.bench import Row
+    from tpusim.network import Network as GivenNetwork
 
 
 @dataclass
@@ -26,44 +38,42 @@ class Bench(Command):
 
     says = "what was measured on, and `rows`, a contestant each"
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     batch: int = 1
     """How often the model's own batch is in a run; the flat network takes all in one call, the others one by one."""
     rounds: int = 7
     """How many times each one runs."""
-    input_shapes: tuple[str, ...] = ()
-    """Static input shapes, NAME=1x3x224x224 each."""
     out: OptionalPath = None
     """Write the figures here too, as JSON."""
 
     def execute(self, console: Output) -> bool:
         """Measure the network and print the table."""
-        from tpusim.artefacts import RunConfig
         from tpusim.bench import contestants, measure
         from tpusim.calibration.samples import load_samples
-        from tpusim.calibration.stage import CalibrationConfig
-        from tpusim.frontend import import_onnx
         from tpusim.inference import input_specs
 
         for flag, value in (("--batch", self.batch), ("--rounds", self.rounds)):
             if value < 1:
                 raise ConfigError(f"{flag} {value}: 1 or more is required")
-        shapes = parse_shapes(self.input_shapes)
-        config = RunConfig(
-            self.model, lowering=self.lowering.config(), calibration=CalibrationConfig("max"), input_shapes=shapes
-        )
-        specs = input_specs(import_onnx(self.model, input_shapes=shapes))
-        samples = [dict(sample) for sample in load_samples(f"random:{self.batch}", specs)]
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering)
+        given = network_of(self.model, asked)
+        specs = input_specs(given.floats)
+        source = self.calibration.data if "data" in named(self.calibration) else f"random:{self.batch}"
+        samples = [dict(sample) for sample in load_samples(source, specs, self.batch)]
         batch = next(iter(specs.values()))[0][0] if all(shape for shape, _ in specs.values()) else 1
-        rows = measure(contestants(config, samples), self.batch * batch, self.rounds)
-        console.result(**_content(rows, self))
+        rows = measure(contestants(given, samples), self.batch * batch, self.rounds)
+        content = _content(rows, self, given)
+        console.result(**content)
         console.print(_table(rows, f"{self.model.name}, {self.batch * batch} images in a run"))
         for row in rows:
             if row.error:
                 console.tell(f"{row.name}: {row.error}")
         if self.out is not None:
-            _write(self.out, _content(rows, self))
+            _write(self.out, content)
             console.wrote(self.out)
         return True
 
@@ -79,11 +89,11 @@ def _table(rows: "list[Row]", title: str) -> Table:
     return table
 
 
-def _content(rows: "list[Row]", asked: Bench) -> dict[str, Any]:
+def _content(rows: "list[Row]", asked: Bench, given: "GivenNetwork") -> dict[str, Any]:
     from tpusim.bench.about import about
 
-    return {**about(), "model": asked.model.name, "chip": asked.lowering.chip, "mode": asked.lowering.mode,
-               "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
+    return {**about(), "model": asked.model.name, "chip": given.chip.name, "mode": str(given.lowering.mode),
+            "batch": asked.batch, "rounds": asked.rounds, "rows": [asdict(row) for row in rows]}  # fmt: skip
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

@@ -3,21 +3,33 @@
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load
+from tpusim.cli.options import (
+    Judged,
+    JudgedOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    folder_of,
+    network_of,
+    require_count,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from tpusim.diagnosis import Reproducer
-    from tpusim.ir.module import Model
-    from tpusim.verify.compare import TensorResult, Tolerance
+    from tpusim.diagnosis import Broken, Reproducer
+    from tpusim.diagnosis.losses import Tensors
+    from tpusim.lowering import LoweringConfig
+    from tpusim.network import Network as GivenNetwork
+    from tpusim.verify.compare import Tolerance
 
 BEFORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """How many ops in front of the broken one come along, tried in turn until it is broken there too: a range may come from
@@ -28,38 +40,52 @@ them, or a whole block of attention become one op."""
 class Bisect(Command):
     """Find the first op that breaks the tolerance by itself, and write a small network that shows it.
 
-    Lowers 3_calibrated.mlir as `tpusim lower` does. Every op gets the float network's operands, rounded once to what it
-    reads, and is held against the float op on the same, by channel too: a large channel hides the others. The network
-    around the first that is too far off is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and
-    qtable that it needs, and show.sh, which shows it.
+    Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, and lowers it as `tpusim lower` does. Every
+    op gets the float network's operands, rounded once to what it reads, and is held against the float op on the same,
+    by channel too: a large channel hides the others. The network around the first that is too far off on one of the
+    samples is cut out of the ONNX model: op.onnx, inputs.npz, the lines of cali_table and qtable that it needs, and
+    show.sh, which shows it.
     """
 
-    says = "the first op that breaks the `tolerance` (`broken`, null if none does), as a tensor of report.json"
+    says = (
+        "`samples`, and the first op that breaks the `tolerance` by itself (`broken`, null if none does), as a tensor "
+        "of report.json"
+    )
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
-    data: str | None = None
-    """Where the sample is from, the first of them: npz by input name, a folder, or random:N[:SEED]; default inputs.npz
-    beside the module."""
+    samples: int = 4
+    """How many samples to try every op on, the first; 0: all."""
     tolerance: str | None = None
     """Minimum cosine and euclidean similarity; default: what a run compares with in this mode."""
     model: OptionalPath = None
-    """The ONNX model to cut; default: that of the run which the module belongs to."""
+    """The ONNX model to cut; default: the one that is given, or that of the run which the module belongs to."""
     out: OptionalPath = None
     """Folder of the small network; default `bisect` beside the module."""
 
     def execute(self, console: Output) -> bool:
         """Measure and print; True if no op breaks the tolerance."""
+        from tpusim.cli.judging import evidence
         from tpusim.diagnosis import first_broken, scaled_by
         from tpusim.lowering import lower
 
-        tolerance, config = self._tolerance(), self.lowering.of_floats()
-        top = load(self.module)
-        sample = self._sample(top)
+        require_count("--samples", self.samples, "tries all")
+        asked = (self.network, self.preprocessing, self.judged, self.lowering)
+        given = network_of(self.module, asked, floats=True)
+        config, top, tolerance = given.lowering, given.calibrated, self._tolerance(given.lowering)
+        known = evidence(given, self.judged.data, self.samples)
+        samples = list(known.samples)
         lowered = lower(top, config)[0]
-        broken = first_broken(top, lowered, sample, tolerance)
-        console.result(tolerance=str(tolerance), broken=None if broken is None else broken.to_json())
-        where = f"on {config.chip} in {config.format.name}"
+        broken = first_broken(top, lowered, samples, tolerance)
+        console.result(
+            samples=len(samples), tolerance=str(tolerance), broken=None if broken is None else broken.result.to_json()
+        )
+        count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
+        self._say(console, f"every op is tried on {count} {known.origin}")
+        where = f"on {given.chip.name} in {config.format.name}"
         if broken is None:
             self._say(console, f"no op breaks {tolerance} by itself {where}; `tpusim why` has all of them together")
             self._say(console, "bisect PASSED.")
@@ -68,46 +94,38 @@ class Bisect(Command):
         origin = scaled_by(top, lowered, broken.name)
         if origin != broken.name:
             self._say(console, f"{broken.name} is stored in the scale of {origin}, which reads it")
-        self._reproduce(console, top, origin, sample, tolerance)
+        self._reproduce(console, given, origin, dict(broken.sample), tolerance)
         self._say(console, "bisect FAILED.")
         return False
 
     def _say(self, console: Output, text: str) -> None:
         console.tell(text)
 
-    def _tolerance(self) -> "Tolerance":
-        from tpusim.ir.formats import FORMATS, number_format
+    def _tolerance(self, config: "LoweringConfig") -> "Tolerance":
+        from tpusim.ir.formats import FORMATS
         from tpusim.verify.compare import Tolerance
         from tpusim.verify.tolerances import tpu_vs_top
 
         if self.tolerance is not None:
             return Tolerance.parse(self.tolerance)
-        format = number_format(self.lowering.mode)
+        format = config.format
         return tpu_vs_top(format.name if format.name in FORMATS else format.needs)
 
-    def _sample(self, top: "Model") -> "dict[str, np.ndarray]":
-        from tpusim.calibration.samples import Samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        source = self.data or str(self.module.parent / "inputs.npz")
-        return dict(next(iter(Samples(source, input_specs(top), 1, images=images_of(top)))))
-
     def _reproduce(
-        self, console: Output, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
+        self, console: Output, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"
     ) -> None:
         """Write the small network, and say whether it shows what the large one does."""
         from tpusim.persistence import model_of
 
-        source = self.model or model_of(self.module.parent)
+        source = self.model or given.model_path or model_of(folder_of(self.module))
         if source is None:
             if self.out is not None:
                 raise ConfigError(f"--out {self.out}: needs --model MODEL.onnx, out of which the network is cut")
             self._say(console, "with --model MODEL.onnx a network of this op alone is written")
             return
-        found, shows = self._smallest(source, top, name, sample, tolerance)
-        folder = self.out or self.module.parent / "bisect"
-        commands = self._commands(found, tolerance)
+        found, shows = self._smallest(source, given, name, sample, tolerance)
+        folder = self.out or folder_of(self.module) / "bisect"
+        commands = _commands(self._chip(given), given.lowering, found, tolerance)
         found.write(folder, commands, origin=self.module.name)
         self._say(console, f"wrote {folder}: op.onnx, inputs.npz and show.sh, which runs")
         for command in commands:
@@ -116,47 +134,46 @@ class Bisect(Command):
             self._say(console, f"WARNING: this network alone is within {tolerance}: cut out it is lowered otherwise")
 
     def _smallest(
-        self, source: Path, top: "Model", name: str, sample: "dict[str, np.ndarray]", tolerance: "Tolerance"
+        self, source: Path, given: "GivenNetwork", name: str, sample: "Tensors", tolerance: "Tolerance"
     ) -> "tuple[Reproducer, bool]":
         """The smallest network around the op, and whether it is broken there too; the op alone if none is."""
         from tpusim.diagnosis import Reproducer
         from tpusim.lowering.qtable import read_qtable
 
-        config, options = self.lowering.of_floats(), self.lowering
-        modes = {} if options.qtable is None else read_qtable(options.qtable, config.format)
+        config, top = given.lowering, given.calibrated
+        modes = {} if config.qtable is None else read_qtable(config.qtable, config.format)
         tried: list[Reproducer] = []
         for before in BEFORE:
             tried.append(
-                Reproducer.of(source, top, name, sample, modes=modes, asymmetric=options.asymmetric, before=before)
+                Reproducer.of(source, top, name, sample, modes=modes, asymmetric=config.asymmetric, before=before)
             )
             if not tried[-1].compare(config, replace(tolerance, by_channel=True)).passed:
                 return tried[-1], True
         return tried[0], False
 
-    def _commands(self, found: "Reproducer", tolerance: "Tolerance") -> list[str]:
-        """To be run in the folder."""
-        asked = self.lowering
-        chip = Path(asked.chip)
-        words = ["--chip", str(chip.resolve()) if chip.suffix == ".toml" else asked.chip, "--mode", asked.mode]
-        words += ["--asymmetric"] * asked.asymmetric + ["--matmul-perchannel"] * asked.matmul_perchannel
-        words += ["--quirks-off", *asked.quirks_off] if asked.quirks_off else []
-        words += ["--qtable", "qtable"] if found.modes else []
-        words += ["--table", "cali_table"] if found.table is not None else []
-        run = ["tpusim", "run", "op.onnx", *words, "--data", "inputs.npz", "--out", "out", "--to", "infer"]
-        limits = f"{tolerance.cosine!r},{tolerance.euclidean!r}"
-        check = [
-            "tpusim",
-            "compare",
-            "out/tpu_outputs.npz",
-            "out/top_outputs.npz",
-            "--tolerance",
-            limits,
-            "--by-channel",
-        ]
-        return [shlex.join(run), shlex.join(check)]
+    def _chip(self, given: "GivenNetwork") -> str:
+        """The chip as a command in another folder names it."""
+        path = Path(self.lowering.chip)
+        return str(path.resolve()) if path.suffix == ".toml" else given.chip.name
 
 
-def _measures(broken: "TensorResult") -> str:
-    """How far the result is off, by each measure."""
-    measured = f"cosine {broken.cosine:.4f}, euclidean {broken.euclidean:.4f}, SQNR {broken.sqnr_db:.1f} dB"
-    return f"{measured}; {broken.note}" if broken.note else measured
+def _commands(chip: str, asked: "LoweringConfig", found: "Reproducer", tolerance: "Tolerance") -> list[str]:
+    """To be run in the folder of the small network."""
+    words = ["--chip", chip, "--mode", str(asked.mode)]
+    words += ["--asymmetric"] * asked.asymmetric + ["--matmul-perchannel"] * asked.matmul_perchannel
+    words += ["--quirks-off", *asked.quirks_off] if asked.quirks_off else []
+    words += ["--qtable", "qtable"] if found.modes else []
+    words += ["--table", "cali_table"] if found.table is not None else []
+    run = ["tpusim", "run", "op.onnx", *words, "--data", "inputs.npz", "--out", "out", "--to", "infer"]
+    limits = f"{tolerance.cosine!r},{tolerance.euclidean!r}"
+    files = ("out/tpu_outputs.npz", "out/top_outputs.npz")
+    check = ["tpusim", "compare", *files, "--tolerance", limits, "--by-channel"]
+    return [shlex.join(run), shlex.join(check)]
+
+
+def _measures(broken: "Broken") -> str:
+    """How far the result is off, by each measure, and on how many samples."""
+    result = broken.result
+    measured = f"cosine {result.cosine:.4f}, euclidean {result.euclidean:.4f}, SQNR {result.sqnr_db:.1f} dB"
+    measured += f"; {result.note}" if result.note else ""
+    return measured if broken.samples == 1 else f"{measured}; broken on {broken.broken} of {broken.samples} samples"

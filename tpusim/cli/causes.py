@@ -1,33 +1,56 @@
 """What `tpusim why` shows of causes: their remedies measured on results and on the clock, and labelled samples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tpusim.cli.judging import errors_of
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from tpusim.diagnosis import Cause, Remedies
+    from tpusim.diagnosis import Cause, Measured, Remedies
     from tpusim.ir.module import Model
+    from tpusim.schedule import Costs
 
     Tensors = Mapping[str, np.ndarray]
 
 MOST = 12
 """Causes that are shown at most."""
+LEFT_OUT = 3
+"""Of those that do not hold."""
 
 
 def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -> Table:
     """One line per cause, the best remedy first. clocked: how many of them are put on the clock."""
-    before = remedies.cosine()
-    base = cycles(remedies.lowered()) if clocked else None
-    table = Table(f"Causes, by what their remedies give back ({before:.6f} as lowered)").words("cause").names("tensor")
-    table.prose("evidence", "remedy").numbers("results with it", "cycles")
+    before = remedies.before
+    costs: Costs = {}
+    base = cycles(remedies.lowered(), costs) if clocked else None
+    table = Table(f"Causes, by what their remedies give back ({errors_of(before)} as lowered)")
+    table.words("cause").names("tensor").prose("evidence", "remedy")
+    table.numbers("error, judged", *(("held out",) if before.held_out is not None else ()), "cosine", "cycles")
     for number, cause in enumerate(found[:MOST]):
-        taken = cycles(remedies.lowered(cause.remedy.changes)) if number < clocked else None
+        remedy = cause.remedy
+        taken = cycles(remedies.lowered(remedy.changes), costs) if number < clocked else None
         clock = f"{taken:,} ({taken - base:+,})" if taken is not None and base is not None else ""
-        table.row(cause.kind, cause.tensor, cause.evidence, said(cause), f"{cause.remedy.cosine:.6f}", clock)
+        errors = [_with_spread(one) for one in (remedy.judged.judged, remedy.judged.held_out) if one is not None]
+        table.row(cause.kind, cause.tensor, cause.evidence, said(cause), *errors, f"{remedy.cosine:.6f}", clock)
     return table
+
+
+def not_held_lines(found: "Sequence[Cause]") -> Iterator[str]:
+    """Causes whose remedy does not hold on the samples that were held out, in few words: they are no remedies."""
+    for cause in found[:LEFT_OUT]:
+        held_out = cause.remedy.judged.held_out
+        if held_out is not None:
+            what = f"{cause.kind} at {cause.tensor}, {said(cause)}"
+            yield f"does not hold on held-out samples (error {held_out.error:.4g}): {what}"
+    if len(found) > LEFT_OUT:
+        yield f"nor do {len(found) - LEFT_OUT} others"
+
+
+def _with_spread(found: "Measured") -> str:
+    return f"{found.error:.4g} ± {found.deviation:.2g}" if found.samples > 1 else f"{found.error:.4g}"
 
 
 def said(cause: "Cause") -> str:
@@ -37,8 +60,8 @@ def said(cause: "Cause") -> str:
     return "; ".join([*shown, f"{more} more"] if more else shown)
 
 
-def cycles(tpu: "Model") -> int | None:
-    """Of a lowered module in layer groups, on the clock; None where it does not compile."""
+def cycles(tpu: "Model", costs: "Costs") -> int | None:
+    """Of a lowered module in layer groups, on the clock; None where it does not compile. costs: known of other ones."""
     from tpusim.errors import TpusimError
     from tpusim.grouping import cycles as clock
     from tpusim.grouping import divide
@@ -46,7 +69,7 @@ def cycles(tpu: "Model") -> int | None:
     from tpusim.lowering import optimize_for_chip, reorder_weights
 
     try:
-        return clock(divide(reorder_weights(optimize_for_chip(tpu)), LayerGroupConfig()))
+        return clock(divide(reorder_weights(optimize_for_chip(tpu)), LayerGroupConfig(), costs))
     except TpusimError:
         return None
 
@@ -60,6 +83,18 @@ def preprocessing_lines(model: "Model", samples: "Sequence[Tensors]", labels: "n
         head = "first cause: preprocessing" if number == 0 else "or"
         yield f"{head}: {found.what}: float top-1 {found.top1:.1%}, as it is {before:.1%}" + (
             f"; import and calibrate again with {found.options}" if found.options else "; prepare the samples so"
+        )
+
+
+def scale_lines(remedies: "Remedies", samples: "Iterable[Tensors]") -> Iterator[str]:
+    """Inputs whose scale is upside down, and the error of the integers without that."""
+    from tpusim.diagnosis import mistaken_scales
+
+    for found in mistaken_scales(remedies, samples):
+        yield (
+            f"first cause: preprocessing of {found.tensor}: {found.evidence}; integers with samples prepared so, and "
+            + (f"their ranges: {errors_of(found.judged)}, {errors_of(remedies.before)} as it is; ")
+            + (f"import and calibrate again with {found.options}" if found.options else "prepare the samples so")
         )
 
 

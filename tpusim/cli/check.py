@@ -3,17 +3,29 @@
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
-
-import tyro
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, OptionalPath
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
+    from tpusim.calibration.table import CalibrationTable
+    from tpusim.network import Network as GivenNetwork
     from tpusim.prospect import LoweredOp, NodeAhead, Prospect
 
 T = TypeVar("T")
@@ -24,42 +36,44 @@ _SHAPE = re.compile(r"\([\d, ]*\)")
 class Check(Command):
     """Tell how every node of a network is imported, what it becomes on a chip, in which numbers, local or global.
 
-    Nothing runs. Without --table ranges are assumed: floats that follow from measured ranges (operands of an Add that
-    differ 64 times, scales above 126.5) are not foreseen then.
+    Nothing runs, unless --data is given to measure ranges. Without those, or ranges of a --table, a run or a calibrated
+    module, ranges are assumed: floats that follow from measured ranges (operands of an Add that differ 64 times, scales
+    above 126.5) are not foreseen then.
     """
 
     says = "every node (`nodes`) and op (`ops`), and what is `refused`"
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
     lowering: Lowering = LoweringOptions()
     network: Network = NetworkOptions()
-    table: OptionalPath = None
-    """Calibration table to take the ranges from."""
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
 
     def execute(self, console: Output) -> bool:
         """Print what would become of it; True if the network can be taken."""
-        from tpusim.calibration.table import read_table
+        from tpusim.cli.waiting import told
         from tpusim.prospect import prospect
 
-        config = self.lowering.config()
-        if self.table is not None and not (config.format.calibrated or config.qtable is not None):
-            raise ConfigError(f"--table {self.table}: needs --mode int8, or a --qtable; got --mode {config.mode}")
-        found = prospect(
-            self.model,
-            config,
-            input_shapes=self.network.shapes(),
-            cut=self.network.cut(),
-            table=None if self.table is None else read_table(self.table),
-        )
-        console.result(chip=config.chip, mode=config.mode, **found.to_json())
-        self._show(console, found, f"On {config.chip} in {config.mode}")
+        asked, table = (self.network, self.preprocessing, self.calibration, self.lowering), self.calibration.table
+        given = network_of(self.model, asked, assume=True)
+        config, path = given.lowering, given.model_path or self.model
+        if table is not None and not (config.format.calibrated or config.qtable is not None):
+            raise ConfigError(f"--table {table}: needs --mode int8, or a --qtable; got --mode {config.mode}")
+        with told(f"reading {path} and lowering it for {given.chip.name}", lambda: _files(path)):
+            found = prospect(
+                given.latest if given.framework is None else given.framework, config,
+                input_shapes=given.config.input_shapes, cut=given.config.cut, table=_ranges(given),
+            )  # fmt: skip
+        console.result(chip=given.chip.name, mode=str(config.mode), **found.to_json())
+        self._show(console, found, f"{given.chip.name} in {config.mode}")
         return not found.refused
 
     def _show(self, console: Output, found: "Prospect", where: str) -> None:
-        console.detail(_nodes(found.nodes))
+        if found.nodes:
+            console.detail(_nodes(found.nodes))
         if found.ops:
             ranges = ", ranges assumed" if found.assumed else ""
-            console.detail(_ops(found.ops, f"{where}{ranges}"))
+            console.detail(_ops(found.ops, f"On {where}{ranges}"))
         for note in found.not_kept:
             console.print(f"quantised network: {note}", markup=False, highlight=False, soft_wrap=True)
         if found.refused:
@@ -69,6 +83,28 @@ class Check(Command):
             console.print(f"to stop before what is refused, give --outputs {where}", markup=False, soft_wrap=True)
         if not found.refused:
             console.print(_summary(found.ops), markup=False, highlight=False, soft_wrap=True)
+
+
+def _files(model: Path) -> list[Path]:
+    """What is read of a model."""
+    from tpusim.frontend.onnx import external_files
+
+    return [model, *(external_files(model) if model.is_file() and model.suffix != ".mlir" else ())]
+
+
+def _ranges(given: "GivenNetwork") -> "CalibrationTable | None":
+    """Those in force; None where they are assumed, and where the network is refused before it has any."""
+    from tpusim.calibration.table import read_table
+    from tpusim.errors import TpusimError
+
+    if given.config.table is not None:
+        return read_table(given.config.table)
+    if given.assume or given.framework is None:
+        return None
+    try:
+        return given.table
+    except TpusimError:  # which becomes a part of the answer
+        return None
 
 
 def _nodes(nodes: "Sequence[NodeAhead]") -> Table:

@@ -20,6 +20,7 @@ from tpusim.cli.explore_roofline import ExploreRoofline
 from tpusim.cli.export import Export
 from tpusim.cli.fidelity import Support
 from tpusim.cli.fit import FitCommand
+from tpusim.cli.npz import Npz
 from tpusim.cli.options import In
 from tpusim.cli.output import Output
 from tpusim.cli.search_qtable import SearchQtable
@@ -126,6 +127,7 @@ COMMANDS: dict[str, type] = {
     "dis": Disassemble,
     "asm": Assemble,
     "compare": Compare,
+    "npz": Npz,
     "why": Why,
     "search-qtable": SearchQtable,
     "search-threshold": SearchThreshold,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Compare(Command):
-    """Compare two npz files tensor by tensor with upstream's verdicts.
+    """Compare two npz files tensor by tensor with upstream's verdicts; comparing nothing is no success.
 
     Files that tpusim wrote say what their integers stand for and which tolerance a run compares them with. Where
     machine and flat tensors differ, 4_tpu.mlir and inputs.npz beside the reference tell whether floats explain it.
@@ -45,8 +45,9 @@ class Compare(Command):
     by_layout: bool = False
     """The target is a dump of a board or of another tool: also pair names that differ by what TPU-MLIR puts behind a
     tensor's name, and turn NHWC and 4N round where the shapes say so."""
-    upstream_sampling: bool = False
-    """Compare only a sample of more than 400 tensors, as upstream does."""
+    upstream: Annotated[bool, tyro.conf.arg(aliases=["--upstream-sampling"])] = False
+    """As npz_tool.py: compare equal names only, a sample of more than 400 tensors, and pass if nothing is compared;
+    otherwise the cast X_f32 is compared as X where the other file has only X."""
 
     def execute(self, console: Output) -> bool:
         """Compare and print; True if everything passed."""
@@ -59,9 +60,8 @@ class Compare(Command):
         tolerance = None if self.tolerance is None else Tolerance.parse(self.tolerance)
         stored = load_tensors(require_kept(self.target)), load_tensors(require_kept(self.reference))
         about = read_about(self.target), read_about(self.reference)
-        targets, references = comparable(*stored, *about)
-        if self.by_layout:
-            targets = self._paired(console, targets, references)
+        targets, target_about = self._paired(console, *stored, about[0])
+        targets, references = comparable(targets, stored[1], target_about, about[1])
         limits = replace(tolerance or usual_tolerance(*about), by_channel=self.by_channel)
         found = compare(targets, references, limits, **self._choice())
         exact = all(t.bit_exact for t in found.tensors)
@@ -80,19 +80,23 @@ class Compare(Command):
             write_atomically(self.save, lambda file: file.write(text))
         return found.passed
 
-    def _paired(self, console: Output, targets: "Tensors", references: "Tensors") -> "Tensors":
-        """Under the references' names and in their layouts; what was done and what is missing is printed."""
-        from tpusim.verify.pairing import paired
+    def _paired(
+        self, console: Output, targets: "Tensors", references: "Tensors", about: "About"
+    ) -> "tuple[Tensors, About]":
+        """Under the references' names and, if asked for, in their layouts; what was done and is missing is printed."""
+        from tpusim.verify.pairing import paired, renamed
 
-        found = paired(targets, references)
+        if self.upstream and not self.by_layout:
+            return targets, about
+        found = (paired if self.by_layout else renamed)(targets, references)
         for note in found.notes:
             console.out(note, highlight=False)
-        missing = [name for name in references if name not in found.targets]
+        missing = [name for name in references if name not in found.targets] if self.by_layout else []
         for name in missing:
             console.out(f"missing in the target: {name}", highlight=False)
         if missing:
             console.out(f"{len(missing)} of {len(references)} tensors are missing in the target", highlight=False)
-        return found.targets
+        return found.targets, about.renamed(found.names)
 
     def _as_text(self, found: "Comparison", path: "Path") -> str:
         """The results in the form that a file's suffix names; CSV for any that is none of them."""
@@ -108,7 +112,7 @@ class Compare(Command):
 
     def _choice(self) -> dict[str, Any]:
         excepts = tuple(n for n in self.excepts.split(",") if n)
-        return {"excepts": excepts, "upstream_sampling": self.upstream_sampling}
+        return {"excepts": excepts, "upstream": self.upstream}
 
     def _is_machine_against_flat(self, about: "tuple[About, About]") -> bool:
         beside = [self.reference.parent / name for name in ("4_tpu.mlir", "inputs.npz")]

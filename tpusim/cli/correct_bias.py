@@ -2,18 +2,30 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, Method, OptionalPath, beside, load, require_count, save
+from tpusim.cli.options import (
+    Lowering,
+    LoweringOptions,
+    Measuring,
+    MeasuringOptions,
+    Method,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    beside,
+    network_of,
+    require_count,
+    save,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tpusim.calibration.samples import Samples
-    from tpusim.ir.module import Model
     from tpusim.search import Corrected, CorrectionConfig
 
 
@@ -22,27 +34,28 @@ class CorrectBias(Command):
     """Calibrate, correct the biases of Convs by what their integers lose on average, and calibrate again.
 
     As `run_calibration.py --bc`. 2_canonical.mlir stays as it is, so `tpusim run --from lower` in its folder compares
-    the corrected integers with the float network as it was.
+    the corrected integers with the float network as it was. Samples after those that correct are held out: corrections
+    that raise the squared error of the results on either are left out.
     """
 
-    says = "`before`: similarity of the results; `tried`: every Conv with its similarity before and after"
+    says = (
+        "`before`: similarity of the results; `tried`: every Conv with its similarity before and after; `corrected`: "
+        "whether corrections were made; `judged`, `held_out`: how many samples"
+    )
 
-    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    measuring: Measuring = MeasuringOptions()
     lowering: Lowering = LoweringOptions()
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to calibrate with; 0: all."""
     method: Method = "kl"
     """How thresholds are found; each as upstream's --cali_method."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
     expected_cos: float = 0.99
     """Similarity (1 + cosine) / 2 of the network's results from which on nothing more is corrected."""
     min_layer_cos: float = 0.99
     """Similarity of a Conv's result from which on the Conv is left alone."""
-    bc_inference_num: int = 30
-    """How many samples the biases are corrected by."""
+    bc_inference_num: int = 0
+    """How many samples the biases are corrected by, the first; the others are held out. 0: half of them, at most 30."""
     in_turn: bool = False
     """Try every Conv with the corrections before it, and keep one that makes the Conv more similar than it was.
     TPU-MLIR asks that it be more similar than every Conv before it, and seldom keeps one."""
@@ -54,44 +67,57 @@ class CorrectBias(Command):
     def execute(self, console: Output) -> bool:
         """Correct, print what was tried, and write the table and the module."""
         from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.cli.judging import measured_lines, rests_on, scoring
+        from tpusim.diagnosis import Judge
+        from tpusim.lowering import lower
         from tpusim.search import CorrectionConfig, correct_biases
 
         self._check()
-        model, config = load(self.module), self.lowering.of_floats()
-        method = CalibrationConfig(self.method, tune_samples=self.tune_num)
-        asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, self.bc_inference_num, self.in_turn)
+        options = (self.network, self.preprocessing, self.measuring, self.lowering)
+        given = network_of(self.module, options, floats=True)
+        model, config, data = given.canonical, given.lowering, given.calibrating()
+        method = CalibrationConfig(self.method, tune_samples=given.config.calibration.tune_samples)
+        correcting = self.bc_inference_num or scoring(len(data))
+        asked = CorrectionConfig(self.expected_cos, self.min_layer_cos, correcting, self.in_turn)
         with console.doing("calibration") as status:
-            table, _ = calibrate(model, self._data(model, self.samples), method)
-            measured = self._data(model, self.bc_inference_num)
-            found = correct_biases(model, table, measured, config, asked, progress=status.update)
+            plain, count = calibrate(model, data, method)
+            measured = given.calibrating(correcting)
+            found = correct_biases(model, plain, measured, config, asked, progress=status.update)
             status.update("calibration of the corrected network")
-            table, count = calibrate(found.model, self._data(model, self.samples), method)
-        console.result(before=found.before, tried=[asdict(one) for one in found.tried])
+            table, _ = calibrate(found.model, data, method)
+            judge = Judge(model, data, choosing=correcting, look=False)
+            before, after = judge.judged(
+                [
+                    lower(apply_table(one, its, asymmetric=config.asymmetric), config)[0]
+                    for one, its in ((model, plain), (found.model, table))
+                ]
+            )
+        console.tell(rests_on(judge.halves, f"of {given.config.data}"))
         for line in _lines(found, asked):
             console.tell(line)
+        corrected, kept = found.model, any(one.kept for one in found.tried)
+        if kept:
+            for line in (*measured_lines("without corrections", before), *measured_lines("with them", after)):
+                console.tell(line)
+        if kept and after.raises(before):
+            console.tell("the corrections raise the error: none is made")
+            corrected, table, kept = model, plain, False
+        console.result(
+            before=found.before, tried=[asdict(one) for one in found.tried], corrected=kept, judged=judge.halves[0],
+            held_out=judge.halves[1],
+        )  # fmt: skip
         path = beside(self.module, "cali_table", self.out_table)
         save_table(path, table, method, count, module=self.module.name)
         console.wrote(path)
-        calibrated = apply_table(found.model, table, asymmetric=self.lowering.asymmetric)
+        calibrated = apply_table(corrected, table, asymmetric=config.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range."""
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
-        if self.bc_inference_num < 1:
-            raise ConfigError(f"--bc-inference-num {self.bc_inference_num}: 1 or more is required")
+        require_count("--bc-inference-num", self.bc_inference_num, "takes half of them, at most 30")
         for flag, value in (("--expected-cos", self.expected_cos), ("--min-layer-cos", self.min_layer_cos)):
             if not 0 <= value <= 1:
                 raise ConfigError(f"{flag} {value}: a similarity from 0 to 1 is required")
-
-    def _data(self, model: "Model", count: int) -> "Samples":
-        """The first samples in the order of upstream's calibration; 0: all."""
-        from tpusim.calibration.samples import Samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        return Samples(self.data, input_specs(model), count, shuffled=True, images=images_of(model))
 
 
 def _lines(found: "Corrected", asked: "CorrectionConfig") -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from tpusim.cli.output import Output, make_safe, stderr_console
 from tpusim.cli.words import UsageError, WordError, option_of, refuse, registry, unknown
-from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant
+from tpusim.errors import ConfigError, TpusimError, TpusimWarning, meant, spelled_as_options
 from tpusim.version import __version__
 
 COLLECT_AFTER = 20_000
@@ -115,7 +115,7 @@ def enter(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [w for w in words if w != "--debug"]
-    with warnings.catch_warnings(), _interrupts():
+    with warnings.catch_warnings(), _interrupts(), spelled_as_options():
         warnings.showwarning = _show_warning
         return _run(words, debug=debug)
 

@@ -1,24 +1,29 @@
 """Subcommands that execute a model. Fields are options; `execute` does the work and says whether it succeeded."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from warnings import warn
 
 import tyro
 
 from tpusim.cli.command import Command
+from tpusim.cli.inputs import described_by, each_input, read_input
 from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
     Grouping,
     GroupingOptions,
-    In,
     KeepWords,
     Lowering,
     LoweringOptions,
-    Method,
     Network,
     NetworkOptions,
+    NetworkPath,
     OptionalPath,
     Preprocessing,
     PreprocessOptions,
@@ -26,42 +31,45 @@ from tpusim.cli.options import (
     WorkerOptions,
     Working,
     beside,
+    compiled_of,
+    config_of,
     load,
+    lowered_of,
     require_count,
     require_ulps,
     simulator_options,
 )
-from tpusim.cli.output import Output
-from tpusim.errors import ConfigError, UnsupportedError
+from tpusim.cli.output import Output, stderr_console
+from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tpusim.artefacts import RunConfig
     from tpusim.ir.module import Model
     from tpusim.isa.stream import Program
     from tpusim.verify.about import About
     from tpusim.verify.kept import Keep
 
+    Compute = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
 
 @dataclass
 class Run(Command):
-    """Take an ONNX model all the way: import, calibrate, lower, group, generate commands, simulate, verify."""
+    """Take a network all the way: import, calibrate, lower, group, generate commands, simulate, verify.
+
+    Takes a model, a module in floats (1_top.mlir, 2_canonical.mlir), or the folder of a run: then the run's model is
+    run again, with the run's options where no others are given.
+    """
 
     says = "the folder (`out`), `seconds` by stage, and the `report` as in report.json"
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="NETWORK")] = None
+    again: OptionalPath = None
+    """Instead of a model: repeat the run of this report.json or folder with its options and files. Another --out,
+    --resume and --jobs may be given; a file that has changed since is a warning."""
     lowering: Lowering = LoweringOptions()
-    data: str = "random:8"
-    """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt
-    list of them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many calibration samples to use; 0: all."""
-    method: Method = "kl"
-    """How thresholds are found; each as upstream's --cali_method."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
-    table: OptionalPath = None
-    """Use this calibration table instead of measuring."""
+    calibration: Calibration = CalibrationOptions()
     labels: OptionalPath = None
     """Class indices (npz or npy) of the test samples; reports top-1 on every level."""
     test_data: str | None = None
@@ -70,6 +78,9 @@ class Run(Command):
     """How many labelled samples the local-memory machine runs; 0: all."""
     max_drop: float = 1.0
     """Points of top-1 that quantisation may cost on more than one labelled sample before the run says FAILED."""
+    compare_samples: int = 16
+    """On how many of the samples of --data the levels are compared: the verdict is by the results of the worst of them
+    and by all tensors of the first, which the local-memory machine runs."""
     network: Network = NetworkOptions()
     preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
@@ -98,49 +109,64 @@ class Run(Command):
 
     def execute(self, console: Output) -> bool:
         """Run all stages; True if every comparison passed, and top-1 if there are labels."""
-        from tpusim.calibration.stage import CalibrationConfig
         from tpusim.cli.progress import LiveProgress
         from tpusim.cli.rewriting import check_run, show_check
         from tpusim.cli.show import show_run
-        from tpusim.pipeline import RunConfig, run
+        from tpusim.pipeline import run
+
+        config = self._config() if self.again is None else self._repeated(self.again)
+        with LiveProgress(console) as progress:
+            result = run(config, progress, command=shlex.join(["tpusim", *sys.argv[1:]]))
+        show_run(console, result)
+        kept = not self.verify_passes or show_check(console, check_run(result))
+        return kept and (result.report is None or result.report.passed)
+
+    def _repeated(self, path: Path) -> "RunConfig":
+        """The configuration of a run that is repeated, with warnings about what has changed since."""
+        from tpusim.asked import again
+
+        mine = ("again", "out", "resume", "working", "verify_passes")
+        given = [name for name in _given(self) if name not in mine]
+        if given:
+            names = ", ".join("the model" if name == "model" else f"--{name.replace('_', '-')}" for name in given)
+            raise ConfigError(f"--again {path}: the run's model and options are taken; leave out {names}")
+        found = again(path)
+        for line in found.changed:
+            warn(ChangedWarning(line), stacklevel=2)
+        out = self.out or found.config.out
+        return replace(found.config, out=out, resume=self.resume, workers=self.working.workers())
+
+    def _config(self) -> "RunConfig":
         from tpusim.verify.kept import Keep
 
+        if self.model is None:
+            stderr_console().print("tpusim: run: a NETWORK is required, or --again with the report.json of a run")
+            raise SystemExit(2)
         self._check()
-        config = RunConfig(
-            model=self.model,
-            lowering=self.lowering.config(),
-            calibration=CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
-            layer_group=self.grouping.config(),
+        asked = (self.lowering, self.calibration, self.network, self.preprocessing, self.grouping)
+        base = config_of(self.model, asked)
+        return replace(
+            base,
             simulator=simulator_options(self.dma, self.seed),
-            data=self.data,
             test_data=self.test_data,
             labels=self.labels,
-            table=self.table,
-            preprocess=self.preprocessing.preprocess(),
-            preprocess_list=self.preprocessing.which(),
-            input_shapes=self.network.shapes(),
-            cut=self.network.cut(),
-            also=self.also,
-            out=self.out or Path("out") / self._name(),
+            also=self.also or base.also,
+            out=self.out or Path("out") / _name(base),
             to=self.to,
             start=self.start,
             resume=self.resume,
             local_samples=self.local_samples,
             max_drop=self.max_drop,
+            compare_samples=self.compare_samples,
             keep=Keep(self.keep),
             workers=self.working.workers(),
         )
-        with LiveProgress(console) as progress:
-            result = run(config, progress)
-        show_run(console, result)
-        kept = not self.verify_passes or show_check(console, check_run(result))
-        return kept and (result.report is None or result.report.passed)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
         require_count("--local-samples", self.local_samples, "runs all")
+        if self.compare_samples < 1:
+            raise ConfigError(f"--compare-samples {self.compare_samples}: 1 or more is required")
         if self.start is not None and self.resume:
             raise ConfigError(f"--from {self.start}: --resume finds the stage itself; leave one out")
         if self.labels is None and self.test_data is not None:
@@ -152,27 +178,40 @@ class Run(Command):
                 f"--max-drop {self.max_drop}: needs --labels, it limits the drop of top-1 on labelled samples"
             )
 
-    def _name(self) -> str:
-        """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
-        from tpusim import chips
 
-        lowering, cores = self.lowering, self.grouping.cores
-        parts = [self.model.stem, chips.load(lowering.chip).name, lowering.mode]
-        parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
-        return "_".join(parts)
+def _name(config: "RunConfig") -> str:
+    """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
+    from tpusim import chips
+
+    lowering, cores = config.lowering, config.layer_group.cores
+    parts = [config.model.stem, chips.load(lowering.chip).name, str(lowering.mode)]
+    parts += ["asym"] * lowering.asymmetric + [f"{cores}cores"] * (cores > 1)
+    return "_".join(parts)
+
+
+def _given(options: Any) -> Iterator[str]:
+    """Names of the fields that are not as they are by default, those of groups one by one."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            yield from _given(value) if is_dataclass(value) and field.name != "working" else (field.name,)
 
 
 @dataclass
 class Infer(Command):
-    """Run a model flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX."""
+    """Run a network flat: an .onnx in ONNX Runtime (its tensors named as in the module), any .mlir stage in JAX.
 
-    says = "the names and shapes of the `tensors` written"
+    Of the folder of a run it is 4_tpu.mlir that is run, the network as the chip computes it.
+    """
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL")]
+    says = "the names and shapes of the `tensors` written, of a folder by file"
+
+    model: NetworkPath
     input: Path
-    """Inputs, npz keyed by input name; for a module that says how its input is made of one, an image."""
+    """Inputs: npz keyed by input name; for a module that says how its input is made of one, an image; or a folder of
+    these, each of which gets its own output."""
     out: OptionalPath = None
-    """Tensors to write; default MODEL_outputs.npz beside the model."""
+    """Tensors to write; default MODEL_outputs.npz next to the model. Of a folder: the folder of the outputs."""
     all_tensors: bool = False
     """Write every tensor, not only the network's results; the same as --keep all."""
     keep: KeepWords = ("outputs",)
@@ -184,10 +223,11 @@ class Infer(Command):
     network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
-        """Run one sample and save its tensors."""
-        from tpusim.images import SUFFIXES
-        from tpusim.verify.npz import load_tensors, save_tensors
+        """Run every sample and save its tensors."""
+        from tpusim.verify.npz import save_tensors
 
+        if self.model.is_dir():
+            self.model = lowered_of(self.model)
         if self.model.suffix == ".tpusim":
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
         given = self.network.given()
@@ -198,15 +238,18 @@ class Infer(Command):
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
-        inputs = self._images() if self.input.suffix.lower() in SUFFIXES else load_tensors(self.input)
         keep = self._keep()
-        run = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
-        tensors, about = run(inputs, keep)
+        prepare = self._onnx if self.model.suffix in (".onnx", ".tflite") else self._module
+        run, about = prepare(keep)
         about = replace(about, kept="" if keep.everything or keep.asked == ("outputs",) else str(keep))
-        path = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
-        save_tensors(path, tensors, about)
-        console.result(tensors={name: list(array.shape) for name, array in tensors.items()})
-        console.wrote(path, f"{len(tensors)} tensors")
+        usual = self.out or self.model.with_name(f"{self.model.stem}_outputs.npz")
+        shapes = dict[str, dict[str, list[int]]]()
+        for file, path in each_input(self.input, usual):
+            tensors = run(read_input(file, self._described))
+            save_tensors(path, tensors, about)
+            shapes[path.name] = {name: list(array.shape) for name, array in tensors.items()}
+            console.wrote(path, f"{len(tensors)} tensors")
+        console.result(tensors=shapes if self.input.is_dir() else dict(*shapes.values()))
         return True
 
     def _keep(self) -> "Keep":
@@ -222,20 +265,16 @@ class Infer(Command):
             raise ConfigError(f"--all-tensors: is --keep all, got {keep} too; leave one out")
         return Keep() if self.all_tensors else keep
 
-    def _images(self) -> "Mapping[str, np.ndarray]":
-        from tpusim.calibration.samples import load_samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
+    def _described(self) -> "Model":
+        """The module, which says how its inputs are made of images and arrays."""
         if self.model.suffix != ".mlir":
             raise ConfigError(
                 f"--input {self.input}: needs a .mlir, which says how images are preprocessed, got {self.model}; "
                 "give an .npz instead"
             )
-        model = load(self.model)
-        return next(load_samples(self.input, input_specs(model), images=images_of(model)))
+        return load(self.model)
 
-    def _onnx(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
+    def _onnx(self, keep: "Keep") -> "tuple[Compute, About]":
         from tpusim.canonicalize import canonicalize
         from tpusim.frontend import OnnxReference, as_called, import_onnx
         from tpusim.frontend.onnx import read_onnx
@@ -244,14 +283,15 @@ class Infer(Command):
         shapes, cut, about = self.network.shapes(), self.network.cut(), About("onnx")
         results = [o.name for o in cut.of(read_onnx(self.model), shapes, str(self.model)).graph.output]
         names = results if keep.asked == ("outputs",) else None
-        tensors = OnnxReference(self.model, names, input_shapes=shapes, cut=cut).run(inputs)
+        reference = OnnxReference(self.model, names, input_shapes=shapes, cut=cut)
         try:
             top = canonicalize(import_onnx(self.model, input_shapes=shapes, cut=cut))[0]
         except UnsupportedError:  # no module has names for them
-            return self._kept(tensors, results, keep), about
-        return self._kept(as_called(top, tensors), _result_names(top), keep), about
+            return lambda inputs: self._kept(reference.run(inputs), results, keep), about
+        called = _result_names(top)
+        return lambda inputs: self._kept(as_called(top, reference.run(inputs)), called, keep), about
 
-    def _module(self, inputs: "Mapping[str, np.ndarray]", keep: "Keep") -> "tuple[Mapping[str, np.ndarray], About]":
+    def _module(self, keep: "Keep") -> "tuple[Compute, About]":
         from tpusim.inference import Gradual, Graph, quantisation, run
         from tpusim.verify.about import About
 
@@ -264,10 +304,10 @@ class Infer(Command):
                 f"tensors, got {self.model} with {keep}; leave it out"
             )
         if self.fast_f32:
-            return Graph(model, quick=True)(inputs), about
+            return Graph(model, quick=True), about
         if keep.asked == ("outputs",):
-            return Gradual(model)(inputs), about
-        return self._kept(run(model, inputs), _result_names(model), keep), about
+            return Gradual(model), about
+        return lambda inputs: self._kept(run(model, inputs), _result_names(model), keep), about
 
     def _kept(
         self, tensors: "Mapping[str, np.ndarray]", results: "Sequence[str]", keep: "Keep"
@@ -285,15 +325,19 @@ def _result_names(model: "Model") -> list[str]:
 
 @dataclass
 class Simulate(Command):
-    """Run a program on the local-memory machine."""
+    """Run a program on the local-memory machine.
+
+    Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
+    """
 
     says = "`cycles`, milliseconds, `engines` as in report.json; with --check the `mismatches`"
 
-    program: Annotated[In, tyro.conf.arg(metavar="7_model.tpusim")]
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     input: Path
-    """Inputs, npz keyed by input name."""
+    """Inputs: npz keyed by input name; an image, where the run's module next to the program says how the input is made
+    of one; or a folder of these, each of which gets its own output."""
     out: OptionalPath = None
-    """Tensors to write; default local_outputs.npz beside the program."""
+    """Tensors to write; default local_outputs.npz next to the program. Of a folder: the folder of the outputs."""
     keep: KeepWords = ("all",)
     """Which of the tensors that are stored to write: all, none, or any of outputs (the network's results), names of
     tensors and patterns such as 'layer4*'."""
@@ -305,8 +349,11 @@ class Simulate(Command):
     """With --dma random: which order."""
     sanitize: bool = True
     """The checks that make the machine trustworthy; without them only bounds are checked."""
-    chip: str = ""
-    """Refuse a program that is for another chip."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     check: OptionalPath = None
     """Tensors of flat inference (tpu_outputs.npz): compare every slice and store with them, stop at the first error."""
     collect: bool = False
@@ -316,21 +363,22 @@ class Simulate(Command):
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
 
     def execute(self, console: Output) -> bool:
-        """Simulate one sample; True if nothing was found wrong."""
-        from tpusim import chips
+        """Simulate every sample; True if nothing was found wrong."""
         from tpusim.cli.show import engines_line, estimate, ops_table
         from tpusim.cli.stream import said_alone, show_check
-        from tpusim.isa.stream import load
         from tpusim.persistence import require_kept
         from tpusim.simulator import Checker, Simulator, trace
         from tpusim.verify.kept import Keep
         from tpusim.verify.npz import load_tensors, write_atomically
 
+        if self.check is not None and self.input.is_dir():
+            raise ConfigError(f"--check {self.check}: is one sample's, got the folder {self.input}; give its --input")
         require_ulps(self.ulps, self.check)
         keep = Keep(self.keep)
         options = simulator_options(self.dma, self.seed, sanitize=self.sanitize)
-        # an unknown chip is another mistake than the program's chip
-        program = load(self.program, chips.load(self.chip).name if self.chip else "")
+        options_given = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        given = compiled_of(self.program, options_given)
+        program = given.program
         machine = Simulator(program, options=options)
         keep.require_tensors(entry.name for entry in program.tensors)
         checker = None
@@ -339,11 +387,14 @@ class Simulate(Command):
             checker = Checker(program, machine.chip, reference, collect=self.collect, float_ulps=self.ulps)
         elif self.collect:
             raise ConfigError("--collect: --check REF.npz is required, it says what to compare with")
-        result, known = machine.run(load_tensors(self.input), after=checker and checker.after), machine.chip.calibration
-        self._save(console, program, result.tensors, keep)
-        content = json.dumps(trace(program, result.timeline)).encode()
+        beside_it = described_by(self.program, program.header.chip)
+        described, known = (lambda: given.tpu) if given.has("tpu") else beside_it, machine.chip.calibration
+        for file, path in each_input(self.input, beside(self.program, "local_outputs.npz", self.out)):
+            result = machine.run(read_input(file, described), after=checker and checker.after)
+            self._save(console, program, result.tensors, keep, path)
+        content = json.dumps(trace(program, machine.timeline)).encode()
         write_atomically(beside(self.program, "trace.json", self.trace), lambda file: file.write(content))
-        cycles, milliseconds = result.timeline.cycles, result.timeline.milliseconds
+        cycles, milliseconds = machine.timeline.cycles, machine.timeline.milliseconds
         console.tell(f"{cycles:,} cycles = {estimate(milliseconds, known.factor, known.residual)}")
         engines = machine.summary.to_json()
         console.result(cycles=cycles, milliseconds=milliseconds * known.factor, engines=engines)
@@ -353,7 +404,9 @@ class Simulate(Command):
             console.note(said_alone(machine.unconfirmed))
         return checker is None or show_check(console, checker)
 
-    def _save(self, console: Output, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep") -> None:
+    def _save(
+        self, console: Output, program: "Program", tensors: "Mapping[str, np.ndarray]", keep: "Keep", path: Path
+    ) -> None:
         """Write the tensors that are to be kept, and say so."""
         from tpusim.verify.about import About
         from tpusim.verify.npz import save_tensors
@@ -362,7 +415,6 @@ class Simulate(Command):
             console.note("wrote no tensors (--keep none)")
             return
         found = keep.of(tensors, [entry.name for entry in program.tensors if entry.role == "output"])
-        path = beside(self.program, "local_outputs.npz", self.out)
         quantised = {t.name: (t.scale, t.zero_point) for t in program.tensors if t.scale}
         kept = "" if keep.everything else str(keep)
         save_tensors(path, found, About("local", program.header.mode, quantised=quantised, kept=kept))

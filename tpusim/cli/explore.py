@@ -9,7 +9,19 @@ import msgspec
 import tyro
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import Method, OptionalPath, WorkerOptions, Working, picture_of, require_count
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Network,
+    NetworkOptions,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    WorkerOptions,
+    Working,
+    picture_of,
+    require_count,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.strategies import names as strategy_names
@@ -31,7 +43,11 @@ class Explore(Command):
 
     says = "`rows`, a point each, as results.json; with --best-under the `best` of every model and batch"
 
-    models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="MODEL...")]
+    models: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="NETWORK...")]
+    """Models (.onnx, .tflite), modules up to 3_calibrated.mlir, or folders of runs."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     chips: str = "bm1684x"
     """Chips and TOML files of chips, as CHIP,CHIP."""
     modes: str = "int8"
@@ -43,18 +59,11 @@ class Explore(Command):
     """How many cores share the steps of every group, as 1,2."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Figures of the chips, FIELD=VALUE,VALUE as in lmem_bytes=131072,262144; once for each field."""
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to use; 0: all."""
-    method: Method = "kl"
-    """How thresholds are found."""
-    tune_num: int = 5
-    """How many samples tune the thresholds; 0: none."""
     asymmetric: bool = False
     """Quantise INT8 with zero points."""
     verify: bool = False
-    """Also measure how similar the results of the flat network are to those before quantisation, for one sample."""
+    """Also measure how similar the results of the flat network are to those before quantisation, for the first
+    8 samples together."""
     front: str = "ms,bytes,lmem"
     """Measures of the Pareto front, of ms, cycles, bytes, lmem, weights, neurons, groups, energy, cos and euc."""
     best_under: str = ""
@@ -62,7 +71,7 @@ class Explore(Command):
     rows: int = 40
     """How many rows to print, the quickest of all; 0: all. The files have all."""
     plot: OptionalPath = None
-    """Draw milliseconds over bytes here, one picture (png or svg by its name) with a panel for each model and batch."""
+    """Draw the first measure of --front over the second here (png or svg by its name), with the front of these two."""
     plot_over: str = ""
     """With --plot: draw milliseconds, the least of all strategies and cores, over this field of --set instead."""
     out: Path = Path("explore")
@@ -78,7 +87,7 @@ class Explore(Command):
         measures = parse_measures(self.front, verified=self.verify)
         bounds = parse_bounds(self.best_under, verified=self.verify) if self.best_under else ()
         self._require_over()
-        picture, space = picture_of(self.plot), self.space()
+        picture, space = self._picture(), self.space()
         require_energies("--best-under", [bound.measure for bound in bounds], space)
         with console.doing("points") as bar:
             found = explore(space, self.out, measures=measures, workers=self.working.workers(), progress=bar.progress)
@@ -88,7 +97,7 @@ class Explore(Command):
         if picture is not None:
             from tpusim.cli.explore_plot import draw
 
-            draw(found.rows, picture, self.plot_over.removeprefix("chip."))
+            draw(found.rows, picture, measures, self.plot_over.removeprefix("chip."))
         console.note(f"{found.computed} of {len(found.rows)} points computed")
         for path in (*found.files, *([picture] if picture else [])):
             console.wrote(path)
@@ -98,11 +107,12 @@ class Explore(Command):
 
     def space(self) -> "Space":
         """What the options ask for. Raises ConfigError."""
-        from tpusim.calibration.stage import CalibrationConfig
+        from tpusim.artefacts import RunConfig
         from tpusim.explore import Space, parse_setting
 
-        for flag, value, zero in (("--samples", self.samples, "uses all"), ("--tune-num", self.tune_num, "tunes none")):
-            require_count(flag, value, zero)
+        config = RunConfig(Path())
+        for group in (self.network, self.preprocessing, self.calibration):
+            config = group.over(config)
         settings = [parse_setting(text) for text in self.set]
         if len(dict(settings)) < len(settings):
             raise ConfigError(f"--set {' '.join(self.set)}: a field is given twice; give all its values in one --set")
@@ -114,11 +124,24 @@ class Explore(Command):
             _numbers("--batches", self.batches) or (0,),
             _numbers("--cores", self.cores),
             dict(settings),
-            self.data,
-            CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num),
+            config.data,
+            config.calibration,
             self.asymmetric,
             self.verify,
+            config.table,
+            config.input_shapes,
+            config.cut,
+            config.preprocess,
+            config.preprocess_list,
         )
+
+    def _picture(self) -> OptionalPath:
+        """Where --plot draws; matplotlib is asked for here, before anything is computed. Raises ConfigError."""
+        from tpusim.cli.explore_plot import KINDS, figure_class
+
+        if self.plot is not None:
+            figure_class()
+        return picture_of(self.plot, KINDS)
 
     def _require_over(self) -> None:
         """Raise ConfigError unless --plot-over is a field of numbers that --set varies, and something is drawn."""

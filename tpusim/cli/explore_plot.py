@@ -1,46 +1,212 @@
-"""`tpusim explore --plot FILE`: the points of a space as a picture, milliseconds over bytes or over a figure."""
+"""`tpusim explore --plot FILE`: the points of a space as a picture, one measure over another or over a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from tpusim.cli.plot import library
 from tpusim.errors import ConfigError
-from tpusim.explore import Row, comparable
+from tpusim.explore import DEFAULT_FRONT, MEASURES, Row, comparable
+from tpusim.explore.front import MORE_IS_BETTER, cost, undominated
 from tpusim.verify.npz import write_atomically
 
 KINDS = (".png", ".svg")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f")
+"""One per chip, told apart by colour-blind readers too; more are taken from around the colour circle."""
 MARKS = "osD^vP*X"
 """One per mode."""
+SMALLEST, LARGER = 4.0, 3.4
+"""The mark of the first strategy, which is filled, and by how much the ring of the next one is larger, in points: those
+of strategies that come to the same are drawn around each other.
+"""
 WIDE = 4
-"""From this ratio of the largest value to the least on, an axis is logarithmic."""
+"""From this ratio of the largest value to the least on, figures of a chip have a logarithmic axis."""
+DECADE = 10
+"""From this ratio on, a measure has one."""
+FRONT = "#666666"
+AXES = {
+    "ms": ("milliseconds (estimate)", 1.0),
+    "cycles": ("cycles", 1.0),
+    "bytes": ("MiB moved", 2.0**20),
+    "lmem": ("KiB of local memory per lane (peak)", 2.0**10),
+    "weights": ("MiB of weights", 2.0**20),
+    "neurons": ("MiB of activations", 2.0**20),
+    "groups": ("layer groups", 1.0),
+    "energy": ("µJ", 1.0),
+    "cos": ("cosine of the results", 1.0),
+    "euc": ("euclidean similarity of the results", 1.0),
+}
+"""Measure -> what its axis says, and its unit in those of a row."""
 
 
-def draw(rows: Sequence[Row], path: Path, over: str = "") -> None:
-    """A panel for every model and batch: colours are chips, marks are modes, the front is joined by a line.
+def draw(rows: Sequence[Row], path: Path, measures: Sequence[str] = DEFAULT_FRONT, over: str = "") -> None:
+    """Write `figure_of` the rows as a picture of the kind that the path ends in."""
+    figure = figure_of(rows, measures, over)
+    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix[1:]))
+
+
+def figure_of(rows: Sequence[Row], measures: Sequence[str] = DEFAULT_FRONT, over: str = "") -> Any:
+    """A panel for every model and batch: the first measure over the second, and the front of exactly these two.
+
+    Colours are chips, marks are modes, rings are strategies. The front is a staircase: what is beyond it is beaten by a
+    point of its corners. One measure alone is drawn over bytes, bytes over milliseconds.
 
     over: a field that `--set` varies: milliseconds over it, the least of all strategies and cores; a line for each
     combination of the rest. Raises ConfigError if matplotlib is not installed, or no point has figures.
     """
-    figure_class, _ = library()
-    good = [row for row in rows if not row.error]
+    up, across = shown = pair(measures)
+    good = [row for row in rows if not row.error and (over or all(cost(row, name) < inf for name in shown))]
     panels = list(comparable(good, range(len(good))))
     if not panels:
-        raise ConfigError(f"--plot {path}: no point could be compiled, there is nothing to draw")
-    figure = figure_class(layout="constrained", dpi=110, figsize=(7.0, 4.2 * len(panels)))
-    chips, modes = (list(dict.fromkeys(getattr(row, name) for row in good)) for name in ("chip", "mode"))
+        wanted = "" if over else f" with {' and '.join(shown)}"
+        raise ConfigError(
+            f"--plot: a point{wanted} is required, but none could be compiled; see the errors of the table"
+        )
+    figure = figure_class()(layout="constrained", dpi=110, figsize=(7.0 if over else 8.5, 4.2 * len(panels)))
+    key = Key.of(good)
     for axes, ((model, batch), numbers) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
-        shown = [good[i] for i in numbers]
+        some = [good[i] for i in numbers]
         if over:
-            _draw_over(axes, shown, over)
+            _draw_over(axes, some, over)
         else:
-            _draw_points(axes, shown, chips, modes)
-            best = sorted((row for row in shown if row.front), key=lambda row: row.moved_bytes or 0)
-            axes.plot(*_places(best), color="grey", linewidth=0.8, zorder=1)
-        axes.set(xlabel=over or "MiB moved", ylabel="milliseconds on the clock")
-        axes.set_title(f"{Path(model).name}{f', batch {batch}' if batch else ''}".replace("$", r"\$"), fontsize=9)
-    write_atomically(path, lambda file: figure.savefig(file, format=path.suffix[1:]))
+            _draw_points(axes, some, shown, key)
+            axes.set(xlabel=AXES[across][0], ylabel=AXES[up][0])
+        axes.grid(visible=True, which="both" if axes.get_xscale() == "log" else "major", linewidth=0.4, alpha=0.4)
+        axes.set_title(_plain(f"{Path(model).name}{f', batch {batch}' if batch else ''}"), fontsize=10)
+    if not over:
+        figure.legend(
+            handles=list(_legend(key)), loc="outside right upper", fontsize=8, frameon=False, handlelength=1.6
+        )
+    return figure
+
+
+def figure_class() -> Any:
+    """Figure of matplotlib, which needs no display. Raises ConfigError if it is not installed."""
+    try:
+        return import_module("matplotlib.figure").Figure
+    except ImportError as error:
+        raise ConfigError(f"--plot needs matplotlib, extra 'plot': pip install 'tpusim[plot]' ({error})") from error
+
+
+def pair(measures: Sequence[str]) -> tuple[str, str]:
+    """The measures of both axes: (up, across)."""
+    first = measures[0]
+    return first, next((name for name in measures if name != first), "ms" if first == "bytes" else "bytes")
+
+
+def staircase(rows: Sequence[Row], shown: tuple[str, str]) -> list[tuple[float, float]]:
+    """(across, up) of the front of two measures and of the corners between its points, the best across first.
+
+    Each place is beaten by none of the rows, or lies on the edge of what is beaten.
+    """
+    up, across = shown
+    costs = [(cost(row, across), cost(row, up)) for row in rows]
+    kept = zip(costs, rows, undominated(costs), strict=True)
+    best = sorted({one: row for one, row in [(c, r) for c, r, keep in kept if keep]}.items(), key=lambda item: item[0])
+    found: list[tuple[float, float]] = []
+    for place in (_place(row, shown) for _, row in best):
+        if found:
+            found.append((place[0], found[-1][1]))
+        found.append(place)
+    return found
+
+
+def _place(row: Row, shown: tuple[str, str]) -> tuple[float, float]:
+    up, across = (getattr(row, MEASURES[name]) / AXES[name][1] for name in shown)
+    return across, up
+
+
+@dataclass(frozen=True)
+class Key:
+    """What stands for what: chips (with what `--set` and `--cores` make of them), modes and strategies."""
+
+    chips: Mapping[str, Any]
+    modes: Mapping[str, str]
+    strategies: Mapping[str, tuple[str, float]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "Key":
+        """Of all rows of a picture, in the order of first appearance."""
+        chips, modes, strategies = (
+            list(dict.fromkeys(texts))
+            for texts in (map(_chip, rows), (row.mode for row in rows), (row.strategy for row in rows))
+        )
+        return cls(
+            dict(zip(chips, _colours(len(chips)), strict=True)),
+            {mode: MARKS[i % len(MARKS)] for i, mode in enumerate(modes)},
+            {name: ("none" if i else "full", SMALLEST + LARGER * i) for i, name in enumerate(strategies)},
+        )
+
+    def marker(self, chip: str, mode: str, strategy: str) -> dict[str, Any]:
+        """How matplotlib draws a point."""
+        colour, (fill, size) = self.chips[chip], self.strategies[strategy]
+        return {"marker": self.modes[mode], "fillstyle": fill, "markersize": size, "color": colour,
+                "markeredgewidth": 1.2, "linestyle": "none"}  # fmt: skip
+
+
+def _chip(row: Row) -> str:
+    cores = f", {row.cores} cores" if row.cores > 1 else ""
+    return f"{row.chip}{f' {row.settings}' if row.settings else ''}{cores}"
+
+
+def _colours(count: int) -> list[Any]:
+    """As many colours that differ."""
+    import colorsys
+
+    more = (colorsys.hsv_to_rgb(i / max(count, 1), 0.75, (0.85, 0.6)[i % 2]) for i in range(count))
+    return list(COLOURS[:count]) if count <= len(COLOURS) else list(more)
+
+
+def _draw_points(axes: Any, rows: Sequence[Row], shown: tuple[str, str], key: Key) -> None:
+    for row in rows:
+        axes.plot(*_place(row, shown), **key.marker(_chip(row), row.mode, row.strategy), zorder=3)
+    places = [_place(row, shown) for row in rows]
+    for axis, scale, at in ((axes.xaxis, axes.set_xscale, 0), (axes.yaxis, axes.set_yscale, 1)):
+        values = [place[at] for place in places]
+        if min(values) > 0 and max(values) >= DECADE * min(values):
+            scale("log")
+            _tick(axis)
+        else:
+            axis.get_major_locator().set_params(nbins=6)
+    _draw_front(axes, rows, shown)
+
+
+def _draw_front(axes: Any, rows: Sequence[Row], shown: tuple[str, str]) -> None:
+    """The staircase, on to the edges of the picture where points are worse."""
+    up, across = shown
+    limits = axes.get_xlim(), axes.get_ylim()
+    worst = [pair[name not in MORE_IS_BETTER] for name, pair in zip((across, up), limits, strict=True)]
+    steps = staircase(rows, shown)
+    steps = [(steps[0][0], worst[1]), *steps, (worst[0], steps[-1][1])]
+    axes.plot(*zip(*steps, strict=True), color=FRONT, linewidth=1.2, zorder=2)
+    axes.set(xlim=limits[0], ylim=limits[1])
+
+
+def _tick(axis: Any) -> None:
+    """1, 2 and 5 of each decade, as plain numbers."""
+    ticker = import_module("matplotlib.ticker")
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(ticker.StrMethodFormatter("{x:,g}"))
+    axis.set_minor_locator(ticker.NullLocator())
+
+
+def _legend(key: Key) -> Iterable[Any]:
+    """Chips as colours, modes as marks, strategies as fillings, each below its heading; and the line."""
+    lines = import_module("matplotlib.lines")
+    chip, mode = "#444444", next(iter(key.modes.values()))
+    for head, entries in (
+        ("chip", [(name, {"linestyle": "-", "linewidth": 5, "color": colour}) for name, colour in key.chips.items()]),
+        ("mode", [(name, {"marker": mark, "color": chip}) for name, mark in key.modes.items()]),
+        ("strategy", [(name, {"marker": mode, "color": chip, "fillstyle": fill, "markersize": size})
+                      for name, (fill, size) in key.strategies.items()]),
+    ):  # fmt: skip
+        yield lines.Line2D([], [], linestyle="none", label=rf"$\bf{{{head}}}$")
+        for name, style in entries:
+            yield lines.Line2D([], [], label=_plain(name), **{"linestyle": "none", "markersize": 7.0, **style})
+    yield lines.Line2D([], [], linestyle="none", label="")
+    yield lines.Line2D([], [], color=FRONT, linewidth=1.2, label="front of these two")
 
 
 def least_over(rows: Sequence[Row], over: str) -> dict[str, list[tuple[float, float]]]:
@@ -59,7 +225,7 @@ def _draw_over(axes: Any, rows: Sequence[Row], over: str) -> None:
     """One line for each combination of the rest; powers of two are as far apart as they are."""
     values: set[float] = set()
     for name, line in least_over(rows, over).items():
-        axes.plot(*zip(*line, strict=True), marker="o", markersize=4, label=name)
+        axes.plot(*zip(*line, strict=True), marker="o", markersize=4, label=_plain(name))
         values.update(value for value, _ in line)
     if min(values) > 0 and max(values) >= WIDE * min(values):
         axes.set_xscale("log", base=2)
@@ -68,24 +234,10 @@ def _draw_over(axes: Any, rows: Sequence[Row], over: str) -> None:
     )
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
+    axes.set(xlabel=over, ylabel=AXES["ms"][0])
     axes.legend(fontsize=7)
 
 
-def _draw_points(axes: Any, rows: Sequence[Row], chips: Sequence[str], modes: Sequence[str]) -> None:
-    """Points of the front are filled."""
-    for chip in chips:
-        for mode in modes:
-            for front in (True, False):
-                some = [row for row in rows if (row.chip, row.mode, row.front) == (chip, mode, front)]
-                colour = f"C{chips.index(chip) % 10}"
-                label = f"{chip} {mode}{', front' if front else ''}"
-                if some:
-                    axes.scatter(
-                        *_places(some), marker=MARKS[modes.index(mode) % len(MARKS)], edgecolors=colour,
-                        facecolors=colour if front else "none", label=label, zorder=2,
-                    )  # fmt: skip
-    axes.legend(fontsize=7)
-
-
-def _places(rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    return [(row.moved_bytes or 0) / 2**20 for row in rows], [row.milliseconds or 0.0 for row in rows]
+def _plain(text: str) -> str:
+    """Names are no mathematics: `$` stays a dollar; a leading `_` would hide an entry of a legend."""
+    return ("\u200a" if text.startswith("_") else "") + text.replace("$", r"\$")

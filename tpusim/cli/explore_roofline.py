@@ -3,18 +3,24 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
 from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
     Grouping,
     GroupingOptions,
-    In,
     Lowering,
     LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
     OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
     picture_of,
     require_count,
 )
@@ -34,21 +40,24 @@ LEAST = 0.01
 class ExploreRoofline(Command):
     """What bounds every op and layer group, and what would change it: the clock, asked with a figure changed.
 
-    Takes a lowered module or an ONNX model (with assumed ranges). Twice the bandwidth and twice the lanes are asked for
-    the same commands, twice the local memory and another cut for a network that is grouped anew.
+    Ranges are assumed where there are none, unless --data or --table is given. Twice the bandwidth and twice the lanes
+    are asked for the same commands, twice the local memory and another cut for a network that is grouped anew.
     """
 
     says = "all figures, as --out writes them"
 
-    model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
+    model: NetworkPath
     ops: int = 12
     """How many ops to print, those that take longest; 0: all. The file has all."""
     best: bool = False
     """Also cut by strategy best, which takes many times as long."""
     plot: OptionalPath = None
-    """Draw the ops and groups under the roofs of the chip here (png or svg by its name)."""
+    """Draw the ops and groups under the roofs of the chip here (an SVG file)."""
     out: OptionalPath = None
     """Write all figures here, as JSON."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
@@ -61,16 +70,15 @@ class ExploreRoofline(Command):
         if self.best and self.grouping.layer_group == "best":
             raise ConfigError("--best: --layer-group best cuts the network so already; leave one out")
         picture = picture_of(self.plot)
-        tpu = self.lowering.lowered(self.model)
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        given = network_of(self.model, asked, assume=True)
         with console.doing("compile") as status:
-            found = under_roofs(tpu, self.grouping.config(), best=self.best, progress=status.update)
+            found = under_roofs(given.tpu, given.config.layer_group, best=self.best, progress=status.update)
         console.result(**found.to_json())
         for part in lines(found, self.ops):
             console.print(part, highlight=False, markup=False)
         if picture is not None:
-            from tpusim.cli.explore_roofline_plot import draw
-
-            draw(found, picture)
+            _draw(found, picture)
         if self.out is not None:
             content = (json.dumps(found.to_json(), indent=1) + "\n").encode()
             write_atomically(self.out, lambda file: file.write(content))
@@ -78,6 +86,20 @@ class ExploreRoofline(Command):
         if written:
             console.print(f"wrote {', '.join(written)}", highlight=False, markup=False)
         return True
+
+
+def _draw(found: "Found", path: Path) -> None:
+    """The picture of the page as a file. Raises ConfigError where no op multiplies and moves anything."""
+    from tpusim.page.roofs import roofs
+    from tpusim.page.svg import write_svg
+
+    picture = roofs(found.roofs.to_json())
+    if picture is None:
+        raise ConfigError(
+            f"--plot {path}: an op that multiplies and moves bytes is required, but {found.model} has none"
+        )
+    title = f"{found.model} on {found.chip.name} in {found.mode}"
+    write_svg(path, picture, [title, "small dots are ops, large ones layer groups; colours say what bounds them"])
 
 
 def lines(found: "Found", most: int) -> Iterator[Table | str]:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
+from tpusim.cli.options import LoweringOptions, Network, NetworkOptions, network_of
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
+from tpusim.ir.formats import number_format
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ class Support(Command):
     op: str | None = None
     """Only this op: Conv, Softmax ..."""
     module: Path | None = None
-    """Instead of the table, the card of this tpu module (4_tpu.mlir, or one of a later stage)."""
+    """Instead of the table, the card of this network: a tpu module (4_tpu.mlir, or one of a later stage), the folder of
+    a run, or a model or module that is lowered for --chip in --mode, with assumed ranges where it has none."""
+    network: Network = NetworkOptions()
 
     def execute(self, console: Output) -> bool:
         """Print the table, or the card."""
@@ -46,25 +50,24 @@ class Support(Command):
     def _card(self, console: Output, path: Path) -> bool:
         from tpusim.cli.show import fidelity_table
         from tpusim.fidelity import card_of
-        from tpusim.ir.module import load_model
-        from tpusim.ops import context
 
-        given = [f"--{name}" for name in ("chip", "mode", "op") if getattr(self, name) is not None]
-        if given:
+        if self.op is not None:
             raise ConfigError(
-                f"--module {path}: the card has every op of the module, so {' and '.join(given)} would do nothing; "
-                "leave one or the other out"
+                f"--module {path}: the card has every op of the module, so --op would do nothing; leave it out"
             )
-        model = load_model(path, context())
-        card = card_of(model)
-        if not card.ops and not model.state.startswith("TPU_"):
-            raise ConfigError(
-                f"--module {path}: a tpu module is required, got one in state {model.state or '(none)'}; "
-                "give 4_tpu.mlir, or one of a later stage"
-            )
+        given = network_of(path, (self.network, self._lowering()), assume=True)
+        lowered = next((name for name in ("final", "grouped") if given.level == name), "tpu")
+        card = card_of(given.model(lowered))
         console.result(card=card.to_json())
         console.print(fidelity_table(card))
         return True
+
+    def _lowering(self) -> LoweringOptions:
+        """What a network that is not lowered yet is lowered for."""
+        mode, asymmetric = (self.mode or "int8").removesuffix("-asym"), (self.mode or "").endswith("-asym")
+        number_format(mode)
+        found = {"chip": self.chip, "mode": self.mode and mode, "asymmetric": asymmetric or None}
+        return LoweringOptions(**{name: value for name, value in found.items() if value is not None})  # pyright: ignore[reportArgumentType]
 
 
 def support_table(rows: Sequence["Row"]) -> Table:

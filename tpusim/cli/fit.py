@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, Network, NetworkOptions, require_count
+from tpusim.cli.options import (
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+    require_count,
+)
 from tpusim.cli.output import Output
 
 if TYPE_CHECKING:
@@ -24,9 +32,10 @@ class FitCommand(Command):
 
     says = "bytes of weights, activations and local memory, and what does not fit"
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
     lowering: Lowering = LoweringOptions()
     network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
     memory: int = 0
     """MiB of global memory that the network may take; 0: what the chip's file says."""
 
@@ -35,10 +44,8 @@ class FitCommand(Command):
         from tpusim.prospect.fit import fit
 
         require_count("--memory", self.memory, "takes the chip's")
-        found = fit(
-            self.model, self.lowering.config(), input_shapes=self.network.shapes(), cut=self.network.cut(),
-            room=self.memory << 20,
-        )  # fmt: skip
+        given = network_of(self.model, (self.network, self.preprocessing, self.lowering), assume=True)
+        found = fit(given.latest, given.lowering, room=self.memory << 20)
         console.result(**found.to_json())
         for line in lines_of(found):
             console.tell(line)

@@ -5,9 +5,8 @@ from dataclasses import asdict
 from math import ceil
 from typing import Any
 
-from tpusim.errors import ConfigError
 from tpusim.labels import cut
-from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, packed
+from tpusim.layer_group.files import Area, EntryView, GlobalView, GroupView, packed, view_number
 
 WIDTH = 120
 """Columns, unless the terminal has others."""
@@ -50,8 +49,9 @@ def wrapped(first: str, parts: Sequence[str], indent: int, width: int = WIDTH) -
 def packing_lines(views: Sequence[GroupView | GlobalView], only: int | None = None) -> Iterator[str]:
     """How little local memory each group can do with, or group `only`. Raises ConfigError without OR-Tools."""
     yield "Packing of local memory (bytes per lane; CP-SAT, banks left out):"
-    groups = [v for v in views if isinstance(v, GroupView)]
-    for view in groups if only is None else groups[only : only + 1]:
+    for view in views if only is None else [view_number(views, only)]:
+        if isinstance(view, GlobalView):
+            continue
         if view.overlaps:
             yield f"  group {view.index}: areas share bytes that must not (OVERLAP above)"
             continue
@@ -63,20 +63,24 @@ def packing_lines(views: Sequence[GroupView | GlobalView], only: int | None = No
 
 
 def show(views: Sequence[GroupView | GlobalView], only: int | None = None, width: int = WIDTH) -> Iterator[str]:
-    """Lines for all groups, large ones in short; or for group `only` alone, whole. Raises ConfigError if it is not."""
-    groups = [v for v in views if isinstance(v, GroupView)]
-    if only is not None:
-        if not 0 <= only < len(groups):
-            raise ConfigError(f"--group {only}: the module has groups 0 to {len(groups) - 1} only")
-        yield from group_lines(groups[only], len(groups), whole=True, width=width)
-        return
-    for view in views:
+    """Lines for all groups and global layers, large groups in short; or for number `only` alone, whole.
+
+    Raises ConfigError if the module has no such number.
+    """
+    count = sum(view.index is not None for view in views)
+    for view in views if only is None else [view_number(views, only)]:
         if isinstance(view, GlobalView):
-            reasons = (view.reason or "no reason given").split(", ")
-            yield from wrapped(cut(f"Global layer {view.name} ({view.op}):", width), reasons, 2, width)
+            yield from _global_lines(view, count, width)
         else:
-            yield from group_lines(view, len(groups), whole=len(view.rows) <= SMALL, width=width)
-        yield ""
+            yield from group_lines(view, count, whole=only is not None or len(view.rows) <= SMALL, width=width)
+        if only is None:
+            yield ""
+
+
+def _global_lines(view: GlobalView, count: int, width: int) -> Iterator[str]:
+    head = f"View {view.name}" if view.index is None else f"Global layer {view.index} of {count}: {view.name}"
+    reasons = (view.reason or "no reason given").split(", ")
+    yield from wrapped(cut(f"{head} ({view.op}):", width), reasons, 2, width)
 
 
 def group_lines(view: GroupView, count: int, *, whole: bool, width: int = WIDTH) -> Iterator[str]:

@@ -39,6 +39,7 @@ LISTED: dict[str, dict[str, str]] = {
     },
     "Why are the numbers bad": {
         "compare": "two files of tensors, with verdicts",
+        "npz": "look into a file of tensors, or take some out",
         "why": "which ops lose how much, and what helps",
         "bisect": "the first op that is too far off, as a small network",
         "search-qtable": "the ops to run in float, at the fewest cycles",

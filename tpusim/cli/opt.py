@@ -23,7 +23,8 @@ from tpusim.ir import text
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, load_model, packed_weights
 from tpusim.ir.weights import WeightStore, save_weights
-from tpusim.layer_group import LayerGroupConfig, Refinements, read_groups
+from tpusim.layer_group import LayerGroupConfig, Refinements, read_forced
+from tpusim.layer_group.files import Forced
 from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, Tpu
@@ -123,10 +124,10 @@ class LayerGroup(ModulePass):
 
     def apply(self, ctx: Context, op: builtin.ModuleOp) -> None:
         """Rewrite the module in place."""
-        forced = read_groups(Path(self.force)) if self.force else ()
+        forced = read_forced(Path(self.force)) if self.force else Forced(())
         switches = {f.name: getattr(self, f.name) for f in fields(Refinements)}
-        shapes = str(self.shape_secs_search_strategy)
-        config = LayerGroupConfig(str(self.opt), forced, shapes, self.cores, **switches)  # type: ignore[arg-type]
+        shapes = "1" if forced.better_shapes else str(self.shape_secs_search_strategy)
+        config = LayerGroupConfig(str(self.opt), forced.groups, shapes, self.cores, **switches)  # type: ignore[arg-type]
         _replace(ctx, op, lambda m: divide(m, config))
 
 

@@ -1,22 +1,27 @@
-"""What several subcommands share: types of options, layer-group options, modules from and to files."""
+"""What several subcommands share: how a network is given, and the options that say what is made of it."""
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import tyro
 
 from tpusim import strategies
+from tpusim.cli.given import flags, given, plain, usual, values
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.ir.formats import ModeName, number_format
 
 if TYPE_CHECKING:
+    from tpusim.artefacts import Observer, RunConfig
+    from tpusim.calibration.stage import CalibrationConfig
     from tpusim.frontend import Cut
     from tpusim.images import Preprocess
     from tpusim.ir.module import Model
     from tpusim.layer_group import LayerGroupConfig
     from tpusim.lowering import LoweringConfig
+    from tpusim.network import Network as NetworkGiven
     from tpusim.simulator import SimulatorOptions
     from tpusim.workers import Workers
 
@@ -31,23 +36,17 @@ FrameFormat = Literal[
 ]
 Timing = Literal["early", "late", "random"]
 In = tyro.conf.Positional[Path]
+NetworkPath = Annotated[In, tyro.conf.arg(metavar="NETWORK")]
+"""A model (.onnx, .tflite), a module of any stage (.mlir), or the folder of a run: what `network_of` takes."""
 OptionalPath = Path | None
 KeepWords = Annotated[tuple[str, ...], tyro.conf.arg(metavar="{all,outputs,none,NAME}...")]
 """Of `--keep` (`tpusim.verify.kept`)."""
 
 
-def picture_of(plot: OptionalPath) -> OptionalPath:
-    """Where `--plot` draws, if anywhere; matplotlib is asked for here, before anything is computed.
-
-    Raises ConfigError for a name that ends in no kind of picture, or without matplotlib.
-    """
-    if plot is not None:
-        from tpusim.cli.explore_plot import KINDS
-        from tpusim.cli.plot import library
-
-        library()
-        if plot.suffix not in KINDS:
-            raise ConfigError(f"--plot {plot}: a name that ends in {' or '.join(KINDS)} is required")
+def picture_of(plot: OptionalPath, kinds: Sequence[str] = (".svg",)) -> OptionalPath:
+    """Where `--plot` draws, if anywhere. Raises ConfigError for a name that ends in no kind of picture."""
+    if plot is not None and plot.suffix not in kinds:
+        raise ConfigError(f"--plot {plot}: a name that ends in {' or '.join(kinds)} is required")
     return plot
 
 
@@ -78,12 +77,39 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_values(texts: tuple[str, ...]) -> dict[str, list[float]]:
+    """`NAME=16000` or `NAME=1,2.5,true` -> {"NAME": [1, 2.5, True]}. Raises ConfigError."""
+    values: dict[str, list[float]] = {}
+    for text in texts:
+        name, _, listed = text.rpartition("=")
+        try:
+            values[name] = [_number(word.strip()) for word in listed.strip("[]").split(",")]
+        except ValueError as error:
+            raise ConfigError(f"--input-values {text}: NAME=16000 or NAME=1,2,3 is required") from error
+        if not name:
+            raise ConfigError(f"--input-values {text}: NAME=16000 or NAME=1,2,3 is required")
+    return values
+
+
+def _number(word: str) -> float:
+    """A whole number, which int64 inputs need exactly, a bool, or a float. Raises ValueError."""
+    named = {"true": True, "false": False}
+    if word.lower() in named:
+        return named[word.lower()]
+    try:
+        return int(word)
+    except ValueError:
+        return float(word)
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """Which part of an ONNX model, of which extents."""
 
     input_shapes: tuple[str, ...] = ()
     """Static input shapes, NAME=1x3x224x224 each."""
+    input_values: tuple[str, ...] = ()
+    """Inputs that always have the same value, NAME=16000 or NAME=1,2,3 each; they become constants of the network."""
     inputs: tuple[str, ...] = ()
     """Tensors, by ONNX name, at which the network begins; what makes them is left out."""
     outputs: tuple[str, ...] = ()
@@ -97,11 +123,19 @@ class NetworkOptions:
         """Where the network is cut out."""
         from tpusim.frontend import Cut
 
-        return Cut(self.inputs, self.outputs)
+        return Cut(self.inputs, self.outputs, parse_values(self.input_values))
 
     def given(self) -> list[str]:
         """The options that were given, spelled as on the command line."""
-        return [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name)]
+        return flags(name for name, value in values(self).items() if value)
+
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with the options that were given."""
+        from tpusim.frontend import Cut
+
+        mine, was = self.cut(), base.cut
+        cut = Cut(mine.inputs or was.inputs, mine.outputs or was.outputs, mine.values or was.values)
+        return replace(base, input_shapes=self.shapes() or base.input_shapes, cut=cut)
 
 
 Network = Annotated[NetworkOptions, tyro.conf.arg(name="")]
@@ -149,6 +183,11 @@ class PreprocessOptions:
             self.keep_aspect_ratio, self.keep_ratio_mode, self.pad_value, self.pad_type,
         )  # fmt: skip
 
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with this preprocessing, if there is one."""
+        found = self.preprocess()
+        return base if found is None else replace(base, preprocess=found, preprocess_list=self.which())
+
     def which(self) -> tuple[int, ...]:
         """Numbers of the inputs that are images; (): all. Raises ConfigError."""
         return tuple(int(v) for v in _numbers("preprocess_list", self.preprocess_list))
@@ -167,9 +206,82 @@ def _numbers(name: str, listed: str) -> tuple[float, ...]:
 Preprocessing = Annotated[PreprocessOptions, tyro.conf.arg(name="")]
 
 
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """With which samples a network is measured."""
+
+    data: str = usual("random:8")
+    """Calibration samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or
+    random:N[:SEED]."""
+    samples: int = usual(0)
+    """How many samples to use; 0: all."""
+    tune_num: int = usual(5)
+    """How many samples tune the thresholds of methods that are tuned, as upstream; 0: they stay as measured."""
+
+    def config(self) -> "CalibrationConfig":
+        """How thresholds are measured. Raises ConfigError for a number below 0."""
+        from tpusim.artefacts import RunConfig
+
+        return self.over(RunConfig(Path())).calibration
+
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with the options that were given. Raises ConfigError for a number below 0."""
+        require_count("--samples", self.samples, "uses all")
+        require_count("--tune-num", self.tune_num, "tunes nothing")
+        asked, names = given(self), {"method": "method", "samples": "max_samples", "tune_num": "tune_samples"}
+        changed = {field: asked[name] for name, field in names.items() if name in asked}
+        found = {name: asked[name] for name in ("data", "table") if name in asked}
+        return replace(base, calibration=replace(base.calibration, **changed), **found)
+
+
+Measuring = Annotated[MeasuringOptions, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True)
+class CalibrationOptions(MeasuringOptions):
+    """Where thresholds come from; a network that has them already keeps them."""
+
+    method: Method = usual("kl")
+    """How thresholds are found; each as upstream's --cali_method."""
+    table: OptionalPath = None
+    """Use this calibration table instead of measuring."""
+
+
+Calibration = Annotated[CalibrationOptions, tyro.conf.arg(name="")]
+
+
+@dataclass(frozen=True)
+class JudgedOptions:
+    """Samples to judge a network by, and where the thresholds of one without thresholds come from."""
+
+    data: str | None = None
+    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]; a
+    network without thresholds is calibrated with them too. Default: those of the run's calibration, else inputs.npz in
+    the folder; of a model alone random:8."""
+    method: Method = usual("kl")
+    """How thresholds are found where there are none; each as upstream's --cali_method."""
+    tune_num: int = usual(5)
+    """How many samples tune them; 0: they stay as measured."""
+    table: OptionalPath = None
+    """Use this calibration table instead of measuring."""
+
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with the options that were given."""
+        data = CalibrationOptions().data if self.data is None else self.data
+        return CalibrationOptions(data, tune_num=self.tune_num, method=self.method, table=self.table).over(base)
+
+
+Judged = Annotated[JudgedOptions, tyro.conf.arg(name="")]
+
+
 def beside(path: Path, name: str, out: OptionalPath) -> Path:
-    """The output file: as asked, or the usual artefact name beside the input."""
-    return out or path.parent / name
+    """The output file: as asked, or the usual artefact name next to the input, in it if it is a folder."""
+    return out or folder_of(path) / name
+
+
+def folder_of(path: Path) -> Path:
+    """Where the files of a network go if nothing else is asked for."""
+    return path if path.is_dir() else path.parent
 
 
 @dataclass(frozen=True)
@@ -190,8 +302,8 @@ class GroupSteps:
 
 def steps_given(steps: GroupSteps) -> list[str]:
     """The options of a command that differ from what is done to layer groups anyway."""
-    usual = asdict(GroupSteps())
-    found = {name: value for name, value in asdict(steps).items() if value != usual[name]}
+    base = asdict(GroupSteps())
+    found = {name: value for name, value in asdict(steps).items() if value != base[name]}
     return [f"--{'' if value else 'no-'}{name.replace('_', '-')}" for name, value in found.items()]
 
 
@@ -202,34 +314,41 @@ Steps = Annotated[GroupSteps, tyro.conf.arg(name="")]
 class GroupingOptions:
     """How ops are divided into layer groups; see docs/layer_group.md."""
 
-    layer_group: Opt = "2"
+    layer_group: Opt = usual("2")
     """1: group greedily from the tail; 2: minimise the estimated time; off: every op alone; best: what is quickest on
     the clock of these, with wide rows, sections searched, in place, joined and cut finer (many times as long).
     Installed plug-ins (`tpusim.strategies`) stand here by their names."""
-    shape_secs_search_strategy: Shapes = "0"
+    shape_secs_search_strategy: Shapes = usual("0")
     """With --layer-group 2, 0: the first sections that fit; 1: search for better ones where the groups are cut."""
-    cores: int = 1
+    cores: int = usual(1)
     """How many cores of the chip share the steps of every group (bm1688 has 2, bm1690 has 8)."""
     force: OptionalPath = None
-    """File (TOML, or JSON by its name) of pinned groups; the rest is searched."""
+    """File (TOML, or JSON by its name) of pinned groups; the rest is searched. TPU-MLIR's layer_group_cache.json and
+    layer_group_config.json too."""
     steps: Steps = GroupSteps()
 
     def config(self) -> "LayerGroupConfig":
         """What the options say about layer groups. Raises ConfigError for one without effect."""
-        from tpusim.layer_group import LayerGroupConfig, read_groups
+        from tpusim.layer_group import LayerGroupConfig, read_forced
+        from tpusim.layer_group.files import Forced
 
-        shapes = self.shape_secs_search_strategy
+        forced = read_forced(self.force) if self.force else Forced(())
+        shapes = "1" if forced.better_shapes else self.shape_secs_search_strategy
         if shapes != "0" and self.layer_group != "2":
             raise ConfigError(
                 f"--shape-secs-search-strategy {shapes}: needs --layer-group 2, got --layer-group {self.layer_group}"
             )
-        forced = read_groups(self.force) if self.force else ()
-        return LayerGroupConfig(self.layer_group, forced, shapes, self.cores, **asdict(self.steps))
+        opt, cores = plain(self.layer_group), plain(self.cores)
+        return LayerGroupConfig(opt, forced.groups, plain(shapes), cores, **asdict(self.steps))
+
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with these groups, if any option of them was given."""
+        asked = {name for name in given(self) if name != "steps"} or steps_given(self.steps)
+        return replace(base, layer_group=self.config()) if asked else base
 
     def given(self) -> list[str]:
-        """The options that are not as usual."""
-        usual, names = GroupingOptions(), [f.name for f in fields(self) if f.name != "steps"]
-        found = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) != getattr(usual, name)]
+        """The options that were given."""
+        found = flags(name for name in given(self) if name != "steps")
         return found + steps_given(self.steps)
 
 
@@ -240,60 +359,49 @@ Grouping = Annotated[GroupingOptions, tyro.conf.arg(name="")]
 class LoweringOptions:
     """What is compiled for, and how it is quantised."""
 
-    chip: str = "bm1684x"
+    chip: str = usual("bm1684x")
     """Chip to compile for: bm1684, bm1684x, bm1688, bm1690, cv180x, cv181x, cv182x, cv183x or cv186x (`tpusim chips`
     shows them), or a TOML file, which may extend a chip."""
-    mode: ModeName = "int8"
+    mode: ModeName = usual("int8")
     """Number format."""
-    asymmetric: bool = False
+    asymmetric: bool = usual(False)
     """Quantise with zero points."""
     qtable: str | None = None
     """Quantisation table: a file of `name MODE` lines, or name:MODE,name:MODE."""
-    quirks_off: tuple[str, ...] = ()
+    quirks_off: tuple[str, ...] = usual(())
     """Quirks of TPU-MLIR not to reproduce, by name (uint8_filter_zp_zero ...)."""
-    matmul_perchannel: bool = False
+    matmul_perchannel: bool = usual(False)
     """Quantise the constant matrix of an INT8 MatMul by columns (BM1684X, BM1688, CV186X)."""
 
-    fuse_preprocess: bool = False
+    fuse_preprocess: bool = usual(False)
     """Inputs that are images take the bytes of a camera; mean, scale, channels and cropping are ops of the module."""
-    customization_format: FrameFormat = ""
+    customization_format: FrameFormat = usual("")
     """With --fuse-preprocess: how the bytes lie; default: by the pixel format of the preprocessing. YUV: on CV18xx."""
-    aligned_input: bool = False
+    aligned_input: bool = usual(False)
     """With --fuse-preprocess on CV18xx: rows and planes of frames begin at the multiples of its video subsystem."""
-    quant_input: bool = False
+    quant_input: bool = usual(False)
     """Inputs are the stored integers: no cast from f32 in the module."""
-    quant_output: bool = False
+    quant_output: bool = usual(False)
     """Results are the stored numbers: no cast to f32 in the module."""
 
     def config(self) -> "LoweringConfig":
         """What the options say about lowering. Raises ConfigError for one without effect."""
         from tpusim.lowering import LoweringConfig
 
-        integers = {"--asymmetric": self.asymmetric, "--matmul-perchannel": self.matmul_perchannel}
-        for flag, given in integers.items():
-            if given and not number_format(self.mode).calibrated and self.qtable is None:
-                raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {self.mode}")
-        return LoweringConfig(**{f.name: getattr(self, f.name) for f in fields(self)})
+        return _with_effect(LoweringConfig(**values(self)))
 
-    def of_floats(self) -> "LoweringConfig":
-        """As `config`, for a command that compares floats. Raises ConfigError for other inputs and results."""
-        flags = ("fuse_preprocess", "quant_input", "quant_output")
-        if asked := [f"--{flag.replace('_', '-')}" for flag in flags if getattr(self, flag)]:
-            raise ConfigError(f"{', '.join(asked)}: inputs and results of floats are required here; leave it out")
-        return self.config()
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with the options that were given. Raises ConfigError for one without effect."""
+        return replace(base, lowering=_with_effect(replace(base.lowering, **given(self))))
 
-    def lowered(self, path: Path) -> "Model":
-        """A lowered module as it is in its file, or an ONNX model lowered by these options with assumed ranges.
 
-        Raises ConfigError for options beside a module, which is lowered already.
-        """
-        from tpusim.prospect.fit import assumed
-
-        if path.suffix != ".mlir":
-            return assumed(path, self.config())
-        if given := [f"--{f.name.replace('_', '-')}" for f in fields(self) if getattr(self, f.name) != f.default]:
-            raise ConfigError(f"{', '.join(given)}: {path} is lowered already; leave it out, or give the ONNX model")
-        return load(path)
+def _with_effect(config: "LoweringConfig") -> "LoweringConfig":
+    """The same. Raises ConfigError for an option of integers where there are none."""
+    integers = {"--asymmetric": config.asymmetric, "--matmul-perchannel": config.matmul_perchannel}
+    for flag, asked in integers.items():
+        if asked and not number_format(config.mode).calibrated and config.qtable is None:
+            raise ConfigError(f"{flag}: needs --mode int8, or a --qtable with INT8 ops; got --mode {config.mode}")
+    return config
 
 
 Lowering = Annotated[LoweringOptions, tyro.conf.arg(name="")]
@@ -330,6 +438,93 @@ def simulator_options(dma: Timing, seed: int, *, sanitize: bool = True) -> "Simu
     if seed and dma != "random":
         raise ConfigError(f"--seed {seed}: needs --dma random, got --dma {dma}")
     return SimulatorOptions(dma=dma, seed=seed, sanitize=sanitize)
+
+
+class Options(Protocol):
+    """A group of options that says something about the way from the network's file to what a command needs."""
+
+    def over(self, base: "RunConfig") -> "RunConfig":
+        """The configuration with the options that were given in place of its own."""
+        ...
+
+
+def network_of(
+    path: Path, options: "Sequence[Options]", *, assume: bool = False, floats: bool = False,
+    observer: "Observer | None" = None,
+) -> "NetworkGiven":  # fmt: skip
+    """The network of a path, in whatever form, with the options of a command.
+
+    assume: ranges are assumed where there are none and no samples were named. floats: the command compares floats, so
+    inputs and results must be floats. Raises ConfigError for options that can change nothing any more.
+    """
+    from tpusim.network import open_network
+
+    def configure(base: "RunConfig") -> "RunConfig":
+        for group in options:
+            base = group.over(base)
+        return base
+
+    judged = any(isinstance(group, JudgedOptions) for group in options)
+    network = open_network(path, configure, assume=assume, judged=judged, observer=observer)
+    if floats:
+        require_floats(network.lowering)
+    return network
+
+
+def config_of(path: Path, options: "Sequence[Options]") -> "RunConfig":
+    """What `tpusim run` is asked for: the options that were given, and the model, or the run's of a folder."""
+    from tpusim.artefacts import RunConfig
+    from tpusim.asked import run_here
+
+    base = run_here(path) if path.is_dir() else RunConfig(path)
+    if base is None:
+        raise ConfigError(f"{path}: a model, a module or the folder of a run is required, got a folder of no run")
+    for group in options:
+        base = group.over(base)
+    return base
+
+
+def lowered_of(folder: Path) -> Path:
+    """The lowered module of a run's folder. Raises ConfigError if there is none."""
+    from tpusim.asked import run_here
+
+    path = folder / "4_tpu.mlir"
+    if run_here(folder) is None or not path.is_file():
+        raise ConfigError(f"{folder}: the folder of a run is required, with the 4_tpu.mlir that it made")
+    return path
+
+
+def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
+    """The network of a program, of the folder of a run, or in any other form, which is compiled for its program."""
+    from tpusim import chips
+    from tpusim.isa.stream import load as load_program
+
+    if path.suffix != ".tpusim":
+        return network_of(path, options)
+    lowering = next(group for group in options if isinstance(group, LoweringOptions))
+    others = {name: value for name, value in given(lowering).items() if name != "chip"}
+    useless = flags(others) + [flag for group in options for flag in _given_of(group) if group is not lowering]
+    if useless:
+        raise ConfigError(f"{', '.join(useless)}: {path} is compiled already; leave it out, or give the network")
+    if "chip" in given(lowering):  # an unknown chip is another mistake than the program's chip
+        load_program(path, chips.load(lowering.chip).name)
+    return network_of(path, ())
+
+
+def _given_of(group: object) -> list[str]:
+    return group.given() if isinstance(group, NetworkOptions | GroupingOptions) else flags(_different(group))
+
+
+def _different(group: Any) -> list[str]:
+    usual_ones = type(group)()
+    return [name for name, value in values(group).items() if value != getattr(usual_ones, name)]
+
+
+def require_floats(config: "LoweringConfig") -> None:
+    """Raise ConfigError unless inputs and results are floats."""
+    asked = [name for name in ("fuse_preprocess", "quant_input", "quant_output") if getattr(config, name)]
+    if asked:
+        raise ConfigError(f"{', '.join(flags(asked))}: inputs and results of floats are required here; leave it out")
 
 
 def load(path: Path) -> "Model":

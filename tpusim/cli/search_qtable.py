@@ -2,24 +2,36 @@
 
 import csv
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.cli.options import (
+    Judged,
+    JudgedOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    folder_of,
+    network_of,
+    require_count,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
 
-    from tpusim.ir.module import Model
     from tpusim.search import Found, Goal, Trials
 
 
@@ -29,23 +41,24 @@ class SearchQtable(Command):
 
     Sets that are good enough on the first samples, and not too long by an estimate, go on the clock in their layer
     groups, so that casts and groups that are split are paid for; what is chosen is run on all samples. The table works
-    in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table.
+    in `tpusim run --qtable` and in TPU-MLIR's model_deploy.py --quantize_table. It is not written if it raises the
+    squared error of the results, on the samples or on the half of them that is held out.
     """
 
-    says = "the `goal`, whether it is `reached`, its value and the cycles without and with the `floats`"
+    says = (
+        "the `goal`, whether it is `reached`, its value and the cycles without and with the `floats`, on how many "
+        "samples it was `judged` and how many were `held_out`"
+    )
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir|MODEL")]
-    """A calibrated module, or a model with --table."""
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
-    table: OptionalPath = None
-    """Calibration table of a MODEL."""
-    data: str | None = None
-    """Samples: npz keyed by input name, a folder of npz/npy, or random:N[:SEED]; default inputs.npz beside the module,
-    one sample."""
-    samples: int = 30
-    """How many samples to use; 0: all."""
+    samples: int = 60
+    """How many samples to use; 0: all. Every second one is held out: the search does not see it."""
     expected_cos: float = 0.99
-    """The cosine that the network's results are to have, the mean over the samples."""
+    """The cosine that the network's results are to have, the mean over the samples that are searched with."""
     labels: OptionalPath = None
     """Class indices (npz or npy) of the samples: then top-1 is what counts, --expected of it."""
     metric: str | None = None
@@ -67,18 +80,22 @@ class SearchQtable(Command):
 
     def execute(self, console: Output) -> bool:
         """Search, print, write; True if the goal is reached."""
+        from tpusim.cli.judging import evidence, rests_on
         from tpusim.search import Trials, known_floats, search
 
         self._check()
-        model = self._model()
-        samples = self._samples(model)
-        goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
-        trials = Trials(model, self.lowering.of_floats(), samples, goal, mode=self.float_mode)
+        given = network_of(self.module, (self.network, self.preprocessing, self.judged, self.lowering), floats=True)
+        model, evident = given.calibrated, evidence(given, self.judged.data, self.samples)
+        samples = [dict(sample) for sample in evident.samples]
+        config, goals = given.lowering, self._goals(samples)
+        trials = Trials(model, config, samples[::2], goals[0], mode=self.float_mode)
+        self._say(console, rests_on((len(samples[::2]), len(samples[1::2])), evident.origin))
         known = known_floats(model) if self.patterns else {}
         with console.doing("search") as status:
             found = search(trials, frozenset(known), clocked=self.clocked, progress=status.update)
         console.result(
-            goal=goal.name, target=goal.target, reached=found.reached, floats=sorted(found.floats),
+            goal=trials.goal.name, target=trials.goal.target, judged=len(samples[::2]), held_out=len(samples[1::2]),
+            reached=found.reached, floats=sorted(found.floats),
             before=found.base.value, after=found.score.value,
             cycles_before=found.base_cycles, cycles_after=found.cycles,
         )  # fmt: skip
@@ -87,7 +104,11 @@ class SearchQtable(Command):
         if self.front is not None:
             _write_front(self.front, trials)
             console.wrote(self.front)
-        return self._conclude(console, found, trials)
+        kept_back = Trials(model, config, samples[1::2], goals[1], mode=self.float_mode) if samples[1:] else None
+        return self._conclude(console, found, trials, kept_back)
+
+    def _say(self, console: Output, text: str) -> None:
+        console.tell(text)
 
     def _check(self) -> None:
         """Raise ConfigError for an option that is out of range or has no effect."""
@@ -101,28 +122,16 @@ class SearchQtable(Command):
         given = self.labels is not None or self.metric is not None
         if given != (self.expected is not None):
             raise ConfigError("--expected VALUE: needs --labels or --metric, and each of these needs --expected")
-        if self.module.suffix == ".mlir" and self.table is not None:
-            raise ConfigError(f"--table {self.table}: {self.module} already holds its thresholds; leave --table out")
-        if self.module.suffix != ".mlir" and self.table is None:
-            raise ConfigError(f"{self.module}: --table TABLE is required, with the thresholds of the model")
 
-    def _model(self) -> "Model":
-        if self.table is None:
-            return load(self.module)
-        from tpusim.calibration.stage import apply_table
-        from tpusim.calibration.table import read_table
-        from tpusim.canonicalize import canonicalize
-        from tpusim.frontend import import_onnx
+    def _goals(self, samples: "list[dict[str, np.ndarray]]") -> "tuple[Goal, Goal]":
+        """Of the samples that are searched with, and of those held out: labels are dealt out like their samples."""
+        from tpusim.search import TopOne
 
-        canonical, _ = canonicalize(import_onnx(self.module))
-        return apply_table(canonical, read_table(self.table), asymmetric=self.lowering.asymmetric)
-
-    def _samples(self, model: "Model") -> "list[dict[str, np.ndarray]]":
-        from tpusim.calibration.samples import load_samples
-        from tpusim.inference import input_specs
-
-        source = self.data or self.module.parent / "inputs.npz"
-        return [dict(sample) for sample in load_samples(source, input_specs(model), self.samples)]
+        goal = self._goal(sum(len(next(iter(sample.values()))) for sample in samples))
+        if not isinstance(goal, TopOne):
+            return goal, goal
+        labels = goal.labels.reshape(len(samples), -1)
+        return replace(goal, labels=labels[::2].reshape(-1)), replace(goal, labels=labels[1::2].reshape(-1))
 
     def _goal(self, images: int) -> "Goal":
         from tpusim.search import Cosine, TopOne, UserMetric
@@ -138,26 +147,60 @@ class SearchQtable(Command):
             raise ConfigError(f"labels '{self.labels}': one array of {images} class indices is required, got {got}")
         return TopOne(arrays[0][:images], self.expected or 0.0)
 
-    def _conclude(self, console: Output, found: "Found", trials: "Trials") -> bool:
+    def _why_not(self, console: Output, trials: "Trials") -> None:
+        """Say where floats overflow, if they do, and what the chip's other floats reach."""
+        found = trials.overflow(frozenset(trials.candidates))
+        if found is None:
+            return
+        name, share, reach = found
+        ends = "; float16 ends at 65,504" if trials.mode == "f16" else ""
+        seen = f"{share:.1%} of its values are infinite in {trials.mode}, they reach {reach:.4g}{ends}"
+        self._say(console, f"overflow at {name}: {seen}")
+        for options, value in _reach_of(trials):
+            self._say(console, f"{trials.goal.name} {value:.6f} with all ops in float by {options}")
+
+    def _conclude(self, console: Output, found: "Found", trials: "Trials", kept_back: "Trials | None") -> bool:
+        from tpusim.cli.judging import measured_lines
         from tpusim.search import write_qtable
 
         goal = trials.goal
         if not found.reached:
-            console.print(
+            self._say(
+                console,
                 f"{goal.name} {goal.target} is not reached with all ops in {trials.mode}: {found.score.value:.6f}; "
                 "nothing is written. Try another --float-mode, or calibrate by another --method",
-                highlight=False,
             )
+            self._why_not(console, trials)
             return False
-        path, runs, clocked = self.out or self.module.parent / "qtable", *trials.tried
+        before, after = trials.judged(found.floats, kept_back.samples if kept_back else [])
+        for line in (*measured_lines("as it is", before), *measured_lines("with the table", after)):
+            self._say(console, line)
+        if kept_back is not None:
+            value = kept_back.score(found.floats).value
+            missed = f", below the {goal.target} asked" if value < goal.target else ""
+            self._say(console, f"{goal.name} {value:.6f} on the samples held out{missed}")
+        if after.raises(before):
+            self._say(console, "the table raises the error of the results: nothing is written; ask for more")
+            return False
+        path, runs, clocked = self.out or folder_of(self.module) / "qtable", *trials.tried
+        held_out = 0 if kept_back is None else len(kept_back.samples)
         notes = [
             f"tpusim search-qtable: {goal.name} {found.score.value:.6f}, {goal.target} asked",
             f"cycles on the clock: {found.cycles}, {found.base_cycles} without this table",
-            f"sample number: {len(trials.samples)}",
+            f"sample number: {len(trials.samples)}, {held_out} held out",
         ]
         write_qtable(path, trials.modes(found.floats), notes)
         console.wrote(path, f"{runs} sets run, {clocked} on the clock")
         return True
+
+
+def _reach_of(trials: "Trials") -> "Iterator[tuple[str, float]]":
+    """Options with which other floats of the chip are used, and what all ops in them reach."""
+    for mode in trials.modes_of_chip:
+        if mode != trials.mode:
+            other, table = trials.wider(mode)
+            options = f"--float-mode {mode}" + (f" --qtable {table}" if table else "")
+            yield options, other.score(frozenset(other.candidates)).value
 
 
 def _front(trials: "Trials") -> Table:

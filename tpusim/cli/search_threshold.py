@@ -1,14 +1,25 @@
 """`tpusim search-threshold`: the method of calibration whose integers are most like the floats."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-import tyro
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, beside, load, require_count, save
+from tpusim.cli.options import (
+    Lowering,
+    LoweringOptions,
+    Measuring,
+    MeasuringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    beside,
+    network_of,
+    require_count,
+    save,
+)
 from tpusim.cli.output import Output
-from tpusim.errors import ConfigError
 
 
 @dataclass
@@ -16,20 +27,19 @@ class SearchThreshold(Command):
     """Calibrate by kl, max, percentile9999 and mse, and keep the table whose INT8 results are most like the floats.
 
     As `run_calibration.py --search search_threshold`: tables of a search are tuned, and a score is (1 + cosine) / 2.
+    A method whose squared error is above that of the table so far (of kl, where there is none), on the samples that
+    score or on those held out, is not taken.
     """
 
-    says = "the `scores` of all methods and the `best`"
+    says = "the `scores` of all methods and the `best`, null if none is taken; samples `judged` and `held_out`"
 
-    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    measuring: Measuring = MeasuringOptions()
     lowering: Lowering = LoweringOptions()
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to use; 0: all."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and mse; 0: they stay as measured."""
-    inference_num: int = 30
-    """How many samples the tables are judged by."""
+    inference_num: int = 0
+    """How many samples score, the first; the others are held out. 0: half of them, at most 30."""
     out_table: OptionalPath = None
     """Table to write; default cali_table beside the input."""
     out: OptionalPath = None
@@ -37,30 +47,38 @@ class SearchThreshold(Command):
 
     def execute(self, console: Output) -> bool:
         """Measure, print the scores, write the best table and the module with it."""
-        from tpusim.calibration.samples import Samples
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, save_table
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
+        from tpusim.calibration.stage import CalibrationConfig, apply_table, require_names, save_table
+        from tpusim.calibration.table import read_table
+        from tpusim.cli.judging import errors_of, rests_on, scoring
         from tpusim.search import search_threshold
 
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
-        if self.inference_num < 1:
-            raise ConfigError(f"--inference-num {self.inference_num}: 1 or more is required")
-        model, config = load(self.module), self.lowering.of_floats()
-        data = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
+        require_count("--inference-num", self.inference_num, "takes half of them, at most 30")
+        options = (self.network, self.preprocessing, self.measuring, self.lowering)
+        given = network_of(self.module, options, floats=True)
+        model, config, data = given.canonical, given.lowering, given.calibrating()
+        require_names(model)
+        tuned = given.config.calibration.tune_samples
+        path = beside(self.module, "cali_table", self.out_table)
+        now = read_table(path) if path.is_file() and given.folder is not None else None  # next to a model it is any
         with console.doing("search") as status:
             found = search_threshold(
                 model, data, config,
-                tune_samples=self.tune_num, inferred=self.inference_num, progress=status.update,
+                tune_samples=tuned, inferred=self.inference_num or scoring(len(data)), now=now,
+                progress=status.update,
             )  # fmt: skip
-        console.result(scores=found.scores, best=found.best)
-        for method, score in found.scores.items():
+        console.tell(rests_on(found.halves, f"of {given.config.data}"))
+        console.result(scores=found.scores, best=found.best, judged=found.halves[0], held_out=found.halves[1])
+        rows = {path.name: found.now} if found.now is not None else {}
+        for method, errors in {**rows, **found.errors}.items():
             best = "  best" if method == found.best else ""
-            console.print(f"{method:<15} {score:.7f}{best}", highlight=False)
-        path, table = beside(self.module, "cali_table", self.out_table), found.tables[found.best]
-        asked = CalibrationConfig(found.best, tune_samples=self.tune_num, tune_estimates=True)
+            score = f"{found.scores[method]:.7f}" if method in found.scores else "as it is "
+            console.tell(f"{method:<15} {score}  {errors_of(errors)}{best}")
+        if found.best is None:
+            console.tell(f"every method raises the error of {path}, which stays as it is")
+            return False
+        table = found.tables[found.best]
+        asked = CalibrationConfig(found.best, tune_samples=tuned, tune_estimates=True)
         save_table(path, table, asked, found.samples, module=self.module.name)
         console.wrote(path)
-        calibrated = apply_table(model, table, asymmetric=self.lowering.asymmetric)
+        calibrated = apply_table(model, table, asymmetric=config.asymmetric)
         return save(console, calibrated, beside(self.module, "3_calibrated.mlir", self.out))

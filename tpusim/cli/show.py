@@ -1,6 +1,7 @@
 """What a person sees while stages run and when they are done."""
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rich.text import Text
@@ -11,6 +12,7 @@ from tpusim.layer_group import LowerBounds
 from tpusim.ops.logical import AXES
 from tpusim.pipeline import Artefacts
 from tpusim.tables import Table
+from tpusim.verify.compare import Comparison
 from tpusim.verify.dead_layers import dead_layers
 from tpusim.verify.render import summary_table
 from tpusim.verify.report import Group, Report
@@ -109,13 +111,41 @@ def show_run(console: Output, a: Artefacts) -> None:
     _show_accuracy(console, a.report)
     for line in (line for comparison in a.report.compare.values() for line in dead_layers(comparison)):
         console.tell(f"WARNING: {line}", "yellow")
+    for line in _lost_lines(a):
+        console.tell(line, "red")
     verdict = Text("PASSED", "bold green") if a.report.passed else Text("FAILED", "bold red")
     about = f"  {a.report.model} on {a.report.chip} in {a.report.mode}; artefacts in {a.config.out}"
     console.print(Text.assemble(verdict, about), soft_wrap=True)
 
 
+def _lost_lines(a: Artefacts) -> Iterator[str]:
+    """What results lost altogether, and the command that says why."""
+    lost = [line for comparison in a.comparisons.values() if comparison.decides for line in comparison.lost]
+    yield from lost
+    module = a.config.out / "3_calibrated.mlir"
+    if lost and a.table is not None and a.report is not None:
+        lowering = a.config.lowering
+        options = f"--chip {a.report.chip} --mode {a.report.mode}{' --asymmetric' * lowering.asymmetric}"
+        qtable = f" --qtable {lowering.qtable}" if lowering.qtable is not None else ""
+        yield f"`tpusim why {shlex.quote(str(module))} {options}{qtable}` says why"
+
+
+def _on_samples(comparison: Comparison) -> Iterator[str]:
+    """Results that fail on samples: the first of the samples and how many more."""
+    for found in comparison.over_samples:
+        wrong = [i for i in found.failed if i in found.judged]
+        if wrong and not found.passed:
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            yield (
+                f"{comparison.label}: result {found.name} fails on sample {wrong[0]}{more} of {comparison.samples}, "
+                f"cosine {found.cosines[wrong[0]]:.6f}, euclidean {found.euclideans[wrong[0]]:.6f}"
+            )
+
+
 def _show_failures(console: Output, report: Report) -> None:
-    for comparison in report.compare.values():
+    for comparison in (comparison for comparison in report.compare.values() if comparison.decides):
+        for line in _on_samples(comparison):
+            console.tell(line, "red")
         warning = comparison.warning()
         if warning:
             console.tell(f"{comparison.label}: {warning}", "yellow")

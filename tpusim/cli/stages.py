@@ -1,28 +1,27 @@
 """Subcommands of one compiler stage each. Fields are options; `execute` does the work and says whether it succeeded."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import tyro
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
+from tpusim.cli.given import given as named
 from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
     Grouping,
     GroupingOptions,
-    In,
     Lowering,
     LoweringOptions,
-    Method,
     Network,
     NetworkOptions,
+    NetworkPath,
     OptionalPath,
     Preprocessing,
     PreprocessOptions,
     WorkerOptions,
     Working,
     beside,
-    load,
-    require_count,
+    network_of,
     save,
 )
 from tpusim.cli.output import Output
@@ -30,15 +29,18 @@ from tpusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from tpusim.ir.module import Model
+    from tpusim.network import Network as GivenNetwork
+
+BEFORE_GROUPS = ("top", "canonical", "calibrated", "tpu")
 
 
 @dataclass
 class Import(Command):
-    """Import an ONNX model: ONNX -> 1_top.mlir."""
+    """Import a model: ONNX or TFLite -> 1_top.mlir."""
 
     says = "nothing more"
 
-    model: Annotated[In, tyro.conf.arg(metavar="MODEL.onnx")]
+    model: NetworkPath
     out: OptionalPath = None
     """Module to write; default 1_top.mlir beside the model."""
     network: Network = NetworkOptions()
@@ -46,14 +48,8 @@ class Import(Command):
 
     def execute(self, console: Output) -> bool:
         """Import one model and write its module."""
-        from tpusim.frontend import import_onnx
-        from tpusim.images import with_preprocess
-
-        model = import_onnx(self.model, input_shapes=self.network.shapes(), cut=self.network.cut())
-        preprocess = self.preprocessing.preprocess()
-        if preprocess is not None:
-            with_preprocess(model, preprocess, self.preprocessing.which())
-        return save(console, model, beside(self.model, "1_top.mlir", self.out))
+        top = network_of(self.model, (self.network, self.preprocessing)).top
+        return save(console, top, beside(self.model, "1_top.mlir", self.out))
 
 
 @dataclass
@@ -62,9 +58,11 @@ class Canonicalize(Command):
 
     says = "`patterns`: how often each fired"
 
-    module: Annotated[In, tyro.conf.arg(metavar="1_top.mlir")]
+    module: NetworkPath
     out: OptionalPath = None
     """Module to write; default 2_canonical.mlir beside the input."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
     also: tuple[str, ...] = ()
     """Patterns on request, which change numbers: gelu_tanh, mul_too_large, weight_equalization, where_too_large; by
     samples: smoothquant, softmax_correction."""
@@ -85,7 +83,7 @@ class Canonicalize(Command):
             raise ConfigError(f"--data {self.data}: needs --verify-passes, nothing else runs the module")
         if self.data is None and measured:
             raise ConfigError(f"--also {measured[0]}: needs --data, the samples that decide about its factors")
-        top = load(self.module)
+        top = network_of(self.module, (self.network, self.preprocessing)).earliest
         check = check_of(top, self.data or "random:1") if self.verify_passes else None
         model, patterns = canonicalize(top, patterns_of(self.also), check)
         model, patterns = self._by_samples(model, patterns)
@@ -115,20 +113,12 @@ class Calibrate(Command):
 
     says = "`thresholds` by tensor"
 
-    module: Annotated[In, tyro.conf.arg(metavar="2_canonical.mlir")]
-    data: str = "random:8"
-    """Samples: npz keyed by input name, a folder of npz, npy or images, a .txt list of
-    them, or random:N[:SEED]."""
-    samples: int = 0
-    """How many samples to use; 0: all."""
-    method: Method = "kl"
-    """How thresholds are found; each as upstream's --cali_method."""
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     asymmetric: bool = False
     """Types carry the measured (min, max), for lowering with zero points."""
-    tune_num: int = 5
-    """How many samples tune the thresholds of kl and aciq, as upstream; 0: they stay as measured."""
-    table: OptionalPath = None
-    """Use this calibration table instead of measuring."""
     state: OptionalPath = None
     """File of what was measured so far: a killed calibration continues from it; removed when the table is written."""
     working: Working = WorkerOptions()
@@ -140,28 +130,22 @@ class Calibrate(Command):
     def execute(self, console: Output) -> bool:
         """Measure (or read) thresholds and put them into the module."""
         from tpusim.calibration.own import with_own
-        from tpusim.calibration.samples import Samples
-        from tpusim.calibration.stage import CalibrationConfig, apply_table, calibrate, save_table
+        from tpusim.calibration.stage import apply_table, calibrate, require_names, save_table
         from tpusim.calibration.table import read_table
         from tpusim.cli.progress import LiveProgress
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
 
-        require_count("--samples", self.samples, "uses all")
-        require_count("--tune-num", self.tune_num, "tunes nothing")
-        if self.table is not None and self.out_table is not None:
-            raise ConfigError(
-                f"--out-table {self.out_table}: nothing is measured with --table {self.table}; leave one out"
-            )
-        if self.table is not None and self.state is not None:
-            raise ConfigError(f"--state {self.state}: nothing is measured with --table {self.table}; leave one out")
+        listed = self.calibration.table
+        for flag, value in (("--out-table", self.out_table), ("--state", self.state)):
+            if listed is not None and value is not None:
+                raise ConfigError(f"{flag} {value}: nothing is measured with --table {listed}; leave one out")
         workers = self.working.workers()
-        model = load(self.module)
-        if self.table is not None:
-            table = read_table(self.table)
+        network = network_of(self.module, (self.network, self.preprocessing, self.calibration))
+        model = network.canonical
+        if listed is not None:
+            table = read_table(listed)
         else:
-            config = CalibrationConfig(self.method, max_samples=self.samples, tune_samples=self.tune_num)
-            found = Samples(self.data, input_specs(model), self.samples, shuffled=True, images=images_of(model))
+            require_names(model)
+            config, found = network.config.calibration, network.calibrating()
             with LiveProgress(console) as progress, progress.stage("calibrate"):
                 table, count = with_own(
                     model,
@@ -186,7 +170,10 @@ class Lower(Command):
 
     says = "the module's `card`: which ops are exact, which in float and why"
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     out: OptionalPath = None
     """Module to write; default 4_tpu.mlir beside the input."""
@@ -197,8 +184,9 @@ class Lower(Command):
         from tpusim.fidelity import card_of
         from tpusim.lowering import lower, optimize_for_chip
 
-        config = self.lowering.config()
-        model = optimize_for_chip(lower(load(self.module), config)[0])
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering)
+        given = network_of(self.module, asked)
+        model = optimize_for_chip(lower(given.calibrated, given.lowering)[0])
         console.result(card=card_of(model).to_json())
         console.detail(fidelity_table(card_of(model)))
         return save(console, model, beside(self.module, "4_tpu.mlir", self.out))
@@ -213,18 +201,20 @@ class Group(Command):
 
     says = "`groups`: ops, sections, local memory; global layers with their reason"
 
-    module: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
     show: bool = False
     """Print every group: ops, sections, rows of the pipeline, local memory by row."""
     group: int | None = None
-    """With --show or --plot: this group only, however large."""
+    """With --show or --plot: only the group of this number (the `#` of the table of `tpusim run`), however large."""
     exact_packing: bool = False
     """With --show: how little local memory each group can do with (OR-Tools, extra `exact`), at most 10 s a group."""
     plot: OptionalPath = None
-    """Folder for pictures of local memory and pipeline, two per group (extra `plot`)."""
-    plot_format: Literal["png", "svg"] = "png"
-    """Of the pictures of --plot: pixels, or shapes that stay sharp at any size."""
+    """Folder for pictures of local memory and pipeline, two SVG files per group."""
     write_groups: OptionalPath = None
     """Write the groups as a file that --force takes."""
     out: OptionalPath = None
@@ -234,31 +224,39 @@ class Group(Command):
         """Group one module, or read a grouped one; show what was asked for."""
         if self.group is not None and not self.show and self.plot is None:
             raise ConfigError(f"--group {self.group}: needs --show or --plot")
-        if self.plot_format != "png" and self.plot is None:
-            raise ConfigError(f"--plot-format {self.plot_format}: needs --plot")
         if self.exact_packing and not self.show:
             raise ConfigError("--exact-packing: needs --show")
-        model = load(self.module)
         reads = self.show or self.plot is not None or self.write_groups is not None
-        if not (reads and model.state in ("TPU_DIVIDED", "TPU_ADDRESSED")):
-            model = self._grouped(model)
+        given = self._opened(reads=reads)
+        if reads and given.level not in ("", *BEFORE_GROUPS):
+            model = given.final if given.level == "final" else given.grouped
+        else:
+            model = self._grouped(given)
             save(console, model, beside(self.module, "5_grouped.mlir", self.out))
-        elif given := self.grouping.given() + ["--out"] * (self.out is not None):
-            raise ConfigError(
-                f"{self.module}: the module is grouped already, so {' and '.join(given)} would do nothing; "
-                "give 4_tpu.mlir to group again"
-            )
         self._show(console, model)
         return True
 
-    def _grouped(self, model: "Model") -> "Model":
+    def _opened(self, *, reads: bool) -> "GivenNetwork":
+        """The network. Raises ConfigError for options that do nothing to a module that is grouped already."""
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering)
+        if reads and self.module.suffix == ".mlir":
+            given = network_of(self.module, asked)
+            useless = self.grouping.given() + ["--out"] * (self.out is not None)
+            if given.level not in BEFORE_GROUPS and useless:
+                raise ConfigError(
+                    f"{self.module}: the module is grouped already, so {' and '.join(useless)} would do nothing; "
+                    "give 4_tpu.mlir to group again"
+                )
+            if given.level not in BEFORE_GROUPS:
+                return given
+        return network_of(self.module, (*asked, self.grouping))
+
+    def _grouped(self, given: "GivenNetwork") -> "Model":
         from tpusim.grouping import divide
         from tpusim.lowering import reorder_weights
 
-        config = self.grouping.config()
-        if model.state != "TPU_REORDERED":
-            model = reorder_weights(model)
-        return divide(model, config)
+        tpu = given.tpu
+        return divide(tpu if tpu.state == "TPU_REORDERED" else reorder_weights(tpu), given.config.layer_group)
 
     def _show(self, console: Output, model: "Model") -> None:
         from tpusim.cli.grouping import as_json, packing_lines, show
@@ -279,7 +277,7 @@ class Group(Command):
         if self.plot is not None:
             from tpusim.cli.plot import plot
 
-            for path in plot(found, self.plot, self.group, self.plot_format):
+            for path in plot(found, self.plot, self.group):
                 console.wrote(path)
         if self.write_groups is not None:
             content = groups_text(model).encode()
@@ -310,7 +308,12 @@ class Assign(Command):
 
     says = "nothing more"
 
-    module: Annotated[In, tyro.conf.arg(metavar="5_grouped.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     out: OptionalPath = None
     """Module to write; default 6_final.mlir beside the input."""
 
@@ -318,7 +321,9 @@ class Assign(Command):
         """Assign global addresses and write the module."""
         from tpusim.memory import assign_addresses
 
-        return save(console, assign_addresses(load(self.module)), beside(self.module, "6_final.mlir", self.out))
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        grouped = network_of(self.module, asked).grouped
+        return save(console, assign_addresses(grouped), beside(self.module, "6_final.mlir", self.out))
 
 
 @dataclass
@@ -327,9 +332,12 @@ class Codegen(Command):
 
     says = "the number of `commands`"
 
-    module: Annotated[In, tyro.conf.arg(metavar="6_final.mlir")]
-    cores: int = 0
-    """How many cores share the steps of every group; 0: as many as the module was grouped for."""
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     out: OptionalPath = None
     """Program to write; default 7_model.tpusim beside the input."""
 
@@ -338,7 +346,11 @@ class Codegen(Command):
         from tpusim.codegen import generate
         from tpusim.isa.stream import save
 
-        program = generate(load(self.module), self.cores)
+        grouping = self.grouping
+        if self.module.suffix == ".mlir" and network_of(self.module, ()).level in ("grouped", "final"):
+            grouping = replace(grouping, cores=GroupingOptions().cores)  # it may run on another number of cores
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, grouping)
+        program = generate(network_of(self.module, asked).final, named(self.grouping).get("cores", 0))
         path = beside(self.module, "7_model.tpusim", self.out)
         save(program, path)
         console.result(commands=len(program.commands))

@@ -8,6 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from tpusim.cli.command import Command
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Grouping,
+    GroupingOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    Preprocessing,
+    PreprocessOptions,
+    compiled_of,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ImportModelError
 
@@ -20,11 +33,19 @@ SHOWN = 20
 
 @dataclass
 class Disassemble(Command):
-    """A program as text, one line per command; the whole of it can be edited and assembled again."""
+    """A program as text, one line per command; the whole of it can be edited and assembled again.
+
+    Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first.
+    """
 
     says = "the `lines` of the text, where it is not written to a file"
 
-    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL.tpusim")]
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     op: str | None = None
     """Only the commands of this op."""
     engine: Literal["tiu", "gdma"] | None = None
@@ -38,9 +59,10 @@ class Disassemble(Command):
         """Print or write the text."""
         from tpusim.ir.files import replacing
         from tpusim.isa.listing import extract, listing
-        from tpusim.isa.stream import load
 
-        program = load(self.program)
+        program = compiled_of(
+            self.program, (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        ).program
         whole = self.op is None and self.engine is None and self.core is None
         text = listing(program) if whole else extract(program, op=self.op, engine=self.engine, core=self.core)
         if self.out is None:

@@ -3,12 +3,23 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import Grouping, GroupingOptions, In, Lowering, LoweringOptions
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Grouping,
+    GroupingOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    Preprocessing,
+    PreprocessOptions,
+    network_of,
+)
 from tpusim.cli.output import Output
 
 if TYPE_CHECKING:
@@ -25,11 +36,14 @@ class WhatIfCommand(Command):
 
     says = "the `group` and its `alternatives`, with figures or the rule that refuses them"
 
-    model: Annotated[In, tyro.conf.arg(metavar="4_tpu.mlir|MODEL.onnx")]
+    model: NetworkPath
     group: int = -1
-    """Which group, of those that `tpusim group --show` numbers; -1: the one that takes longest."""
+    """The number of the layer group, as in the table of `tpusim run`; -1: the group that takes longest."""
     out: Path = Path("what_if.html")
     """The page to write."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
     lowering: Lowering = LoweringOptions()
     grouping: Grouping = GroupingOptions()
 
@@ -38,8 +52,9 @@ class WhatIfCommand(Command):
         from tpusim.explore.whatif import what_if
         from tpusim.page.whatif import write_what_if
 
-        tpu = self.lowering.lowered(self.model)
-        found = what_if(tpu, self.grouping.config(), None if self.group < 0 else self.group)
+        asked = (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        given = network_of(self.model, asked, assume=True)
+        found = what_if(given.tpu, given.config.layer_group, None if self.group == -1 else self.group)
         write_what_if(self.out, found)
         named = ("knob", "value", "shipped", "figures", "why", "change")
         console.result(

@@ -4,50 +4,70 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from math import prod
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from tpusim.cli.command import Command
-from tpusim.cli.options import In, Lowering, LoweringOptions, OptionalPath, load, require_count
+from tpusim.cli.options import (
+    Judged,
+    JudgedOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    NetworkPath,
+    OptionalPath,
+    Preprocessing,
+    PreprocessOptions,
+    folder_of,
+    network_of,
+    require_count,
+)
 from tpusim.cli.output import Output
 from tpusim.errors import ConfigError
 from tpusim.tables import Table
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from tpusim.calibration.samples import Sample
-    from tpusim.diagnosis import Cause, Loss, Remedies, Remedy
+    from tpusim.diagnosis import Cause, Change, Loss, Measured, Remedies, Remedy
+    from tpusim.diagnosis.losses import Tensors
     from tpusim.ir.module import Model
+    from tpusim.network import Network as GivenNetwork
     from tpusim.page import Diagnosis
+
+    Singles = Sequence[tuple[Change, Measured]]
 
 
 @dataclass
 class Why(Command):
     """Find out why INT8 is bad: what every op loses, and the causes, by what their remedies give back.
 
-    Lowers 3_calibrated.mlir as `tpusim lower` does, and runs one sample. Every suspected cause (ranges that do not fit,
-    masks, outliers, unlike channels or operands under one scale, sensitive ops) is put to the test: the network is
-    lowered with its remedy and run again. Then as many together as the asked similarity takes.
+    Takes a model, a module up to 3_calibrated.mlir, or the folder of a run, lowers it as `tpusim lower` does, and runs
+    the samples. Every suspected cause (ranges that do not fit, masks, outliers, unlike channels or operands under one
+    scale, sensitive ops) is put to the test: the network is lowered with its remedy and run again. Every second sample
+    is held out: remedies are ranked on the others, and one that does not lower the error on the held-out samples too is
+    not recommended. Then as many together as the asked similarity takes. The error is the squared error of the results
+    as a share of their squares.
     """
 
-    says = "`losses` of all ops, `causes` with their remedies, cosine as lowered (`before`) and `after` the `remedy`"
+    says = (
+        "`losses` of all ops, `causes` with their remedies, the results as lowered (`before`) and with the `remedy` "
+        "(`after`), on the samples that were judged and on those held out"
+    )
 
-    module: Annotated[In, tyro.conf.arg(metavar="3_calibrated.mlir")]
+    module: NetworkPath
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    judged: Judged = JudgedOptions()
     lowering: Lowering = LoweringOptions()
-    inputs: OptionalPath = None
-    """The sample, an npz by input name; default inputs.npz beside the module."""
     top: int = 8
     """How many ops to suspect of each cause, and to make float, those that lose most alone; 0: none."""
     float_mode: str = ""
     """What they become: f16, bf16 or f32; default: the first of them that the chip has."""
     expected_cos: float = 0.99
-    """The cosine that the network's results are to have, by channels too."""
+    """The cosine that the network's results are to have, by channels too, the mean over the held-out samples."""
     labels: OptionalPath = None
     """Class indices (npz or npy) of --data: top-1 before and after, and whether another preprocessing fits better."""
-    data: str | None = None
-    """Samples, as of `tpusim run`: those of --labels; without --labels the first is the one that is run."""
+    samples: int = 64
+    """How many samples to judge by at most, half of which are held out; 0: all."""
     worst: int = 1
     """How many elements of each of these ops to show, those furthest off, with the inputs that made them; 0: none."""
     cycles: int = 3
@@ -65,48 +85,65 @@ class Why(Command):
 
     def execute(self, console: Output) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
-        from tpusim.cli.causes import causes_table
+        from tpusim.cli.causes import causes_table, not_held_lines, scale_lines
+        from tpusim.cli.judging import evidence, rests_on
         from tpusim.diagnosis import Remedies, causes, losses
-        from tpusim.lowering import lower
 
         require_count("--top", self.top, "makes no op float")
         require_count("--worst", self.worst, "shows no elements")
         if not 0 < self.expected_cos <= 1:
             raise ConfigError(f"--expected-cos {self.expected_cos}: above 0 and at most 1 is required")
-        if self.labels is not None and self.data is None:
+        if files := [name for name in self.network.inputs if name.endswith(".npz")]:
+            raise ConfigError(f"--inputs {files[0]}: it names tensors at which the network begins; samples are --data")
+        if self.labels is not None and self.judged.data is None:
             raise ConfigError("--labels: needs --data, the samples that they belong to")
-        if self.inputs is not None and self.data is not None and self.labels is None:
-            raise ConfigError(
-                "--data: without --labels its first sample is the one to run, and so is --inputs; give one"
-            )
-        calibrated, config = load(self.module), self.lowering.of_floats()
-        sample = self._sample(calibrated)
-        remedies = Remedies(calibrated, config, sample, self.float_mode)
-        lowered = lower(calibrated, config)[0]
-        found = losses(calibrated, lowered, sample)
-        worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
-        single = remedies.single(loss.name for loss in worst)
-        where = f"{config.chip} in {config.format.name}"
+        require_count("--samples", self.samples, "judges by all")
+        asked = (self.network, self.preprocessing, self.judged, self.lowering)
+        given = network_of(self.module, asked, floats=True)
+        calibrated, config, known = given.calibrated, given.lowering, evidence(given, self.judged.data, self.samples)
+        with console.doing("why") as status:
+            remedies = Remedies(calibrated, config, known.samples, self.float_mode, status.update)
+            lowered = remedies.lowered()
+            found = losses(calibrated, lowered, remedies.judge.shown)
+            worst = sorted((loss for loss in found if loss.scale), key=lambda loss: loss.sqnr_alone)[: self.top]
+            single = remedies.single(loss.name for loss in worst)
+        where = f"{given.chip.name} in {config.format.name}"
+        self._say(console, rests_on(remedies.judge.halves, known.origin))
         console.print(_table(worst if self.top else found, single, remedies, where))
         if self.worst and self.top:
-            self._elements(console, calibrated, lowered, sample, [loss.name for loss in worst])
+            self._elements(console, calibrated, lowered, remedies.judge.shown[0], [loss.name for loss in worst])
         if self.csv is not None:
             self._save(found)
             console.wrote(self.csv)
-        likely = causes(remedies, found, self.top) if self.top else []
+        with console.doing("causes"):
+            likely, not_held = causes(remedies, found, self.top) if self.top else ([], [])
         console.result(losses=[asdict(loss) for loss in found], causes=[_as_json(cause) for cause in likely])
+        for line in scale_lines(remedies, known.samples):
+            self._say(console, line)
         if likely:
             console.print(causes_table(likely, remedies, self.cycles))
-        chosen = remedies.fewest([cause.remedy for cause in likely] or single, self.expected_cos)
+        for line in not_held_lines(not_held):
+            self._say(console, line)
+        alone = remedies.worth([(change,) for change, _ in single]) if not likely else []
+        ranked = [cause.remedy for cause in likely] or [remedy for remedy in alone if remedy.holds]
+        chosen = remedies.fewest(ranked, self.expected_cos)
         if self.report is not None:
-            self._page(calibrated, _diagnosis(found, likely, single, remedies.cosine(), chosen))
+            self._page(calibrated, _diagnosis(found, likely, single, remedies.before.last.cosine, chosen))
             console.wrote(self.report)
         if self.labels is not None:
-            self._classified(console, calibrated, remedies, chosen)
-        return self._conclude(console, remedies, chosen)
+            self._classified(console, given, remedies, chosen)
+        return self._conclude(console, given, remedies, chosen)
+
+    def _say(self, console: Output, text: str) -> None:
+        console.tell(text)
 
     def _elements(
-        self, console: Output, calibrated: "Model", lowered: "Model", sample: "dict[str, np.ndarray]", names: list[str]
+        self,
+        console: Output,
+        calibrated: "Model",
+        lowered: "Model",
+        sample: "Tensors",
+        names: list[str],
     ) -> None:
         from tpusim.diagnosis import worst_elements
 
@@ -114,43 +151,29 @@ class Why(Command):
         for element in worst_elements(calibrated, lowered, sample, names, self.worst):
             console.print(f" {element}", highlight=False, soft_wrap=True, markup=False)
 
-    def _sample(self, calibrated: "Model") -> "dict[str, np.ndarray]":
-        """What is run: --inputs, the first sample of --data, or the one that the run left."""
-        from tpusim.verify.npz import load_tensors
-
-        if self.data is not None and self.labels is None:
-            return dict(self._samples(calibrated, 1)[0])
-        return load_tensors(self.inputs or self.module.parent / "inputs.npz")
-
-    def _samples(self, calibrated: "Model", limit: int = 0) -> "list[Sample]":
-        from tpusim.calibration.samples import load_samples
-        from tpusim.images import images_of
-        from tpusim.inference import input_specs
-
-        assert self.data is not None
-        found = list(load_samples(self.data, input_specs(calibrated), limit, images=images_of(calibrated)))
-        if not found:
-            raise ConfigError(f"--data {self.data}: a sample is required, got none")
-        return found
-
     def _page(self, calibrated: "Model", diagnosis: "Diagnosis") -> None:
         from tpusim.ir.files import replacing
         from tpusim.persistence import page_of
 
         assert self.report is not None
-        text = page_of(self.module.parent, calibrated, diagnosis)
+        text = page_of(folder_of(self.module), calibrated, diagnosis)
         with replacing(self.report) as target:
             target.write_text(text, encoding="utf-8")
 
-    def _conclude(self, console: Output, remedies: "Remedies", chosen: "Remedy") -> bool:
-        from tpusim.calibration.table import rewrite_thresholds
+    def _conclude(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> bool:
+        from tpusim.cli.judging import as_json, measured_lines
 
-        console.result(before=remedies.cosine(), after=chosen.cosine, remedy=[str(change) for change in chosen.changes])
-        console.tell(f"results as lowered: cosine {remedies.cosine():.6f}")
+        console.result(
+            before=as_json(remedies.before), after=as_json(chosen.judged),
+            remedy=[str(change) for change in chosen.changes],
+        )  # fmt: skip
+
+        for line in measured_lines("results as lowered", remedies.before):
+            self._say(console, line)
         for change in chosen.changes:
             console.print(f"remedy: {change}", highlight=False)
-        if chosen.changes:
-            console.print(f"results with it: cosine {chosen.cosine:.6f}", highlight=False)
+        for line in measured_lines("results with it", chosen.judged) if chosen.changes else ():
+            self._say(console, line)
         reached = chosen.cosine >= self.expected_cos
         if reached and not chosen.changes:
             console.print(f"no remedy is needed for --expected-cos {self.expected_cos}", highlight=False)
@@ -159,25 +182,26 @@ class Why(Command):
                 f"{self.expected_cos} is not reached; try a larger --top, or calibrate by another --method",
                 highlight=False,
             )
-        qtable = self.out_qtable or (self.module.parent / "new_qtable" if self.apply else None)
-        table = self.out_table or (self.module.parent / "new_cali_table" if self.apply else None)
+        qtable = self.out_qtable or (folder_of(self.module) / "new_qtable" if self.apply else None)
+        table = self.out_table or (folder_of(self.module) / "new_cali_table" if self.apply else None)
         if qtable is not None:
-            remedies.write_qtable(qtable, chosen)
+            remedies.write_qtable(qtable, chosen.modes)
             console.wrote(qtable)
         if table is not None:
-            rewrite_thresholds(self.module.parent / "cali_table", table, chosen.thresholds)
+            given.write_table(table, chosen.thresholds)
             console.wrote(table)
         return reached
 
-    def _classified(self, console: Output, calibrated: "Model", remedies: "Remedies", chosen: "Remedy") -> None:
+    def _classified(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
         """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
         from tpusim.accuracy import labels_of
         from tpusim.cli.causes import preprocessing_lines, top1_line
         from tpusim.ir.types import shape_of
 
         assert self.labels is not None
+        calibrated = given.calibrated
         labels = labels_of(self.labels, classes=prod(shape_of(calibrated.results[0])[1:]))
-        samples = self._samples(calibrated)
+        samples = list(given.samples(self.judged.data))
         for line in preprocessing_lines(calibrated, samples, labels):
             console.print(line, highlight=False, soft_wrap=True)
         lowered = {"lowered": remedies.lowered(), "with the remedy": remedies.lowered(chosen.changes)}
@@ -195,31 +219,37 @@ class Why(Command):
 
 
 def _diagnosis(
-    found: "Sequence[Loss]", likely: "Sequence[Cause]", single: "Sequence[Remedy]", cosine: float, chosen: "Remedy"
+    found: "Sequence[Loss]", likely: "Sequence[Cause]", single: "Singles", cosine: float, chosen: "Remedy"
 ) -> "Diagnosis":
     """The same for the page of the run."""
     from tpusim import page
     from tpusim.cli.causes import MOST, said
 
     ranked = [page.Cause(c.tensor, said(c), c.remedy.cosine, c.kind, c.evidence) for c in likely[:MOST]]
-    tried = [page.Cause(r.changes[0].name, str(r.changes[0]), r.cosine) for r in single]
+    tried = [page.Cause(change.name, str(change), measured.cosine) for change, measured in single]
     alone = {loss.name: loss.sqnr_alone for loss in found}
     changes = tuple(str(change) for change in chosen.changes)
     return page.Diagnosis(cosine, (*ranked, *tried), alone, changes, chosen.cosine)
 
 
 def _as_json(cause: "Cause") -> dict[str, object]:
+    from tpusim.cli.judging import as_json
+
     changes = [str(change) for change in cause.remedy.changes]
     return {"kind": cause.kind, "tensor": cause.tensor, "evidence": cause.evidence, "remedy": changes,
-            "cosine": cause.remedy.cosine}  # fmt: skip
+            **as_json(cause.remedy.judged)}  # fmt: skip
 
 
-def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remedies", where: str) -> Table:
+def _table(found: "Sequence[Loss]", single: "Singles", remedies: "Remedies", where: str) -> Table:
     """One line per op; SQNR in dB. where: chip and mode, which a calibrated module does not have."""
-    gained = {(r.changes[0].name, bool(r.changes[0].mode)): f"{r.cosine:.6f}" for r in single}
-    table = Table(f"What ops lose on {where}: with all errors before them, and alone").names("tensor")
+    gained = {(change.name, bool(change.mode)): f"{measured.error:.4g}" for change, measured in single}
+    title = f"What ops lose on {where}: with all errors before them, and alone ({_of(len(remedies.judge.shown))})"
+    if single:
+        [before] = remedies.tried([()])
+        title += f"; error of the results {before.error:.4g} ({_of(before.samples)})"
+    table = Table(title).names("tensor")
     table.words("op", "type").numbers("cosine", "SQNR", "alone", "SQNR alone", "dead", "at ends")
-    table.numbers(f"results if {remedies.mode}", "if fitted")
+    table.numbers(f"error if {remedies.mode}", "if fitted")
     for loss in found:
         table.row(
             loss.name, loss.op.removeprefix("tpu."), loss.stored, f"{loss.cosine:.4f}", f"{loss.sqnr:.1f}",
@@ -227,3 +257,7 @@ def _table(found: "Sequence[Loss]", single: "Sequence[Remedy]", remedies: "Remed
             gained.get((loss.name, True), ""), gained.get((loss.name, False), ""),
         )  # fmt: skip
     return table
+
+
+def _of(count: int) -> str:
+    return "1 sample" if count == 1 else f"{count} samples"

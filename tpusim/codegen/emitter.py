@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tpusim.chips import ChipSpec
 from tpusim.errors import CommandError
 from tpusim.isa.check import ID_LIMIT, MESSAGES, check
-from tpusim.isa.commands import AnyCommand, Command, Engine, Move, Place, SendMessage, TransferKind, WaitMessage
+from tpusim.isa.commands import AnyCommand, Command, Engine, Move, Place, SendMessage, Source, TransferKind, WaitMessage
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
 
@@ -60,7 +60,7 @@ class Emitter:
                 self.add(kind, op="barrier", message=message, count=self.cores)
         self.core = 0
 
-    def add(self, cls: type[Command], *, name_of: Callable[[View], str] | None = None, **fields: Any) -> None:
+    def add(self, cls: type[Command], *, name_of: Callable[[View], Source] | None = None, **fields: Any) -> None:
         """Append one command with its id and dependency, after checking that the chip can execute it.
 
         name_of: what a view that the command reads is meant to hold.
@@ -86,7 +86,7 @@ class Emitter:
         target: View,
         *,
         kind: TransferKind = "",
-        holds: str = "",
+        holds: Source | None = None,
         op: str,
         step: str = "",
         tensor: str = "",
@@ -99,7 +99,7 @@ class Emitter:
         kind, strides, origin: those of `Move`.
         """
         start, whole = window
-        sources = (holds,) if holds else ()
+        sources = (holds,) if holds is not None else ()
         self.add(
             Move,
             input=source,

@@ -14,7 +14,7 @@ from tpusim.codegen.holds import namer, source_name
 from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.types import address_of, is_tensor, shape_of
-from tpusim.isa.commands import Command, Fill, slice_owner
+from tpusim.isa.commands import Command, Fill, Source, slice_owner
 from tpusim.isa.layout import distance_bytes, work_area
 from tpusim.isa.region import View
 from tpusim.isa.stream import Location
@@ -39,7 +39,7 @@ class LocalContext(SliceContext):
         operands = [self._held(i) for i, value in enumerate(op.operands) if is_tensor(value)]
         self._name_of = namer(operands, slice_owner(op_name(op), step.text(), emitter.group), emitter.chip)
 
-    def _held(self, index: int) -> tuple[str, View]:
+    def _held(self, index: int) -> tuple[Source, View]:
         """The operand's slice in local memory, and the name of what put it there."""
         value, at = self.op.operands[index], self.placed(index)
         owner = value.owner
@@ -47,7 +47,8 @@ class LocalContext(SliceContext):
         held = self._group.slices[value].oversteps(self._step)
         step = self._emitter.first_step if held else self._step.text()
         view = lmem_view(value, at.address, at.have.shape, self.chip, constant=at.constant, aligned=at.aligned)
-        return slice_owner(op_name(owner), step, self._emitter.group), view
+        loaded = isinstance(owner, TpuLoad)
+        return slice_owner(op_name(owner), step, self._emitter.group, loaded=loaded), view
 
     def placed(self, index: int) -> Placed:
         """The operand as its Load or its op put it."""
@@ -147,7 +148,7 @@ def _load(value: SSAValue, group: GroupSchedule, step: Step, emitter: Emitter) -
     address, aligned = group.allocation.address[value], value not in graph.compact
     local = lmem_view(value, address, part.shape, chip, constant=constant, aligned=aligned)
     lengths = _extents(value, group, emitter)
-    holds, name = source_name(load.input), op_name(load)
+    holds, name = Source(source_name(load.input)), op_name(load)
     for piece, steps, origin in _pieces(load, part, lengths, chip):
         outside = _from(whole, origin)
         held = lmem_window(local, part, piece, chip)

@@ -6,6 +6,7 @@ from xdsl.ir import SSAValue
 
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import value_name
+from tpusim.isa.commands import Source
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View
 from tpusim.ops.base import TpuOp
@@ -13,11 +14,11 @@ from tpusim.ops.structure import TpuGroup
 from tpusim.schedule import tensor_name
 
 
-def namer(areas: Iterable[tuple[str, View]], own: str, chip: ChipSpec) -> Callable[[View], str]:
+def namer(areas: Iterable[tuple[Source, View]], own: Source, chip: ChipSpec) -> Callable[[View], Source]:
     """Names a view by the operand whose bytes it lies in; what lies in none is the op's own (result, work buffer)."""
     known = [(name, extent(view, chip)) for name, view in areas]
 
-    def name_of(view: View) -> str:
+    def name_of(view: View) -> Source:
         reach = extent(view, chip)
         inside = (
             name

@@ -21,6 +21,7 @@ from tpusim.isa.commands import (
     Move,
     MoveRows,
     Place,
+    Source,
     TransferKind,
     slice_owner,
     tile_step,
@@ -41,8 +42,8 @@ class GlobalContext(WholeContext):
         super().__init__(op, emitter.chip)
         self._emitter = emitter
         self._reason = reason
-        operands = [(source_name(v), self._view(v)) for v in op.operands if is_tensor(v)]
-        self._name_of = namer(operands, op_name(op), emitter.chip)
+        operands = [(Source(source_name(v)), self._view(v)) for v in op.operands if is_tensor(v)]
+        self._name_of = namer(operands, Source(op_name(op)), emitter.chip)
         self._constants = {source_name(v) for v in op.operands if isinstance(v.owner, TopWeight)}
         self._tensors = [self._view(v) for v in (*op.operands, op.results[0]) if is_tensor(v)]
         self._tiles = 0
@@ -86,7 +87,7 @@ class GlobalContext(WholeContext):
     def _load(self, first: int, piece: Piece) -> None:
         for load in piece.loads:
             source = self._name_of(load.outside)
-            start, whole = (None, None) if source in self._constants else self._window(load)
+            start, whole = (None, None) if source.name in self._constants else self._window(load)
             self._emitter.add(
                 Move, input=load.outside, output=load.inside, kind=load.kind, width=load.width, start=start,
                 whole=whole, op=_load(source), step=tile_step(first + piece.number), sources=(source,),
@@ -94,14 +95,15 @@ class GlobalContext(WholeContext):
 
     def _compute(self, first: int, piece: Piece) -> None:
         names = [
-            slice_owner(_load(self._name_of(operand.outside)), tile_step(first + loaded), self._emitter.group)
-            for operand, loaded in zip(piece.operands, piece.loaded, strict=True)
+            slice_owner(
+                _load(self._name_of(operand.outside)), tile_step(first + tile), self._emitter.group, loaded=True
+            )
+            for operand, tile in zip(piece.operands, piece.loaded, strict=True)
         ]
         step = tile_step(first + piece.number)
         names += [slice_owner(op_name(self.op), step, self._emitter.group)] * piece.kept
-        own = [name for name in piece.body.__struct_fields__ if name not in Command.__struct_fields__]
-        fields = {name: getattr(piece.body, name) for name in own}
-        self._emitter.add(type(piece.body), op=op_name(self.op), step=step, sources=tuple(names), **fields)
+        body = piece.body
+        self._emitter.add(type(body), op=op_name(self.op), step=step, sources=tuple(names), **body.content)
         if piece.store is not None:
             self._results.append((len(self._emitter.commands) - 1, piece.store))
 
@@ -151,13 +153,12 @@ class GlobalContext(WholeContext):
 
 
 def emit_layer(op: TpuOp, emitter: Emitter, reason: str) -> None:
-    """All commands of one global layer; nothing for an op whose result is its operand's bytes."""
-    if not op.in_place():
-        context = GlobalContext(emitter, op, reason)
-        op.emit(context)
-        emitter.locations.extend(context.locations())
+    """All commands of one global layer."""
+    context = GlobalContext(emitter, op, reason)
+    op.emit(context)
+    emitter.locations.extend(context.locations())
 
 
-def _load(source: str) -> str:
+def _load(source: Source) -> str:
     """What the loads of a tensor are called, as in a group."""
-    return f"load_{source}"
+    return f"load_{source.name}"

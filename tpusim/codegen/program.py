@@ -25,7 +25,7 @@ from tpusim.ops.base import TpuOp
 from tpusim.ops.families import command_dtype
 from tpusim.ops.structure import TopInput, TopWeight, TpuGroup
 from tpusim.ops.views import gmem_view
-from tpusim.schedule import from_attrs
+from tpusim.schedule import from_attrs, numbered
 from tpusim.version import __version__
 
 
@@ -38,11 +38,10 @@ def generate(model: Model, cores: int = 0) -> Program:
     chip = chips.of(model)
     emitter = Emitter(chip, require_cores(chip, cores or model.number("module.cores") or 1))
     groups: list[GroupEntry] = []
-    for op in model.ops:
-        entry = _emit(op, emitter, len(groups))
-        if entry is not None:
-            groups.append(entry)
-            emitter.group = len(groups)
+    for op, number in numbered(model):
+        if number is not None:
+            emitter.group = number
+            groups.append(_emit(op, emitter))
     return Program(
         header=_header(model),
         tensors=tuple(tensor_table(model, chip)),
@@ -54,22 +53,18 @@ def generate(model: Model, cores: int = 0) -> Program:
     )
 
 
-def _emit(op: Operation, emitter: Emitter, index: int) -> GroupEntry | None:
+def _emit(op: TpuGroup | TpuOp, emitter: Emitter) -> GroupEntry:
     if isinstance(op, TpuGroup):
         group = from_attrs(op)
         emit_group(group, emitter)
         names = tuple(map(op_name, group.graph.ops))
-        return GroupEntry(index, names, op.sections(), group.allocation.peak_bytes)
-    if isinstance(op, TpuOp):
-        attribute = op.attributes.get("global_reason")
-        reason = attribute.data if isinstance(attribute, StringAttr) else ""
-        before = len(emitter.commands)
-        emit_layer(op, emitter, reason)
-        if len(emitter.commands) == before:
-            return None
-        peak = _peak(emitter.commands[before:], emitter.chip)
-        return GroupEntry(index, (op_name(op),), dict.fromkeys("ncdhw", 1), peak, reason)
-    return None
+        return GroupEntry(emitter.group, names, op.sections(), group.allocation.peak_bytes)
+    attribute = op.attributes.get("global_reason")
+    reason = attribute.data if isinstance(attribute, StringAttr) else ""
+    before = len(emitter.commands)
+    emit_layer(op, emitter, reason)
+    peak = _peak(emitter.commands[before:], emitter.chip)
+    return GroupEntry(emitter.group, (op_name(op),), dict.fromkeys("ncdhw", 1), peak, reason)
 
 
 def _peak(commands: list[AnyCommand], chip: ChipSpec) -> int:

@@ -1,6 +1,7 @@
 """The first op of a lowered network that is too far off by itself."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,13 +12,11 @@ from tpusim.ir.types import calibrated_range, is_tensor, uniform_of
 from tpusim.ops.base import TopOp
 from tpusim.verify.compare import Comparison, TensorResult, Tolerance, compare
 
-F16_MOST = float(np.finfo(np.float16).max)
-
 
 def compare_isolated(top: Model, tpu: Model, inputs: Tensors, tolerance: Tolerance) -> Comparison:
     """Every op on ideal operands (`losses`) against the float op on the same, in program order, by channel too."""
     computed, wanted = isolated(top, tpu, inputs)
-    order = {name: _as_f16_has(wanted[name], array) for name, array in computed.items()}
+    order = {name: wanted[name] for name in computed}
     return compare(computed, order, replace(tolerance, by_channel=True), label="isolated")
 
 
@@ -41,15 +40,36 @@ def _range(op: TopOp) -> tuple[float, float] | None:
     return calibrated_range(op.results[0]) if op.results else None
 
 
-def _as_f16_has(wanted: np.ndarray, computed: np.ndarray) -> np.ndarray:
-    """With infinities where F16 has them for numbers that it does not hold: -1e9 hides a score as -inf does."""
-    at = np.isinf(computed.reshape(wanted.shape)) & (np.abs(wanted) > F16_MOST)
-    return np.where(at, np.copysign(np.inf, wanted), wanted).astype(wanted.dtype) if np.any(at) else wanted
+@dataclass(frozen=True)
+class Broken:
+    """An op that breaks a tolerance by itself. result: on the sample where it is furthest off, and that sample.
 
-
-def first_broken(top: Model, tpu: Model, inputs: Tensors, tolerance: Tolerance) -> TensorResult | None:
-    """The first tensor in program order whose op breaks the tolerance by itself; None if none does.
-
-    top: a top module in any state; tpu: what it was lowered to, without layer groups. inputs: one sample by input name.
+    broken, samples: on how many samples of how many.
     """
-    return next(iter(compare_isolated(top, tpu, inputs, tolerance).failures), None)
+
+    result: TensorResult
+    sample: Tensors
+    broken: int
+    samples: int
+
+    @property
+    def name(self) -> str:
+        """The name of the tensor."""
+        return self.result.name
+
+
+def first_broken(top: Model, tpu: Model, samples: Iterable[Tensors], tolerance: Tolerance) -> Broken | None:
+    """The first tensor in program order whose op breaks the tolerance by itself on a sample; None if none does.
+
+    top: a top module in any state; tpu: what it was lowered to, without layer groups. samples: by input name.
+    """
+    found, count = dict[str, list[tuple[TensorResult, Tensors]]](), 0
+    for sample in samples:
+        count += 1
+        for failure in compare_isolated(top, tpu, sample, tolerance).failures:
+            found.setdefault(failure.name, []).append((failure, sample))
+    for name in (value_name(value) for op in tpu.ops for value in op.results):
+        if name in found:
+            result, sample = min(found[name], key=lambda pair: np.nan_to_num(pair[0].euclidean, nan=-np.inf))
+            return Broken(result, sample, len(found[name]), count)
+    return None

@@ -21,9 +21,11 @@ from tpusim.ops.structure import TopInput
 
 Kind = Literal[
     "other data in calibration", "clipped range", "wasted range", "mask constant", "outliers", "unlike operands",
-    "unlike channels", "sensitive op",
+    "unlike channels", "sensitive op", "overflow", "wrong float",
 ]  # fmt: skip
 
+OVERSHOT = 4.0
+"""A float op whose values end so many times further out than those of f32 is wrong, not coarse."""
 UNLIKE = 8.0
 """Ranges that are so many times apart leave the smaller one 5 of 8 bits or fewer."""
 MASK = 1e4
@@ -59,28 +61,35 @@ Suspect = tuple[Kind, str, str, tuple[Change, ...]]
 """Kind, tensor, evidence and changes of a cause that was not measured yet."""
 
 
-def causes(remedies: Remedies, found: Sequence[Loss], top: int) -> list[Cause]:
-    """Every cause whose remedy gives something back, the best first.
+def causes(remedies: Remedies, found: Sequence[Loss], top: int) -> tuple[list[Cause], list[Cause]]:
+    """(every cause whose remedy gives something back on both halves, those whose remedy does so on one), ranked.
 
     found: losses of the network as it is lowered. top: how many ops to suspect of each kind at most.
     """
-    suspects = dict.fromkeys(_suspects(remedies, found, top))
-    before = remedies.cosine()
-    measured = [Cause(*suspect[:3], Remedy(suspect[3], remedies.cosine(suspect[3]))) for suspect in suspects]
-    return ranked((cause for cause in measured if cause.remedy.cosine > before), before)
+    suspects = list(dict.fromkeys(_suspects(remedies, found, top)))
+    known = {frozenset(remedy.changes): remedy for remedy in remedies.worth([suspect[3] for suspect in suspects])}
+    measured = [
+        Cause(*suspect[:3], known[frozenset(suspect[3])]) for suspect in suspects if frozenset(suspect[3]) in known
+    ]
+    before = remedies.before.judged.largest
+    good = ranked((cause for cause in measured if cause.remedy.holds), before)
+    named = {(cause.kind, cause.tensor) for cause in good}
+    others = (c for c in measured if not c.remedy.holds and (c.kind, c.tensor) not in named)
+    return good, ranked(others, before)
 
 
 def ranked(found: Iterable[Cause], before: float) -> list[Cause]:
     """The most that is given back first; of those that give back as much, what changes the fewest ops to float.
 
-    Thresholds cost nothing at run time: where they give back at least half of the most, they are before all floats.
-    One cause stays per kind and tensor, and one per set of changes.
+    before: the error without a remedy. Thresholds cost nothing at run time: where they give back at least half of the
+    most, they are before all floats. One cause stays per kind and tensor, and one per set of changes.
     """
     causes = list(found)
-    most = max((cause.remedy.cosine for cause in causes), default=before) - before
+    lost = min(before, 1.0)  # an error of 1 is that of results that have nothing of the float ones
+    most = lost - min((cause.remedy.error for cause in causes), default=lost)
 
     def order(cause: Cause) -> tuple[bool, float, int, int, float]:
-        share = (cause.remedy.cosine - before) / most if most else 0.0
+        share = (lost - cause.remedy.error) / most if most else 0.0
         steps = np.floor((1.0 - share) / EQUAL)
         free = share >= FREE and not cause.remedy.modes
         return not free, float(steps), len(cause.remedy.modes), len(cause.remedy.thresholds), -share
@@ -96,6 +105,8 @@ def ranked(found: Iterable[Cause], before: float) -> list[Cause]:
 
 def _suspects(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
     yield from _other_data(remedies)
+    yield from _overflows(remedies, found)
+    yield from _wrong_floats(remedies, found, top)
     unlike = [*_first(_unlike_operands(remedies), top), *_first(_unlike_channels(remedies), top)]
     yield from unlike
     named = {tensor for _, tensor, _, _ in unlike}
@@ -125,7 +136,7 @@ def _other_data(remedies: Remedies) -> Iterator[Suspect]:
             changes = tuple(Change(name, threshold=reach[name]) for name in off)
             middle = float(np.median([factor if wide else 1 / factor for factor in off.values()]))
             more = f"{len(off)} of {len(factors)} ranges are about {middle:.3g} x "
-            tail = "what the sample needs" if wide else "too small for the sample"
+            tail = "what the samples need" if wide else "too small for the samples"
             hint = "; 255 is a forgotten 1/255" if any(200 < factor < 320 for factor in (middle, *given)) else ""
             first = next(iter(off))
             yield "other data in calibration", first, f"{more}{tail}{hint}", changes
@@ -139,7 +150,7 @@ def _ranges(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
             continue
         change = (Change(name, threshold=reach),)
         if reach > limit:
-            share = float(np.mean(np.abs(remedies.floats[name]) > limit))
+            share = remedies.seen[name].above(limit)
             seen = f"threshold {limit:.4g}, values reach {reach:.4g}: {share:.1%} are cut off"
             yield reach / limit, [("clipped range", name, seen, change)]
         else:
@@ -149,8 +160,9 @@ def _ranges(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
 
 def _masks(remedies: Remedies, named: set[str]) -> Iterator[tuple[float, Sequence[Suspect]]]:
     """Values far above all others: as a mask, to be saturated; as outliers, to be cut off. named: known otherwise."""
-    for name in remedies.limits.keys() - named:
-        bulk, largest = _bulk(remedies.floats[name])
+    for name in (name for name in remedies.limits if name not in named):
+        reach = remedies.reach(name)
+        bulk, largest = remedies.seen[name].bulk(MASKED if reach >= MASK else OUTLYING)
         if not bulk or largest / bulk < UNLIKE:
             continue
         kind: Kind = "mask constant" if largest >= MASK else "outliers"
@@ -160,16 +172,43 @@ def _masks(remedies: Remedies, named: set[str]) -> Iterator[tuple[float, Sequenc
         yield largest / bulk, [(kind, name, seen, change) for change in changes]
 
 
-def _bulk(values: np.ndarray) -> tuple[float, float]:
-    """(the magnitude below the widest gap, the largest); (0, 0) of fewer than two values."""
-    sizes = np.sort(np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64))
-    begin = int(sizes.size * (1.0 - (MASKED if sizes.size and sizes[-1] >= MASK else OUTLYING)))
-    if sizes.size - begin < 2:
-        begin = sizes.size - 2
-    if begin < 0:
-        return 0.0, 0.0
-    at = begin + int(np.argmax(sizes[begin + 1 :] / sizes[begin:-1]))
-    return float(sizes[at]), float(sizes[-1])
+# ------------------------------------------------------------------------------------------------------------- floats
+
+
+def _overflows(remedies: Remedies, found: Sequence[Loss]) -> Iterator[Suspect]:
+    """Floats that are infinite where the network's are not; the first is where it begins."""
+    lost = [loss for loss in found if loss.infinite and loss.name in remedies.ops]
+    if not lost:
+        return
+    first, reach = lost[0], remedies.reach(lost[0].name)
+    seen = f"{first.infinite:.1%} of its values are infinite in {first.stored}, they reach {reach:.4g}"
+    seen += "; float16 ends at 65,504" if first.stored == "float16" else ""
+    names = [loss.name for loss in lost]
+    before = [name for name in _operands(remedies.ops[first.name]) if _computed(remedies, name)]
+    for mode in remedies.other_modes(first.stored):
+        for some in ([first.name], names, [*names, *_readers(remedies, names)], [*before, *names]):
+            yield "overflow", first.name, seen, _changes(remedies, some, mode)
+
+
+def _wrong_floats(remedies: Remedies, found: Sequence[Loss], top: int) -> Iterator[Suspect]:
+    """Floats that end far beyond what the op can give: a table that is extrapolated beyond its last entry."""
+    lost = [loss for loss in found if not loss.scale and loss.name in remedies.ops and not loss.infinite]
+    for loss in [loss for loss in lost if loss.wanted and loss.largest > OVERSHOT * loss.wanted][:top]:
+        operands = {name: remedies.reach(name) for name in _operands(remedies.ops[loss.name]) if name in remedies.seen}
+        if not operands:
+            continue
+        large = max(operands, key=operands.__getitem__)
+        seen = f"its values reach {loss.largest:.3g} in {loss.stored} where those of f32 end at {loss.wanted:.3g}: "
+        seen += f"{large} reaches {operands[large]:.3g}, and a table is extrapolated beyond its end"
+        bulk, _ = remedies.seen[large].bulk(MASKED)
+        for mode in remedies.other_modes(loss.stored):
+            yield "wrong float", loss.name, seen, (Change(loss.name, mode),)
+            if mode == "int8" and large in remedies.limits and bulk:
+                cut = (Change(large, threshold=bulk * times) for times in (1.0, 2.0))
+                for one in cut:
+                    both = _changes(remedies, [loss.name, large], mode)
+                    yield "wrong float", loss.name, seen, (Change(loss.name, mode), one)
+                    yield "wrong float", loss.name, seen, (*both, one)
 
 
 # ----------------------------------------------------------------------------------------------------------- one scale
@@ -178,16 +217,19 @@ def _bulk(values: np.ndarray) -> tuple[float, float]:
 def _unlike_channels(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
     """One channel that takes the steps from all others; a join of unlike operands has its own name."""
     joins = {name for name, op in remedies.ops.items() if len(_operands(op)) > 1}
-    for name in remedies.limits:
-        values = remedies.floats[name]
-        if name in joins or values.ndim < 2 or values.shape[1] < 3 or not _computed(remedies, name):
+    for name in (name for name in remedies.limits if name not in joins):
+        channels = [sizes for sizes in remedies.seen[name].channels.values() if sizes.size >= 3 and np.any(sizes)]
+        if not channels or not _computed(remedies, name) or not 0 < remedies.reach(name) < MASK:
             continue
-        sizes = np.abs(np.moveaxis(values, 1, 0).reshape(values.shape[1], -1)).max(axis=1)
-        middle = float(np.median(sizes[sizes > 0])) if np.any(sizes) else 0.0
-        if middle and float(sizes.max()) / middle >= UNLIKE and float(sizes.max()) < MASK:
-            spread = float(sizes.max()) / middle
-            seen = f"channel {int(sizes.argmax())} reaches {sizes.max():.4g}, {spread:.3g} x the channel in the middle"
-            yield spread, [("unlike channels", name, seen, change) for change in _in_float(remedies, name)]
+        ratio, sizes = max(((_ratio(sizes), sizes) for sizes in channels), key=lambda pair: pair[0])
+        if ratio >= UNLIKE:
+            seen = f"channel {int(sizes.argmax())} reaches {sizes.max():.4g}, {ratio:.3g} x the channel in the middle"
+            yield ratio, [("unlike channels", name, seen, change) for change in _in_float(remedies, name)]
+
+
+def _ratio(sizes: np.ndarray) -> float:
+    """The largest magnitude as a multiple of that in the middle, zeros left out."""
+    return float(sizes.max()) / float(np.median(sizes[sizes > 0]))
 
 
 def _unlike_operands(remedies: Remedies) -> Iterator[tuple[float, Sequence[Suspect]]]:
@@ -225,8 +267,8 @@ def _in_float(remedies: Remedies, name: str) -> list[tuple[Change, ...]]:
     return [_changes(remedies, names) for names in ([name], near, [*near, *_readers(remedies, near)])]
 
 
-def _changes(remedies: Remedies, names: Iterable[str]) -> tuple[Change, ...]:
-    return tuple(Change(name, remedies.mode) for name in dict.fromkeys(names) if _computed(remedies, name))
+def _changes(remedies: Remedies, names: Iterable[str], mode: str = "") -> tuple[Change, ...]:
+    return tuple(Change(name, mode or remedies.mode) for name in dict.fromkeys(names) if _computed(remedies, name))
 
 
 def _readers(remedies: Remedies, names: Iterable[str]) -> list[str]:

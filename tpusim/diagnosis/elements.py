@@ -52,7 +52,7 @@ def worst_elements(top: Model, tpu: Model, inputs: Tensors, names: Sequence[str]
 
     top, tpu, inputs: as of `losses`. A tensor that the two modules do not share is left out.
     """
-    (computed, wanted), floats = isolated(top, tpu, inputs), run(top, inputs)
+    (computed, wanted), floats = isolated(top, tpu, inputs, names), run(top, inputs)
     ops = {value_name(v): op for op in tpu.ops if isinstance(op, TpuOp) for v in op.results if is_tensor(v)}
     return [
         element

@@ -5,14 +5,14 @@ result is held against that of the float op on the same rounded operands, so tha
 loss of the op that has it, not of those that read its result.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.inference import dequantised, run
-from tpusim.inference.executor import Environment, Steps, check_inputs
+from tpusim.inference import dequantised, quantisation, run
+from tpusim.inference.executor import Environment, Steps, check_inputs, last_uses, real_of
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
@@ -31,7 +31,9 @@ class Loss:
     name: of tensor and op. op: class of the lowered op, as in "tpu.Conv2D". stored: dtype of the result. cosine, sqnr
     (dB): with all errors that came before. alone, sqnr_alone: of the op by itself. channels: along axis 1; dead: those
     of them that are zero here and are not in the float network. ends: the share of values at the end of the integer
-    range. scale: of one integer step; 0 for floats.
+    range. scale: of one integer step; 0 for floats. infinite: the share of values that are infinite or no number here
+    and are numbers in the float network. largest, wanted: the largest magnitude that the op gives by itself, and that
+    the float op gives there.
     """
 
     name: str
@@ -45,34 +47,64 @@ class Loss:
     dead: int
     ends: float
     scale: float
+    infinite: float = 0.0
+    largest: float = 0.0
+    wanted: float = 0.0
 
 
-def losses(top: Model, tpu: Model, inputs: Tensors) -> list[Loss]:
-    """One line per tensor that both networks have, in program order.
+def losses(top: Model, tpu: Model, samples: Sequence[Tensors]) -> list[Loss]:
+    """One line per tensor that both networks have, in program order, over all of these samples together.
 
-    top: a top module in any state; tpu: what it was lowered to, without layer groups. inputs: one sample by input name.
+    top: a top module in any state; tpu: what it was lowered to, without layer groups. samples: by input name.
     """
-    floats, found = run(top, inputs), run(tpu, inputs)
-    real = dequantised(tpu, found)
+    results = {value_name(value): (op, value) for op, value in _results(tpu)}
+    if len(samples) == 1:  # one tensor after the other: those of a large network are not all kept
+        found = {name: _loss(*results[name], arrays) for name, arrays in _lost(top, tpu, samples[0])}
+    else:
+        each = [dict(_lost(top, tpu, sample)) for sample in samples]
+        found = {name: _loss(*results[name], _joined([one[name] for one in each])) for name in each[0]}
+    return [found[name] for name in results if name in found]
+
+
+Arrays = tuple[np.ndarray, ...]
+"""Of one tensor: as stored, the values it stands for, the float ones; of its op alone, and the float ones of that."""
+
+
+def _lost(top: Model, tpu: Model, inputs: Tensors) -> Iterator[tuple[str, Arrays]]:
+    """The arrays of every tensor that both networks compute, in the order of the float one."""
+    floats, found, known = run(top, inputs), run(tpu, inputs), quantisation(tpu)
     computed, operands = _alone(tpu, inputs, floats)
-    wanted = _wanted_alone(top, inputs, operands)
-    return [
-        _loss(op, value, found[name], real[name], floats[name], (computed[name], wanted[name]))
-        for op, value in _results(tpu)
-        for name in [value_name(value)]
-        if name in floats and floats[name].size == real[name].size
-    ]
+    names = {value_name(value) for _, value in _results(tpu)}
+
+    def real(name: str, stored: Tensors) -> np.ndarray:
+        return real_of(stored[name], *known[name]) if name in known else stored[name]
+
+    for name, wanted in _wanted_alone(top, tpu, inputs, operands):
+        if name in computed and name in names and floats[name].size == found[name].size:
+            yield name, (found[name], real(name, found), floats[name], real(name, computed), wanted)
 
 
-def isolated(top: Model, tpu: Model, inputs: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _joined(rows: Sequence[Arrays]) -> Arrays:
+    """Arrays of several samples as those of one."""
+    return rows[0] if len(rows) == 1 else tuple(
+        np.concatenate([np.atleast_1d(array) for array in column]) for column in zip(*rows, strict=True)
+    )  # fmt: skip
+
+
+def isolated(
+    top: Model, tpu: Model, inputs: Tensors, names: Collection[str] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(what every op of the lowered network gives by itself, what its float op gives there), in program order.
 
-    Both are real values by tensor name, as `losses` holds them against each other under `alone`.
+    Both are real values by tensor name, as `losses` holds them against each other under `alone`. names: of which
+    tensors, None: of all.
     """
-    computed, operands = _alone(tpu, inputs, run(top, inputs))
-    wanted = _wanted_alone(top, inputs, operands)
-    names = [value_name(value) for _, value in _results(tpu)]
-    return {n: computed[n] for n in names if n in wanted}, {n: wanted[n] for n in names if n in wanted}
+    stored, operands = _alone(tpu, inputs, run(top, inputs))
+    asked = stored.keys() if names is None else set(names)
+    wanted = {n: array for n, array in _wanted_alone(top, tpu, inputs, operands) if n in asked}
+    order = [name for name in (value_name(value) for _, value in _results(tpu)) if name in wanted]
+    computed = dequantised(tpu, {name: stored[name] for name in order})
+    return computed, {name: wanted[name] for name in order}
 
 
 def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
@@ -81,21 +113,28 @@ def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
             yield from ((op, v) for v in op.results if is_tensor(v))
 
 
-def _loss(
-    op: TpuOp,
-    value: SSAValue,
-    stored: np.ndarray,
-    real: np.ndarray,
-    wanted: np.ndarray,
-    alone: tuple[np.ndarray, np.ndarray],
-) -> Loss:
+def _loss(op: TpuOp, value: SSAValue, arrays: Arrays) -> Loss:
+    stored, real, wanted, *alone = arrays
     channels = channels_of(stored, real, wanted)
     uniform = uniform_of(value)
     return Loss(
         value_name(value), op.name, str(stored.dtype), *_similarity(real, wanted), *_similarity(*alone),
         channels.count, channels.dead,
         *((0.0, 0.0) if uniform is None else (channels.saturated, uniform.scale.data)),
+        0.0 if uniform is not None else infinite_share(real, wanted), *map(_largest, alone),
     )  # fmt: skip
+
+
+def infinite_share(real: np.ndarray, wanted: np.ndarray) -> float:
+    """The share of values that are infinite or no number, and are numbers in `wanted`."""
+    lost = ~np.isfinite(real.astype(np.float32).ravel()) & np.isfinite(wanted.astype(np.float32).ravel())
+    return float(np.count_nonzero(lost)) / max(lost.size, 1)
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest magnitude of those that are numbers."""
+    sizes = np.abs(values.astype(np.float32))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
 
 def _similarity(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
@@ -108,7 +147,7 @@ def _similarity(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
 
 
 def _alone(tpu: Model, inputs: Tensors, floats: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Real values of every result, its op executed on ideal operands; and of every tensor as an ideal operand."""
+    """Every result, its op executed on ideal operands, and every tensor as an ideal operand, as they are stored."""
     steps, ideal = Steps.of(tpu), Environment()
     ideal.update(zip(tpu.body.args, check_inputs(tpu, inputs), strict=True))
     found, rounded = dict[str, np.ndarray](), dict[str, np.ndarray]()
@@ -119,22 +158,25 @@ def _alone(tpu: Model, inputs: Tensors, floats: Tensors) -> tuple[dict[str, np.n
             ideal.update((v, _ideal(v, array, floats)) for v, array in results.items())
             found |= {value_name(v): array for v, array in results.items()}
             rounded |= {value_name(v): np.asarray(ideal[v]) for v in results}
-    return dequantised(tpu, found), dequantised(tpu, rounded)
+    return found, rounded
 
 
-def _wanted_alone(top: Model, inputs: Tensors, operands: Tensors) -> dict[str, np.ndarray]:
+def _wanted_alone(top: Model, tpu: Model, inputs: Tensors, operands: Tensors) -> Iterator[tuple[str, np.ndarray]]:
     """What every float op gives on those operands; a tensor that is not among them is as its op gave it."""
+    known, left = quantisation(tpu), last_uses(top)
     steps, values = Steps.of(top), Environment()
     values.update(zip(top.body.args, check_inputs(top, inputs), strict=True))
-    found: dict[str, np.ndarray] = {}
     for op in top.ops:
         steps.step(op, values)
         for value in op.results if isinstance(op, TopOp) else ():
-            result = found[value_name(value)] = np.asarray(values[value])
-            operand = operands.get(value_name(value))
+            name, result = value_name(value), np.asarray(values[value])
+            operand = operands.get(name)
             if operand is not None and operand.size == result.size:
-                values[value] = operand.reshape(result.shape).astype(result.dtype)
-    return found
+                real = real_of(operand, *known[name]) if name in known else operand
+                values[value] = real.reshape(result.shape).astype(result.dtype)
+            yield name, result
+        for value in left.get(op, ()):
+            values.pop(value, None)
 
 
 def _ideal(value: SSAValue, computed: np.ndarray, floats: Tensors) -> np.ndarray:

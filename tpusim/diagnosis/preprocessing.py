@@ -1,15 +1,19 @@
 """Whether labelled samples fit a network better that were prepared otherwise: the usual mistakes, tried one by one.
 
 A float network that was given bytes where it was trained on numbers from 0 to 1, or red for blue, is wrong before
-anything is quantised. No tensor shows it; labels do.
+anything is quantised. No tensor shows it; labels do. Only a scale that is upside down (255 for 1/255) shows in the
+range of an input: no image reaches that far.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
+from tpusim.diagnosis.judge import Judge, Judged
 from tpusim.diagnosis.losses import Tensors, results_of
+from tpusim.diagnosis.remedies import Change, Remedies
 from tpusim.images import Preprocess, images_of
 from tpusim.inference import Gradual
 from tpusim.ir.attrs import op_name
@@ -21,6 +25,13 @@ BETTER = 0.05
 """Points of top-1, as a share, that another preparation must gain to be a cause."""
 IMAGENET = (np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225]))
 """Mean and deviation of red, green and blue from 0 to 1 that most classifiers were trained with."""
+
+LARGEST = 255.0
+"""Of what an image file holds."""
+FAR = 1000.0
+"""A magnitude that no preparation of an image gives: LARGEST by the smallest deviation that is used is below it."""
+ENOUGH = 16
+"""Samples that a scale is tried on."""
 
 Undo = Callable[[np.ndarray], np.ndarray]
 
@@ -36,6 +47,58 @@ class Prepared:
     what: str
     options: str
     top1: float
+
+
+@dataclass(frozen=True)
+class Mistaken:
+    """An input whose scale is upside down. options: of `tpusim run`, "" for arrays. judged: the errors of the integers
+    with samples that are scaled otherwise, and ranges that these have.
+    """
+
+    tensor: str
+    evidence: str
+    options: str
+    judged: Judged
+
+
+def mistaken_scales(remedies: Remedies, samples: Iterable[Tensors]) -> Iterator[Mistaken]:
+    """Images that reach further than images do, and what becomes of the integers with the scale that was meant."""
+    for name, op in remedies.ops.items():
+        if not isinstance(op, TopInput) or name not in remedies.seen:
+            continue
+        known, shape = images_of(remedies.model).get(name), shape_of(op.output)
+        axis = 3 if known is not None and known.channel_format == "nhwc" else 1
+        found = _upside_down(known, remedies.reach(name), shape, axis)
+        if found is None:
+            continue
+        evidence, factor, options = found
+        some = [{**s, name: (s[name] * factor).astype(s[name].dtype)} for s in islice(samples, ENOUGH)]
+        judge = Judge(remedies.model, some)
+        reaches = {one: judge.seen[one].reach for one in remedies.limits if one in judge.seen}
+        changes = [Change(one, threshold=reach) for one, reach in reaches.items() if reach]
+        [judged] = judge.judged([remedies.lowered(changes)])
+        yield Mistaken(name, evidence, options, judged)
+
+
+def _upside_down(
+    known: Preprocess | None, reach: float, shape: Sequence[int], axis: int
+) -> tuple[str, np.ndarray, str] | None:
+    """(evidence, factor of the samples, options) of an image that reaches too far; None if it does not."""
+    if len(shape) != 4 or reach <= FAR or shape[axis] not in (1, 3, 4) and shape[3] not in (1, 3, 4):
+        return None
+    if known is None:
+        square = LARGEST * LARGEST
+        near = 0.5 < reach / square < 1.02
+        named = "255 x 255 is 65,025: they were multiplied by 255 where 1/255 was meant" if near else "images do not"
+        return f"its values reach {reach:,.0f}; {named}", np.array(1 / (square if near else reach)), ""
+    mean, scale = _factors(known, axis, shape[axis])
+    large = np.abs(scale) > 1
+    if not np.any(large):
+        return None
+    meant = np.where(large, 1 / scale, scale)
+    listed = ", ".join(f"{value:.4g}" for value in scale.ravel())
+    evidence = f"its values reach {reach:,.0f}: pixels are multiplied by {listed} where one divided by that was meant"
+    return evidence, meant / scale, _options(known, mean, meant)
 
 
 def other_preprocessing(model: Model, samples: Sequence[Tensors], labels: np.ndarray) -> tuple[float, list[Prepared]]:
@@ -73,6 +136,12 @@ def _tried(known: Preprocess | None, shape: Sequence[int]) -> Iterator[tuple[str
         return change
 
     yield "values divided by 255", _options(known, mean, scale / 255), anew(mean, scale / 255)
+    squared = scale / LARGEST**2
+    yield (
+        "values divided by 65,025, for they were multiplied by 255",
+        _options(known, mean, squared),
+        anew(mean, squared),
+    )
     yield "values multiplied by 255", _options(known, mean, scale * 255), anew(mean, scale * 255)
     if channels != 3:
         return

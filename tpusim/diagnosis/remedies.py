@@ -1,21 +1,26 @@
-"""What the network's results gain by single changes: an op in float, a range that fits. One lowering and run each."""
+"""What the network's results gain by changes: ops in float, ranges that fit. Each is lowered, run on many samples."""
 
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim import chips
-from tpusim.diagnosis.losses import Tensors, least_similarity, results_of
+from tpusim.diagnosis.judge import Judge, Judged, Measured
+from tpusim.diagnosis.losses import Tensors
+from tpusim.diagnosis.seen import Seen
 from tpusim.errors import ConfigError, ModeWarning
-from tpusim.inference import dequantised, run
 from tpusim.ir.attrs import op_name
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model, update_function_type
+from tpusim.ir.once import Memory, remembering
+from tpusim.ir.text import trusted
 from tpusim.ir.types import CalibratedType, calibrated_range, is_tensor, retyped, set_type
 from tpusim.lowering import LoweringConfig, lower
 from tpusim.lowering.qtable import read_qtable
@@ -25,6 +30,12 @@ FLOATS = ("f16", "bf16", "f32")
 """The cheaper first."""
 FITS = 1.25
 """A range that is so many times larger or smaller than the values is worth another."""
+FEW = 1
+"""Samples of a large network on which a change is tried first."""
+SERIOUS = 8
+"""Changes of a large network that are judged on all samples, the best on those few."""
+TOGETHER = 16
+"""Networks that are lowered and measured together: what they have in common is run once for each sample."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +54,29 @@ class Change:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Changes, and the least similarity of the network's results with them."""
+    """Changes, and what the network does with them on the samples that chose and on those kept back.
+
+    holds: whether it is better than the network as it is on both.
+    """
 
     changes: tuple[Change, ...]
-    cosine: float
+    judged: Judged
+    holds: bool
+
+    @property
+    def error(self) -> float:
+        """The largest error on the samples that chose, slices included: what remedies are ranked by."""
+        return self.judged.judged.largest
+
+    @property
+    def cosine(self) -> float:
+        """The mean similarity of the results, on the samples kept back if there are any."""
+        return self.judged.last.cosine
 
     @property
     def modes(self) -> dict[str, str]:
         """The lines of a quantisation table."""
-        return {c.name: c.mode for c in self.changes if c.mode}
+        return modes_of(self.changes)
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -59,82 +84,148 @@ class Remedy:
         return {c.name: c.threshold for c in self.changes if not c.mode}
 
 
-class Remedies:
-    """Experiments with a calibrated module on one sample.
+def modes_of(changes: Sequence[Change]) -> dict[str, str]:
+    """The lines of a quantisation table."""
+    return {c.name: c.mode for c in changes if c.mode}
 
-    floats: tensors of the float network by name; ops: by name; limits: the largest magnitude of each range, by name.
-    config: how it is lowered; its quantisation table stays in force. mode: of the ops that become float, one of the
-    chip's; the cheapest by default. Raises ConfigError for a module that has no thresholds or a mode that is no float.
+
+class Remedies:
+    """Experiments with a calibrated module on samples.
+
+    model: as it was given. judge: the float network and the samples. ops: by name. limits: the largest magnitude of
+    each range, by name. config: how it is lowered; its quantisation table stays in force. mode: of the ops that become
+    float, one of the chip's; the cheapest by default. few: on how many samples of those that choose a change is tried
+    before it is worth the others. Raises ConfigError for a module that has no thresholds or a mode that is no float.
     """
 
-    def __init__(self, calibrated: Model, config: LoweringConfig, inputs: Tensors, mode: str = "") -> None:
+    def __init__(
+        self,
+        calibrated: Model,
+        config: LoweringConfig,
+        samples: Iterable[Tensors],
+        mode: str = "",
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
         calibrated.require_state("TOP_CALIBRATED", stage="why")
         has = [m for m in FLOATS if m in chips.load(config.chip).modes]
         if mode and mode not in has:
             raise ConfigError(f"float mode '{mode}': one of {', '.join(has)} is required on this chip")
-        self._model, self._config, self._inputs = calibrated, config, inputs
-        self.mode = mode or has[0]
-        self.floats = run(calibrated, inputs)
-        self.ops = {op_name(op): op for op in calibrated.ops if isinstance(op, TopOp)}
-        found = {name: max(map(abs, limits)) for name, (_, limits) in _ranges(calibrated).items()}
-        self.limits = {name: limit for name, limit in found.items() if name in self.floats and limit > 0}
-        self._names = [name for name in results_of(calibrated) if name in self.floats]
+        self.model, self._config, self._told = calibrated, config, progress or _silent
         self._base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
-        self._known: dict[frozenset[Change], float] = {}
+        self._memory: Memory = {}
+        self._few: dict[frozenset[Change], Measured] = {}
+        self._known: dict[frozenset[Change], Judged] = {}
+        self.mode = mode or has[0]
+        self.ops = {op_name(op): op for op in calibrated.ops if isinstance(op, TopOp)}
+        self.judge = Judge(calibrated, samples, progress)
+        self.few = min(self.judge.halves[0], FEW) if self.judge.large else self.judge.halves[0]
+        found = {name: max(map(abs, limits)) for name, (_, limits) in _ranges(calibrated).items()}
+        self.limits = {name: limit for name, limit in found.items() if name in self.judge.seen and limit > 0}
 
-    def cosine(self, changes: Sequence[Change] = ()) -> float:
-        """The least similarity of the network's results with these changes (`least_similarity`)."""
-        key = frozenset(changes)
-        if key not in self._known:
-            lowered = self.lowered(changes)
-            found = dequantised(lowered, run(lowered, self._inputs))
-            self._known[key] = least_similarity(found, self.floats, self._names)
-        return self._known[key]
+    @property
+    def before(self) -> Judged:
+        """The network as it is lowered."""
+        return self.judged([()])[0]
+
+    @property
+    def seen(self) -> Mapping[str, Seen]:
+        """What the tensors of the float network are like on all samples."""
+        return self.judge.seen
+
+    def other_modes(self, stored: str) -> list[str]:
+        """The modes of the chip, floats first, but that of a dtype, for ops that are wrong in it."""
+        has = chips.load(self._config.chip).modes
+        own = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}.get(stored, "")
+        return [mode for mode in (*FLOATS[1:], *FLOATS[:1], "int8") if mode in has and mode != own]
+
+    def tried(self, changes: Sequence[tuple[Change, ...]]) -> list[Measured]:
+        """What the network does with each of these sets of changes on the first `few` samples that choose."""
+        asked = list(dict.fromkeys(one for one in changes if frozenset(one) not in self._few))
+        for group in _groups(asked):
+            self._told(f"{len(self._few)} changes tried")
+            models = [self.lowered(one) for one in group]
+            found = self.judge.of_half(models, held_out=False, most=self.few)
+            self._few.update(zip(map(frozenset, group), found, strict=True))
+        return [self._few[frozenset(one)] for one in changes]
+
+    def judged(self, changes: Sequence[tuple[Change, ...]]) -> list[Judged]:
+        """The same on all samples of both halves."""
+        asked = list(dict.fromkeys(one for one in changes if frozenset(one) not in self._known))
+        for group in _groups(asked):
+            self._told(f"{len(self._known)} remedies judged")
+            found = self.judge.judged([self.lowered(one) for one in group])
+            self._known.update(zip(map(frozenset, group), found, strict=True))
+        return [self._known[frozenset(one)] for one in changes]
+
+    def worth(self, changes: Sequence[tuple[Change, ...]]) -> list[Remedy]:
+        """Those that are better on the samples that choose, the best first, with what all samples say of them."""
+        none, *found = self.tried([(), *changes])
+        better = [(one.largest, place) for place, one in enumerate(found) if one.is_better_than(none)]
+        serious = [changes[place] for _, place in sorted(better)]
+        if self.few < self.judge.halves[0]:
+            serious = list(dict.fromkeys(serious))[:SERIOUS]
+        judged = self.judged(serious)
+        remedies = [Remedy(c, j, j.holds_against(self.before)) for c, j in zip(serious, judged, strict=True)]
+        return sorted(
+            (one for one in remedies if one.judged.judged.is_better_than(self.before.judged)), key=lambda one: one.error
+        )
 
     def lowered(self, changes: Sequence[Change] = ()) -> Model:
         """The tpu module with these changes."""
-        remedy = Remedy(tuple(changes), 0.0)
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        modes = modes_of(changes)
+        with (
+            nullcontext() if not changes else trusted(),  # others differ in scales and types alone
+            tempfile.TemporaryDirectory() as folder,
+            warnings.catch_warnings(),
+            remembering(self._memory),
+            np.errstate(all="ignore"),
+        ):
             config = self._config
-            if remedy.modes:
+            if modes:
                 config = replace(config, qtable=str(Path(folder) / "qtable"))
-                self.write_qtable(Path(folder) / "qtable", remedy)
+                self.write_qtable(Path(folder) / "qtable", modes)
+            if changes:
                 warnings.simplefilter("ignore", ModeWarning)  # of an op that is part of another on this chip
-            return lower(_with_thresholds(self._model, remedy.thresholds), config)[0]
+            thresholds = {c.name: c.threshold for c in changes if not c.mode}
+            return lower(_with_thresholds(self.model, thresholds), config)[0]
 
-    def single(self, names: Iterable[str]) -> list[Remedy]:
-        """Each of these ops in float alone, and each of their ranges that does not fit made to fit; the best first."""
+    def single(self, names: Iterable[str]) -> list[tuple[Change, Measured]]:
+        """Each of these ops in float alone, and each of their ranges that does not fit made to fit; the best first.
+
+        Measured as `tried` does.
+        """
         changes = [c for name in names for c in (Change(name, self.mode), *self._fitted(name))]
-        return sorted((Remedy((c,), self.cosine((c,))) for c in changes), key=lambda remedy: -remedy.cosine)
+        found = zip(changes, self.tried([(change,) for change in changes]), strict=True)
+        return sorted(found, key=lambda pair: pair[1].largest)
 
     def fewest(self, ranked: Sequence[Remedy], wanted: float) -> Remedy:
         """Changes in the order of their gain until the results have the wanted cosine; all of them if they never do.
 
-        One that takes something away is left out.
+        One that is no gain on both halves, with those before it, is left out.
         """
-        changes, best = tuple[Change, ...](), self.cosine()
+        best = Remedy((), self.before, holds=True)
         for remedy in ranked:
-            if best >= wanted:
+            if best.cosine >= wanted:
                 break
-            more = tuple(dict.fromkeys((*changes, *remedy.changes)))
-            found = self.cosine(more)
-            if found > best:
-                changes, best = more, found
-        return Remedy(changes, best)
+            more = tuple(dict.fromkeys((*best.changes, *remedy.changes)))
+            [found] = self.judged([more])
+            if found.holds_against(best.judged) and found.holds_against(self.before):
+                best = Remedy(more, found, holds=True)
+        return best
 
-    def write_qtable(self, path: Path, remedy: Remedy) -> None:
-        """A quantisation table with the remedy's ops behind those that were in force already."""
-        lines = "".join(f"{name} {mode.upper()}\n" for name, mode in {**self._base, **remedy.modes}.items())
+    def write_qtable(self, path: Path, modes: Mapping[str, str]) -> None:
+        """A quantisation table with these ops after those that were in force already."""
+        lines = "".join(f"{name} {mode.upper()}\n" for name, mode in {**self._base, **modes}.items())
         with replacing(path) as target:
             target.write_text(f"# op_name quantize_mode\n{lines}", encoding="utf-8")
 
     def reach(self, name: str) -> float:
-        """The largest magnitude of a tensor in the float network."""
-        return float(np.abs(self.floats[name]).max())
+        """The largest magnitude of a tensor in the float network, on all samples."""
+        return self.seen[name].reach if name in self.seen else 0.0
 
     def _fitted(self, name: str) -> list[Change]:
-        """The largest value of the sample as the threshold, where the range is another."""
-        now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self._model).items() if n == name)
+        """The largest value of all samples as the threshold, where the range is another."""
+        now = next(max(map(abs, limits)) for n, (_, limits) in _ranges(self.model).items() if n == name)
         seen = self.reach(name)
         return [Change(name, threshold=seen)] if seen and not 1 / FITS < seen / now < FITS else []
 
@@ -157,3 +248,14 @@ def _with_thresholds(model: Model, thresholds: Mapping[str, float]) -> Model:
         set_type(value, retyped(value, CalibratedType.of(-threshold if low < 0 else 0.0, threshold)))
     update_function_type(work)
     return work
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+def _groups(changes: Sequence[tuple[Change, ...]]) -> Iterator[Sequence[tuple[Change, ...]]]:
+    """In order, TOGETHER at a time."""
+    left = iter(changes)
+    while group := list(islice(left, TOGETHER)):
+        yield group

@@ -174,7 +174,7 @@ def _table(own: Mapping[TopOp, TopOp], top: Model) -> CalibrationTable:
     for op, was in own.items():
         low, high = calibrated_range(was.results[0]) or (0.0, 0.0)
         entries[op_name(op)] = Entry(max(abs(low), abs(high)), low, high)
-        filters = own_weight_scales(was.operands[1]) if len(was.operands) > 1 else ()
+        filters = own_weight_scales(was.operands[1]) if min(len(was.operands), len(op.operands)) > 1 else ()
         if filters and not own_weight_scales(op.operands[1]):
             scales[f"{op_name(op)}_weight"] = filters
     return CalibrationTable(entries, weight_scales=scales)

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from tpusim.chips import flattened
-from tpusim.errors import ConfigError, TpusimError
+from tpusim.errors import ConfigError, TpusimError, option
 from tpusim.explore.row import Row
-from tpusim.explore.space import Point, Space
+from tpusim.explore.space import VERIFIED, Point, Space
 from tpusim.ir.files import replacing
-from tpusim.persistence import model_key, samples_key
+from tpusim.persistence import file_key, model_key, samples_key
 from tpusim.version import __version__
 
 POINTS, TABLES = "points", "tables"
@@ -34,13 +34,14 @@ class Cache:
         for name in names:
             if (self.folder / name).exists() and not (self.folder / POINTS).is_dir():
                 raise ConfigError(
-                    f"--out: {self.folder / name} was not written by an exploration and would be lost; move it, or "
+                    f"{option('out')}: {self.folder / name} was not written by an exploration and would be "
+                    "lost; move it, or "
                     "give another folder"
                 )
         try:
             (self.folder / POINTS).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"--out {self.folder}: cannot be written, {error.strerror or error}") from error
+            raise ConfigError(f"{option('out', self.folder)}: cannot be written, {error.strerror or error}") from error
 
     def table(self, key: str) -> Path:
         """The calibration table of a key."""
@@ -75,11 +76,21 @@ class Keys:
 
     def table(self, model: Path) -> str:
         """What a model's calibration table depends on."""
-        return _hash([__version__, self.models[model], self.samples, repr(self.space.calibration)])
+        space = self.space
+        shapes = [repr(space.cut), repr(space.preprocess), space.preprocess_list, sorted(space.input_shapes.items())]
+        asked = [repr(space.calibration), file_key(space.table), *shapes]
+        return _hash([__version__, self.models[model], self.samples, asked])
 
     def point(self, point: Point) -> str:
         """What a point's figures depend on, whatever the model's file is called."""
-        how = [point.mode, point.strategy, point.batch, point.cores, self.space.asymmetric, self.space.verify]
+        how = [
+            point.mode,
+            point.strategy,
+            point.batch,
+            point.cores,
+            self.space.asymmetric,
+            self.space.verify and VERIFIED,
+        ]
         return _hash([self.table(point.model), _figures(point), how])
 
 

@@ -19,11 +19,11 @@ from tpusim.artefacts import Artefacts, RunConfig, Silent, need
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line
+from tpusim.errors import ConfigError, ModeWarning, TableWarning, TpusimError, first_line, option
 from tpusim.explore.row import Row
 from tpusim.explore.space import Point, settings_text
 from tpusim.grouping import divide
-from tpusim.inference import dequantised, run
+from tpusim.inference import Gradual, dequantised
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import LayerGroupConfig, lower_bounds, products, searched
@@ -42,11 +42,11 @@ DESCRIBED = Tolerance(0.0, 0.0)
 
 @dataclass
 class Material:
-    """What the points of a network and batch have in common. sample: None if nothing is verified."""
+    """What the points of a network and batch have in common. samples: none if nothing is verified."""
 
     canonical: Model
     table: CalibrationTable | None
-    sample: Tensors | None
+    samples: Sequence[Tensors]
     asymmetric: bool
 
 
@@ -122,7 +122,7 @@ class Bench:
     def _lower(self, config: RunConfig) -> "_Lowered":
         a, material = Artefacts(config, Silent(), from_file=False), self._material
         a.calibrated = material.canonical
-        if is_calibrated(config):
+        if is_calibrated(config) and material.canonical.state == "TOP_F32":
             table = need(material.table, "the calibration table")
             a.calibrated = apply_table(material.canonical, table, asymmetric=config.lowering.asymmetric)
         with warnings.catch_warnings(record=True) as caught:
@@ -133,22 +133,28 @@ class Bench:
 
     def _similarities(self, lowered: "_Lowered") -> Mapping[str, float | None]:
         """The least of all results; {} if nothing is to be verified."""
-        if self._material.sample is None:
+        if not self._material.samples:
             return {}
         if lowered.similar is None:
-            lowered.similar = self._measured(lowered.tpu, self._material.sample)
+            lowered.similar = self._measured(lowered.tpu, self._material.samples)
         return lowered.similar
 
-    def _measured(self, tpu: Model, sample: Tensors) -> dict[str, float | None]:
+    def _measured(self, tpu: Model, samples: Sequence[Tensors]) -> dict[str, float | None]:
+        """Of all samples together, as if their results were one."""
         top = self._material.canonical
         names = [value_name(value) for value in top.results]
         if self._top is None:
-            found = run(top, sample)
-            self._top = {name: found[name] for name in names}
-        real = dequantised(tpu, run(tpu, sample))
-        results = {name: real[value_name(value)] for name, value in zip(names, tpu.results, strict=True)}
+            self._top = _joined([found for _, found in Gradual(top, names).each(samples)], names)
+        stored = [value_name(value) for value in tpu.results]
+        each = [dequantised(tpu, found) for _, found in Gradual(tpu, stored).each(samples)]
+        results = dict(zip(names, _joined(each, stored).values(), strict=True))
         compared = compare(results, self._top, DESCRIBED)
         return {"cosine": _number(compared.min_cosine), "euclidean": _number(compared.min_euclidean)}
+
+
+def _joined(each: Sequence[Tensors], names: Sequence[str]) -> Tensors:
+    """Tensors of all samples, one after the other."""
+    return {name: np.concatenate([np.atleast_1d(one[name]) for one in each]) for name in names}
 
 
 def _energy_uj(moved_bytes: int, macs: int, chip: ChipSpec) -> float | None:
@@ -190,12 +196,14 @@ def guarded(point: Point, figures: Callable[[], Mapping[str, Any]]) -> Row:
 
 
 def rows_of(
-    module: str, table: CalibrationTable | None, sample: Tensors | None, points: Sequence[Point], asymmetric: bool
+    module: str, table: CalibrationTable | None, samples: Sequence[Tensors], points: Sequence[Point], asymmetric: bool
 ) -> list[Row]:
     """A unit of work: the rows of points of one network and batch, whose canonical module is a file."""
     if not Path(module).is_file():
-        raise ConfigError(f"explore: a worker cannot see {module}; give --share a folder that all workers have")
-    bench = Bench(Material(_loaded(module), table, sample, asymmetric))
+        raise ConfigError(
+            f"explore: a worker cannot see {module}; give {option('share')} a folder that all workers have"
+        )
+    bench = Bench(Material(_loaded(module), table, samples, asymmetric))
     return [bench.row(point) for point in points]
 
 

@@ -9,7 +9,7 @@ from math import inf, isfinite
 
 from msgspec.structs import replace
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
 from tpusim.explore.row import Row
 
 MEASURES = {
@@ -90,7 +90,7 @@ def comparable(rows: Sequence[Row], numbers: Iterable[int]) -> Iterator[tuple[tu
 def parse_measures(text: str, *, verified: bool) -> tuple[str, ...]:
     """`ms,bytes` -> ("ms", "bytes"). Raises ConfigError for what is none, or is not measured."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
-    require_measures("--front", names, verified=verified)
+    require_measures(option("front"), names, verified=verified)
     return names
 
 
@@ -99,13 +99,15 @@ def parse_bounds(text: str, *, verified: bool) -> tuple[Bound, ...]:
     found: list[Bound] = []
     for part in text.split(","):
         name, _, limit = part.partition("=")
-        require_measures("--best-under", (name.strip(),), verified=verified)
+        require_measures(option("best_under"), (name.strip(),), verified=verified)
         try:
             found.append(Bound(name.strip(), float(limit)))
         except ValueError:
-            raise ConfigError(f"--best-under {part}: MEASURE=NUMBER is required, as in ms=5,cos=0.99") from None
+            raise ConfigError(
+                f"{option('best_under', part)}: MEASURE=NUMBER is required, as in ms=5,cos=0.99"
+            ) from None
         if not isfinite(found[-1].limit):
-            raise ConfigError(f"--best-under {part}: a finite number is required")
+            raise ConfigError(f"{option('best_under', part)}: a finite number is required")
     return tuple(found)
 
 
@@ -115,4 +117,4 @@ def require_measures(flag: str, names: Sequence[str], *, verified: bool) -> None
         if name not in MEASURES:
             raise ConfigError(f"{flag} '{name}': expected one of {', '.join(MEASURES)}")
         if name in MORE_IS_BETTER and not verified:
-            raise ConfigError(f"{flag} {name}: similarities are measured with --verify; give it too")
+            raise ConfigError(f"{flag} {name}: similarities are measured with {option('verify', True)}; give it too")

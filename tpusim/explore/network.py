@@ -3,23 +3,24 @@
 It is calibrated once, in its own batch; tensors have the same names in any other.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 
+from tpusim import network as given
+from tpusim.artefacts import RunConfig
 from tpusim.calibration.own import with_own
-from tpusim.calibration.samples import Samples
-from tpusim.calibration.stage import calibrate, save_table
+from tpusim.calibration.stage import calibrate, require_names, save_table
 from tpusim.calibration.table import CalibrationTable, read_table
 from tpusim.canonicalize import canonicalize
-from tpusim.errors import UnsupportedError
+from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.explore.cache import Cache
-from tpusim.explore.space import Space
-from tpusim.frontend import import_onnx, keeping_batch
-from tpusim.images import images_of
+from tpusim.explore.space import VERIFIED, Space
+from tpusim.frontend import WHOLE, Cut, import_onnx, keeping_batch
+from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
 from tpusim.ir.types import shape_of
@@ -40,47 +41,77 @@ class Network:
     _grown: tuple[int, Model] | None = None
 
     @cached_property
+    def given(self) -> given.Network:
+        """The model as it is given, with what the space says of it."""
+        return given.open_network(self.path, lambda base: _with_own_shapes(self.space.over(base)))
+
+    @cached_property
     def own(self) -> Model:
-        """The canonical module in the batch of the model's file."""
-        return canonicalize(import_onnx(self.path))[0]
+        """The canonical module in the batch of the model's file; with ranges in its types if it was given so."""
+        return self.given.floats
 
     def canonical(self, batch: int) -> Model:
         """Canonical in a batch, 0: its own. Raises UnsupportedError where the network does not go with it."""
         if batch in (0, batch_of(self.own)):
             return self.own
+        path = self.given.model_path
+        if path is None:
+            raise UnsupportedError(
+                f"batch {batch}: {self.path} has its batch of {batch_of(self.own)} in its shapes; give the ONNX model"
+            )
         if self._grown is None or self._grown[0] != batch:
             self._grown = None  # two at a time would be twice the memory
-            found, _ = canonicalize(in_batch(self.path, self.own, batch))
+            found, _ = canonicalize(in_batch(path, self.own, batch, self.given.config.cut))
             _require_grown(self.own, found, batch)
             self._grown = batch, found
         return self._grown[1]
 
     @cached_property
-    def table(self) -> CalibrationTable:
-        """Thresholds: measured once, read from the cache from then on."""
+    def table(self) -> CalibrationTable | None:
+        """Thresholds: those given or a run's, else measured once and read from then on; None: in the types."""
+        if not self.given.measures or self.given.config.table is not None:
+            return self.given.table
         return with_own(self.own, self._measured)[0]
 
     def _measured(self) -> tuple[CalibrationTable, int]:
         path = self.cache.table(self.table_key)
         if path.is_file():
             return read_table(path), 0
-        config = self.space.calibration
-        samples = Samples(
-            self.space.data, input_specs(self.own), config.max_samples, shuffled=True, images=images_of(self.own)
-        )
-        found, count = calibrate(self.own, samples, config, workers=self.workers)
+        require_names(self.own)
+        config = self.given.config.calibration
+        found, count = calibrate(self.own, self.given.calibrating(), config, workers=self.workers)
         save_table(path, found, config, count, module=self.path.name)
         return found, count
 
-    def sample(self, batch: int) -> Tensors:
-        """The first samples, as many as a batch takes, from the beginning again where there are fewer."""
+    def samples(self, batch: int) -> list[Tensors]:
+        """The first VERIFIED samples in arrays of the batch, at least one, from the beginning again to fill it."""
         specs = input_specs(self.own)
         times = max(batch // batch_of(self.own), 1)
-        drawn = Samples(
-            self.space.data, specs, self.space.calibration.max_samples, shuffled=True, images=images_of(self.own)
+        some = list(islice(self.given.calibrating(), max(VERIFIED, times)))
+        again = cycle(some)
+        groups = [list(islice(again, times)) for _ in range(max(len(some) // times, 1))]
+        return [{name: np.concatenate([one[name] for one in group]) for name in specs} if times > 1 else dict(group[0])
+                for group in groups]  # fmt: skip
+
+
+def _with_own_shapes(config: RunConfig) -> RunConfig:
+    """Without shapes of inputs that the model does not have: those are for another model."""
+    if not config.input_shapes or not config.model.is_file() or config.model.suffix == ".mlir":
+        return config
+    names = {value.name for value in read_onnx(config.model).graph.input}
+    return replace(config, input_shapes={n: shape for n, shape in config.input_shapes.items() if n in names})
+
+
+def require_inputs(space: Space) -> None:
+    """Raise ConfigError for a shape of an input that no model has."""
+    models = [Path(model) for model in space.models]
+    files = [path for path in models if path.is_file() and path.suffix != ".mlir"]
+    known = {value.name for path in files if space.input_shapes for value in read_onnx(path).graph.input}
+    if unknown := [name for name in space.input_shapes if name not in known]:
+        had = ", ".join(sorted(known)) or "none"
+        raise ConfigError(
+            f"{option('input_shapes')}: no model has an input {', '.join(unknown)}, their inputs are {had}"
         )
-        found = list(islice(cycle(islice(drawn, times)), times))
-        return {name: np.concatenate([one[name] for one in found]) if times > 1 else found[0][name] for name in specs}
 
 
 def batch_of(model: Model) -> int:
@@ -88,10 +119,10 @@ def batch_of(model: Model) -> int:
     return next((shape[0] for shape, _ in input_specs(model).values() if shape), 1)
 
 
-def in_batch(path: Path, own: Model, batch: int) -> Model:
+def in_batch(path: Path, own: Model, batch: int, cut: Cut = WHOLE) -> Model:
     """The model imported with inputs of another batch; a Reshape to its own batch keeps the one that comes."""
     shapes = {name: (batch, *shape[1:]) for name, (shape, _) in input_specs(own).items() if shape}
-    return import_onnx(keeping_batch(path, batch_of(own)), name=own.name, input_shapes=shapes)
+    return import_onnx(keeping_batch(path, batch_of(own)), name=own.name, input_shapes=shapes, cut=cut)
 
 
 def _require_grown(own: Model, found: Model, batch: int) -> None:

@@ -14,7 +14,7 @@ from tpusim.errors import TpusimError
 from tpusim.explore.cache import Cache, Keys
 from tpusim.explore.cost import DEFECT, Bench, Material, blank, guarded, lowered_as, rows_of
 from tpusim.explore.front import DEFAULT_FRONT, front, require_measures
-from tpusim.explore.network import Network
+from tpusim.explore.network import Network, require_inputs
 from tpusim.explore.results import FILES, write_results
 from tpusim.explore.row import Row
 from tpusim.explore.space import Point, Space, require_energies
@@ -57,6 +57,7 @@ def explore(
     require_measures("measures", measures, verified=space.verify)
     require_energies("measures", measures, space)
     points, cache = space.points(), Cache(Path(out))
+    require_inputs(space)
     cache.require_own(FILES)
     keys = Keys.of(space)
     keyed = [(keys.point(point), point) for point in points]
@@ -125,7 +126,7 @@ def _material(network: Network, point: Point) -> Material:
     return Material(
         network.canonical(point.batch),
         network.table if number_format(point.mode).calibrated else None,
-        network.sample(point.batch) if space.verify else None,
+        network.samples(point.batch) if space.verify else [],
         space.asymmetric,
     )
 
@@ -157,7 +158,7 @@ def _sent(
             path = _shared(crew, material.canonical, number)
             for part in _parts(alike, ahead):
                 sent.append((part, path))
-                yield str(path), material.table, material.sample, [point for _, point in part], material.asymmetric
+                yield str(path), material.table, material.samples, [point for _, point in part], material.asymmetric
 
     for rows in crew.results(rows_of, units()):
         while failed:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import product
 from math import isfinite
@@ -11,15 +11,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tpusim import chips, strategies
+from tpusim.artefacts import RunConfig
 from tpusim.calibration.stage import CalibrationConfig
 from tpusim.chips import ChipSpec, flattened
-from tpusim.errors import ConfigError, meant
+from tpusim.errors import ConfigError, meant, option
+from tpusim.frontend import WHOLE, Cut
+from tpusim.images import Preprocess
 from tpusim.ir.formats import number_format
 
 Value: TypeAlias = int | float | str | bool
 Settings: TypeAlias = tuple[tuple[str, Value], ...]
 FIXED = ("name", "family", "extends")
 """Fields that say which chip it is; another one is another chip."""
+VERIFIED = 8
+"""Samples that similarities are of; a single result that is near zero tells nothing of a network."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,9 @@ class Space:
     """What is varied, and how every point is compiled.
 
     chips: names, TOML files or chips. settings: field of a chip, as in "bandwidth.s2l", -> values. batches: 0 is the
-    model's own. data: samples for calibration and --verify, as `RunConfig`. verify: also compare the results of the
-    flat network with those of the top module, for the first sample.
+    model's own. models: files of models and modules, folders of runs. data: samples for calibration and `verify`, as
+    `RunConfig`, which has the fields from `table` on too; a shape is for the models with an input of that name. verify:
+    also compare the results of the flat network with those of the top module, for the first sample.
     """
 
     models: Sequence[str | Path]
@@ -63,6 +69,20 @@ class Space:
     calibration: CalibrationConfig = CalibrationConfig()
     asymmetric: bool = False
     verify: bool = False
+    table: Path | None = None
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    cut: Cut = WHOLE
+    preprocess: Preprocess | None = None
+    preprocess_list: tuple[int, ...] = ()
+
+    def over(self, base: RunConfig) -> RunConfig:
+        """A model's configuration with what the space says that is not as usual."""
+        usual, names = (
+            Space(()),
+            ("data", "calibration", "table", "input_shapes", "cut", "preprocess", "preprocess_list"),
+        )
+        found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(usual, name)}
+        return replace(base, **found)
 
     def points(self) -> list[Point]:
         """All points, those of a model and batch together, and among them those of a chip and mode.
@@ -71,8 +91,9 @@ class Space:
         strategy.
         """
         models, specs = [_file(model) for model in self.models], [chips.load(chip) for chip in self.chips]
-        for name, values in (*vars(self).items(), *self.settings.items()):
-            if isinstance(values, Sequence) and not values:
+        varied = {name: getattr(self, name) for name in ("models", "chips", "modes", "strategies", "batches", "cores")}
+        for name, values in (varied | dict(self.settings)).items():
+            if not values:
                 raise ConfigError(f"{name}: at least one value is required")
         self._require_known(specs)
         settings = [tuple(zip(self.settings, one, strict=True)) for one in product(*self.settings.values())]
@@ -89,13 +110,13 @@ class Space:
         for strategy in self.strategies:
             if strategy not in strategies.names():
                 raise ConfigError(
-                    f"--strategies {strategy}: expected one of {', '.join(strategies.names())}"
+                    f"{option('strategies', strategy)}: expected one of {', '.join(strategies.names())}"
                     f"{meant(strategy, strategies.names())}"
                 )
-        for flag, least, values in (("--batches", 0, self.batches), ("--cores", 1, self.cores)):
+        for name, least, values in (("batches", 0, self.batches), ("cores", 1, self.cores)):
             for value in values:
                 if value < least:
-                    raise ConfigError(f"{flag} {value}: {least} or more is required")
+                    raise ConfigError(f"{option(name, value)}: {least} or more is required")
         for spec in specs:
             for name, values in self.settings.items():
                 _require_field(spec, name, values)
@@ -111,7 +132,7 @@ def require_energies(flag: str, measures: Sequence[str], space: Space) -> None:
                 return
     raise ConfigError(
         f"{flag} energy: energy_pj_per_byte and energy_pj_per_mac are required, and none of the chips has them; "
-        "give both by --set, or in a TOML file that extends the chip"
+        f"give both by {option('set')}, or in a TOML file that extends the chip"
     )
 
 
@@ -120,7 +141,7 @@ def parse_setting(text: str) -> tuple[str, tuple[Value, ...]]:
     name, equals, values = text.partition("=")
     found = tuple(_value(value.strip()) for value in values.split(",") if value.strip())
     if not equals or not name or not found:
-        raise ConfigError(f"--set {text}: FIELD=VALUE,VALUE is required, as in lmem_bytes=131072,262144")
+        raise ConfigError(f"{option('set', text)}: FIELD=VALUE,VALUE is required, as in lmem_bytes=131072,262144")
     return name.strip().removeprefix("chip."), found
 
 
@@ -152,7 +173,7 @@ def _nested(settings: Sequence[tuple[str, Value]]) -> dict[str, Any]:
 
 def _file(model: str | Path) -> Path:
     path = Path(model)
-    if not path.is_file():
+    if not path.exists():
         raise ConfigError(f"model {path}: no such file")
     return path
 
@@ -163,11 +184,11 @@ def _require_field(chip: ChipSpec, name: str, values: Sequence[Value]) -> None:
     if name not in known:
         close = get_close_matches(name, known, 3) or sorted(key for key in known if key.startswith(f"{name}."))
         hint = f"; did you mean {' or '.join(close)}?" if close else "; `tpusim chips show CHIP` lists them"
-        raise ConfigError(f"--set {name}: chip {chip.name} has no such field that can be varied{hint}")
+        raise ConfigError(f"{option('set', name)}: chip {chip.name} has no such field that can be varied{hint}")
     for value in values:
         if not _alike(known[name], value):
             wanted = f"a value like {known[name]!r} is required, got {value!r}"
-            raise ConfigError(f"--set {name}: {wanted}; give a chip of your own as a TOML file for lists")
+            raise ConfigError(f"{option('set', name)}: {wanted}; give a chip of your own as a TOML file for lists")
 
 
 def _alike(usual: object, value: Value) -> bool:

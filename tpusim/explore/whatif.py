@@ -15,7 +15,7 @@ from tpusim.errors import CapacityError, ConfigError, UnsupportedError
 from tpusim.grouping import divide
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
-from tpusim.layer_group import Counts, ForcedGroup, GroupView, LayerGroupConfig, TypeName, views
+from tpusim.layer_group import Counts, ForcedGroup, GroupView, LayerGroupConfig, TypeName, group_number, views
 from tpusim.lowering import reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops.base import TpuOp
@@ -50,7 +50,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A group and its alternatives, the shipped one first."""
+    """A group, by its number, and its alternatives, the shipped one first."""
 
     model: str
     chip: str
@@ -70,10 +70,12 @@ def what_if(
     config = config or LayerGroupConfig()
     model = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
     shipped = divide(model, config)
-    found = [view for view in views(shipped) if isinstance(view, GroupView)]
-    if not found or (group is not None and not 0 <= group < len(found)):
-        raise ConfigError(f"--group {group}: the module has {len(found)} groups, from 0 on")
-    at = _longest(shipped, found) if group is None else group
+    everything = list(views(shipped))
+    found = [view for view in everything if isinstance(view, GroupView)]
+    if not found:
+        raise ConfigError(f"{model.name}: a layer group is required, but the module has only global layers")
+    own = _longest(shipped, found) if group is None else group_number(everything, group)
+    at = found.index(own)
     bench = _Bench(model, config, found, at)
     alternatives = [Alternative("as shipped", "", True, *_costed(shipped, found[at].ops[0][0]))]
     for knob, value, pins in bench.wanted():
@@ -81,8 +83,8 @@ def what_if(
             progress(f"{knob} {value}")
         alternatives.append(bench.tried(knob, value, pins))
     chip, mode = (model.attribute(f"module.{key}") for key in ("chip", "mode"))
-    ops = tuple(name for name, _ in found[at].ops)
-    return WhatIf(model.name, chip, mode, at, ops, tuple(_with_changes(alternatives)))
+    ops = tuple(name for name, _ in own.ops)
+    return WhatIf(model.name, chip, mode, own.index, ops, tuple(_with_changes(alternatives)))
 
 
 Pins = tuple[ForcedGroup, ...]
@@ -116,7 +118,9 @@ class _Bench:
 
     def tried(self, knob: str, value: str, pins: Pins | None) -> Alternative:
         """One alternative for the group: its cost, or why it was refused."""
-        config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pins)
+        layers = tuple(item for item in self.config.force if item.type == "GLOBAL")
+        pinned = (*layers, *(pins or ()))
+        config = replace(self.config, in_place=False) if pins is None else replace(self.config, opt="2", force=pinned)
         try:
             return Alternative(knob, value, False, *_costed(divide(self.model, config), self.found[self.at].ops[0][0]))
         except (CapacityError, ConfigError, UnsupportedError) as error:
@@ -153,11 +157,10 @@ def _pin(view: GroupView, counts: dict[str, int], kind: GroupType | None = None)
     return ForcedGroup(view.ops[0][0], view.ops[-1][0], msgspec.convert(str(kind or view.kind), TypeName), sections)
 
 
-def _longest(grouped: Model, found: Sequence[GroupView]) -> int:
+def _longest(grouped: Model, found: Sequence[GroupView]) -> GroupView:
     program = generate(assign_addresses(grouped))
     costs = timeline(program, chips.of(grouped)).groups
-    cycles = {entry.ops[0]: costs[entry.id].cycles for entry in program.groups if not entry.reason}
-    return max(range(len(found)), key=lambda i: cycles[found[i].ops[0][0]])
+    return max(found, key=lambda view: costs[view.index].cycles)
 
 
 def _costed(grouped: Model, first: str) -> tuple[dict[str, Any], GroupView]:
@@ -167,7 +170,7 @@ def _costed(grouped: Model, first: str) -> tuple[dict[str, Any], GroupView]:
     found = timeline(program, chip)
     entry = next(entry for entry in program.groups if first in entry.ops)
     cost, work = found.groups[entry.id], summary(program, found, chip).groups[entry.id]
-    view = next(v for v in views(grouped) if isinstance(v, GroupView) and v.ops[0][0] == entry.ops[0])
+    view = group_number(list(views(grouped)), entry.id)
     figures = {
         "cycles": found.cycles,
         "milliseconds": found.milliseconds * chip.calibration.factor,

@@ -13,7 +13,7 @@ import onnx.version_converter
 from onnx import helper, numpy_helper
 
 from tpusim.canonicalize import canonicalize
-from tpusim.errors import UnsupportedError
+from tpusim.errors import UnsupportedError, option
 from tpusim.export.differences import differences
 from tpusim.export.products import IntegerProduct, products
 from tpusim.frontend import WHOLE, Cut, import_onnx
@@ -65,7 +65,7 @@ def export_qdq(
     stored = {name: params for name, params in _stored(tpu).items() if names.get(name) in writer.tensors}
     if not stored:
         raise UnsupportedError(
-            f"export: '{tpu.name}' stores no tensor of the ONNX model in bytes; lower it with --mode int8"
+            f"export: '{tpu.name}' stores no tensor of the ONNX model in bytes; lower it with {option('mode', 'int8')}"
         )
     writer.quantise({names[name]: params for name, params in stored.items()})
     told = differences(tpu, stored.keys(), exact)

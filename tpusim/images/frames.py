@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpusim import chips
-from tpusim.errors import CalibrationError, ConfigError
+from tpusim.errors import CalibrationError, ConfigError, option
 from tpusim.images.preprocess import Preprocess
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -28,25 +28,30 @@ def fused(
     """How an input of this shape takes frames. Raises ConfigError for a format that does not fit its preprocessing."""
     format = format or {"rgb": "RGB_PLANAR", "bgr": "BGR_PLANAR", "gray": "GRAYSCALE"}.get(preprocess.pixel_format, "")
     if format not in FORMATS:
-        asked = f"--customization-format {format}" if format else f"frames in {preprocess.pixel_format}"
+        asked = option("customization_format", format) if format else f"frames in {preprocess.pixel_format}"
         raise ConfigError(
             f"input '{name}': {asked} cannot be fused; {', '.join(FORMATS)} can, others stay with the host"
         )
     order = FORMATS[format][0]
     if preprocess.channel_format != "nchw":
-        raise ConfigError(f"input '{name}': --fuse-preprocess requires --channel-format nchw, got nhwc")
+        raise ConfigError(
+            f"input '{name}': {option('fuse_preprocess', True)} requires {option('channel_format', 'nchw')}, got nhwc"
+        )
     if (order == "gray") != (preprocess.channels == 1) or preprocess.channels == 4:
         raise ConfigError(
-            f"input '{name}': --customization-format {format} does not fit images in {preprocess.pixel_format}; "
-            "leave it out, or give the model's own --pixel-format"
+            f"input '{name}': {option('customization_format', format)} does not fit images in "
+            f"{preprocess.pixel_format}; "
+            f"leave it out, or give the model's own {option('pixel_format')}"
         )
     height, width = preprocess.resize_dims or preprocess.image_dims(shape)
     if format in YUV and shape[0] != 1:
-        raise ConfigError(f"input '{name}': --customization-format {format} requires a batch of 1, got {shape[0]}")
+        raise ConfigError(
+            f"input '{name}': {option('customization_format', format)} requires a batch of 1, got {shape[0]}"
+        )
     if format in YUV and (height % 2 or width % 2):
         raise ConfigError(
-            f"input '{name}': --customization-format {format} requires frames of even height and width, got "
-            f"{height}x{width}; give other --resize-dims"
+            f"input '{name}': {option('customization_format', format)} requires frames of even height and width, got "
+            f"{height}x{width}; give other {option('resize_dims')}"
         )
     swap = order != "gray" and order != _order(preprocess)
     frame = Frame.of(format, preprocess.channels, (height, width), alignment)

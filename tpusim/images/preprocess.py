@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, StringAttr
 from xdsl.ir import Attribute
 
-from tpusim.errors import CalibrationError, ConfigError
+from tpusim.errors import CalibrationError, ConfigError, option
 from tpusim.images.decode import Channels, Pixels, decode
 from tpusim.images.resize import center_crop, letterbox, resize, short_side
 from tpusim.ir.attrs import flag, floats, floats_attr, int_attr, ints, ints_attr, op_name, text
@@ -51,12 +51,16 @@ class Preprocess:
         for name, values in (("mean", self.mean), ("scale", self.scale)):
             if len(values) < self.channels or not np.isfinite(values).all():
                 raise ConfigError(
-                    f"--{name} {_listed(values)}: {self.channels} finite numbers are required for {self.pixel_format}"
+                    f"{option(name, values, typed=_listed(values))}: {self.channels} finite numbers are "
+                    f"required for {self.pixel_format}"
                 )
         if self.resize_dims and (len(self.resize_dims) != 2 or min(self.resize_dims) < 1):
-            raise ConfigError(f"--resize-dims {_listed(self.resize_dims)}: HEIGHT,WIDTH of at least 1 is required")
+            raise ConfigError(
+                f"{option('resize_dims', self.resize_dims, typed=_listed(self.resize_dims))}: HEIGHT,WIDTH of "
+                "at least 1 is required"
+            )
         if not 0 <= self.pad_value <= 255:
-            raise ConfigError(f"--pad-value {self.pad_value}: 0 to 255 is required")
+            raise ConfigError(f"{option('pad_value', self.pad_value)}: 0 to 255 is required")
 
     @property
     def channels(self) -> int:
@@ -70,14 +74,16 @@ class Preprocess:
         if has != self.channels:
             raise ConfigError(
                 f"input '{name}': images in {self.pixel_format} need a shape of {dims} with {self.channels} channels, "
-                f"got {tuple(shape)}; choose another --pixel-format or --channel-format, or the inputs that are images "
-                "with --preprocess-list"
+                f"got {tuple(shape)}; choose another {option('pixel_format')} or {option('channel_format')}, "
+                "or the inputs that are images "
+                f"with {option('preprocess_list')}"
             )
         image = self.image_dims(shape)
         dims = self.resize_dims or image
         if dims[0] < image[0] or dims[1] < image[1]:
             raise ConfigError(
-                f"--resize-dims {_listed(dims)}: at least the image of input '{name}', {_listed(image)}, is required; "
+                f"{option('resize_dims', dims, typed=_listed(dims))}: at least the image of input '{name}', "
+                f"{_listed(image)}, is required; "
                 "the image is cropped from its middle"
             )
         return replace(self, resize_dims=dims)
@@ -204,7 +210,9 @@ def with_preprocess(model: Model, preprocess: Preprocess, which: Sequence[int] =
     inputs = [op for op in model.ops if isinstance(op, TopInput)]
     for number in which:
         if not 1 <= number <= len(inputs):
-            raise ConfigError(f"--preprocess-list {number}: the number of an input, 1 to {len(inputs)}, is required")
+            raise ConfigError(
+                f"{option('preprocess_list', number)}: the number of an input, 1 to {len(inputs)}, is required"
+            )
     for op in [inputs[number - 1] for number in which] or inputs:
         fitted = preprocess.fitted(op_name(op), shape_of(op.output))
         op.attributes.update(fitted.attributes())

@@ -8,11 +8,20 @@ It decides nothing: every op's `inference` is the meaning of the op. It must not
 """
 
 from tpusim.inference.batched import Flat, Inputs
-from tpusim.inference.executor import Graph, dequantised, input_specs, quantisation, run, without_padding
+from tpusim.inference.executor import (
+    Graph,
+    RealValues,
+    dequantised,
+    input_specs,
+    quantisation,
+    run,
+    without_padding,
+)
 from tpusim.inference.gradual import Gradual
+from tpusim.inference.parts import Parts, parts_of
 from tpusim.inference.replay import float_upstream, replay
 
 __all__ = [
-    "Flat", "Gradual", "Graph", "Inputs", "dequantised", "float_upstream", "input_specs", "quantisation", "replay",
-    "run", "without_padding",
+    "Flat", "Gradual", "Graph", "Inputs", "Parts", "RealValues", "dequantised", "float_upstream", "input_specs",
+    "parts_of", "quantisation", "replay", "run", "without_padding",
 ]  # fmt: skip

@@ -5,6 +5,8 @@ from typing import Any, cast
 
 import jax
 import numpy as np
+from tpusim_kernels.gradient import differentiable
+from tpusim_kernels.prim.forms import plain
 from tpusim_kernels.store import Stored
 
 from tpusim.border import is_integer
@@ -30,6 +32,9 @@ class Flat:
     and any number if it is 1, runs in one call that is compiled once per number. Integer results are those of one
     sample after the other, bit for bit. NumPy arrays give NumPy arrays, JAX arrays give JAX arrays (on their device).
     quick: as of `Graph`; only for float networks is it another result, and a quicker one.
+
+    `jax.grad` and `jax.jvp` of float networks give the derivative of the plain expression of each op; results stay the
+    same bits. Where a float becomes a quantised integer they raise ConfigError with the name of the op.
     """
 
     def __init__(self, model: Model, *, quick: bool = False) -> None:
@@ -38,7 +43,14 @@ class Flat:
         self._inputs, self._types = inputs_of(model), model.output_types
         self._scales = quantisation(model)
         samples = cast("Any", jax).vmap(self._graph.trace, in_axes=(None, 0))
-        self._call = Stored(with_few_transpositions(samples), self._identity, fixed=self._graph.weights)
+        exact = Stored(with_few_transpositions(samples), self._identity, fixed=self._graph.weights)
+        expression = Stored(samples, lambda: None)
+
+        def plainly(weights: dict[str, Any], arguments: list[Array]) -> list[Array]:
+            with jax.enable_x64(True), plain():
+                return expression(weights, arguments)
+
+        self._call = differentiable(exact, plainly)
 
     def _identity(self) -> str | None:
         graph = self._graph.identity()

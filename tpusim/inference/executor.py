@@ -1,7 +1,7 @@
 """The executor: walk @main in program order and ask each op for its function."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from math import prod
@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import tpusim_kernels
+from tpusim_kernels.gradient import not_differentiable
 from tpusim_kernels.prim.forms import estimates
 from tpusim_kernels.store import Stored, text_of
 from xdsl.ir import Block, Operation, SSAValue
@@ -138,6 +139,8 @@ class Steps:
         """What an op computes. Raises ImportModelError where its attributes do not go with its operands."""
         if isinstance(op, TpuOp) and self.chip is None:
             raise ConfigError(f"{op.name} '{op_name(op)}': the chip is required, got a module without module.chip")
+        if any(is_tensor(v) and uniform_of(v) is not None for v in op.results):
+            operands = [not_differentiable(x, lambda: _without_derivative(op)) for x in operands]
         try:
             if isinstance(op, TpuOp) and self.chip is not None:
                 return op.compute(operands, self.chip)
@@ -158,6 +161,13 @@ class Steps:
         results = estimate.compute(stored)
         back = tuple(estimate.result.index(axis) for axis in range(len(estimate.result)))
         return tuple(jnp.transpose(y, back) for y in results) if back else results
+
+
+def _without_derivative(op: ShapedOp) -> ConfigError:
+    return ConfigError(
+        f"{op.name} '{op_name(op)}': has no derivative, its result is quantised to integers; differentiate the float "
+        "network (mode f32, f16 or bf16, or the top module), or hold this operand constant with jax.lax.stop_gradient"
+    )
 
 
 def tensor_ops(model: Model) -> Iterator[Operation]:
@@ -311,14 +321,48 @@ def without_padding(value: SSAValue, array: np.ndarray) -> np.ndarray:
     return value.owner.without_padding(array) if isinstance(value.owner, TopOp) else array
 
 
+def real_of(array: np.ndarray, scale: float, zero_point: int) -> np.ndarray:
+    """Real values of stored integers: scale * (q - zero point) in f32."""
+    if array.dtype.itemsize > 2:
+        return np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
+    return np.float32(scale) * (array.astype(np.float32) - np.float32(zero_point))  # f32 holds every difference
+
+
+class RealValues(Mapping[str, np.ndarray]):
+    """Tensors as the real values that they stand for, each made when it is asked for: a quarter of the memory.
+
+    Those that the module says are quantised by `real_of`, others as they are.
+    """
+
+    def __init__(self, model: Model, tensors: Mapping[str, np.ndarray]) -> None:
+        self._known, self._tensors = quantisation(model), tensors
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """The tensor of that name."""
+        array = self._tensors[name]
+        return real_of(array, *self._known[name]) if name in self._known else array
+
+    def __iter__(self) -> Iterator[str]:
+        """Names in the order of the network."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """How many tensors there are."""
+        return len(self._tensors)
+
+
 def dequantised(model: Model, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Real values of the named tensors: scale * (q - zero point) in f32 where the module says they are quantised."""
-    known = quantisation(model)
-    real: dict[str, np.ndarray] = {}
-    for name, array in tensors.items():
-        if name in known:
-            scale, zero_point = known[name]
-            real[name] = np.float32(scale) * (array.astype(np.int32) - zero_point).astype(np.float32)
-        else:
-            real[name] = array
-    return real
+    """All of `RealValues` at once."""
+    return dict(RealValues(model, tensors))
+
+
+def last_uses(model: Model, kept: Collection[SSAValue] = ()) -> dict[Operation, list[SSAValue]]:
+    """Op -> the values that nobody reads after it; those to be kept are left out."""
+    last: dict[SSAValue, Operation] = {}
+    for op in model.ops:
+        last.update(dict.fromkeys((*op.operands, *op.results), op))
+    found: dict[Operation, list[SSAValue]] = {}
+    for value, op in last.items():
+        if value not in kept:
+            found.setdefault(op, []).append(value)
+    return found

@@ -5,7 +5,8 @@ in a graph the second of one kernel and the first of the next are each other's i
 (requants, additions, pools, concatenations) keeps XLA from seeing it. Here a traced graph is evaluated on arrays that
 may be stored in another order of axes than the graph means. A transposition only renames axes; primitives that work
 element by element, or along an axis, are applied to the array as it is stored; others get it in order, as do the
-results. Nothing else changes: no value is computed in another way.
+results. Nothing else changes: no value is computed in another way. Derivatives are not kept: who differentiates the
+graph takes those of the traced function itself (`Flat`).
 """
 
 from collections.abc import Callable, Sequence
@@ -102,8 +103,9 @@ def _applied(equation: Any, operands: list[Laid]) -> Sequence[Laid]:
     if "jaxpr" in params and name in ("jit", "pjit"):
         inner = params["jaxpr"]
         return _evaluated(inner.jaxpr, inner.consts, operands)
-    if name == "custom_vmap_call":
-        return _evaluated(params["call"].jaxpr, params["call"].consts, operands)
+    if name in ("custom_vmap_call", "custom_jvp_call"):
+        inner = params["call" if name == "custom_vmap_call" else "call_jaxpr"]
+        return _evaluated(inner.jaxpr, inner.consts, operands)
     if name == "optimization_barrier":
         arrays = equation.primitive.bind(*(x.array for x in operands), **params)
         return [Laid(array, x.order) for array, x in zip(arrays, operands, strict=True)]

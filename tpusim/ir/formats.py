@@ -108,6 +108,6 @@ def number_format(mode: str | NumberFormat, *, asymmetric: bool = False) -> Numb
     if found is None:
         raise ConfigError(
             f"mode '{mode}': one of {', '.join(FORMATS)}, or a tpusim.ir.formats.NumberFormat is required"
-            f"{meant(mode, FORMATS)}"
+            f"{meant(str(mode), FORMATS)}"
         )
     return replace(found, zero_points=True) if asymmetric and not found.is_float else found

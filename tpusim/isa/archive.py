@@ -52,25 +52,27 @@ def write_members(path: Path, header: bytes, members: Mapping[str, bytes]) -> No
         archive.comment = _MAGIC + checksum(header).encode()
 
 
-def read_members(path: Path, version: int, names: tuple[str, ...]) -> tuple[bytes, dict[str, bytes]]:
-    """(header, members) of an archive that is whole and of this format. Raises ImportModelError."""
+def read_members(path: Path, versions: tuple[int, ...], names: tuple[str, ...]) -> tuple[bytes, dict[str, bytes]]:
+    """(header, members) of an archive that is whole and in one of these formats. Raises ImportModelError."""
     try:
         with path.open("rb") as file:
-            return _read(path, file, version, names)
+            return _read(path, file, versions, names)
     except OSError as error:
         raise refusal(path, f"cannot be opened ({error.strerror or error})") from error
     except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, RuntimeError, EOFError) as error:
         raise refusal(path, f"is not a complete program archive ({_reason(error)})") from error
 
 
-def _read(path: Path, file: IO[bytes], version: int, names: tuple[str, ...]) -> tuple[bytes, dict[str, bytes]]:
+def _read(
+    path: Path, file: IO[bytes], versions: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[bytes, dict[str, bytes]]:
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         arrays.check_sizes(entries, arrays.file_bytes(file))
         sizes = {entry.filename: entry.file_size for entry in entries}
         if HEADER not in sizes:
             raise refusal(path, "is a zip archive, but no tpusim program")
-        header = _check_version(path, archive, sizes, version)
+        header = _check_version(path, archive, sizes, versions)
         if archive.comment != _MAGIC + checksum(header).encode():
             raise refusal(path, f"member {HEADER} does not match its checksum")
         if len(entries) != len(sizes) or set(sizes) != {HEADER, *names}:
@@ -85,14 +87,14 @@ def _read(path: Path, file: IO[bytes], version: int, names: tuple[str, ...]) -> 
     return header, members
 
 
-def _check_version(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int], version: int) -> bytes:
-    """The header of a file in this version of the format."""
+def _check_version(path: Path, archive: zipfile.ZipFile, sizes: Mapping[str, int], versions: tuple[int, ...]) -> bytes:
+    """The header of a file in one of these versions of the format."""
     if sizes[HEADER] > _LONGEST_HEADER:
         raise refusal(path, f"has a header of {sizes[HEADER]:,} bytes, at most {_LONGEST_HEADER:,} are read")
     header = archive.read(HEADER)
     found = msgspec.json.decode(header, type=_Checksums).format_version
-    if found != version:
-        raise refusal(path, f"format version {version} is read here, the file has {found}")
+    if found not in versions:
+        raise refusal(path, f"format versions {' and '.join(map(str, versions))} are read here, the file has {found}")
     return header
 
 

@@ -36,6 +36,7 @@ from tpusim.isa.commands import (
 )
 from tpusim.isa.finding import Finding, first
 from tpusim.isa.layout import extent
+from tpusim.isa.ranges import window_ranges
 from tpusim.isa.region import View, byte_view, is_packed, itemsize
 from tpusim.isa.requants import REQUANT_RULES
 from tpusim.isa.shapes import SHAPE_RULES
@@ -252,22 +253,6 @@ def dimensions(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         for name, view in command.operands()
         if not all(1 <= size <= (limit if axis else _LONGEST) for axis, size in enumerate(view.shape))
     )
-
-
-def window_ranges(command: AnyCommand, chip: ChipSpec) -> Finding | None:
-    """Strides are 1 to the chip's limit (15), pads 0-15, dilations 1-15, inserted elements 0-14."""
-    if not isinstance(command, Conv | Depthwise | Pool):
-        return None
-    dilations, inserts = ((1,), (0,)) if isinstance(command, Pool) else (command.dilations, command.inserts)
-    for name, values, low, high in (
-        ("strides", command.strides, 1, chip.max_stride),
-        ("pads", command.pads, 0, 15),
-        ("dilations", dilations, 1, 15),
-        ("inserts", inserts, 0, 14),
-    ):
-        if not all(low <= value <= high for value in values):
-            return Finding(f"{name} within {low}-{high}", str(values), "run the layer as a global kernel")
-    return None
 
 
 def conv_channels(command: AnyCommand, chip: ChipSpec) -> Finding | None:

@@ -23,12 +23,26 @@ TransferKind = Literal["", "tensor", "lanes", "heads", "matrix", "broadcast", "t
 Rounding = Literal["half_up", "half_away", "half_even", "down"]
 
 
-def slice_owner(op: str, step: str, group: int) -> str:
-    """Whose bytes a slice in local memory is made of: "conv1@g3n0h2", or the op alone outside the loop of a group.
+class Source(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What bytes are: a tensor or constant of global memory, or a slice that an op or a load put into local memory.
 
-    With the group, as two groups may load one tensor and call their steps alike.
+    name: of the tensor or constant; of the op or load. group, step: of a slice; both, as two groups may load one tensor
+    and call their steps alike. loaded: a load put it there, whose name may be that of an op.
     """
-    return f"{op}@g{group}{step}" if step else op
+
+    name: str
+    group: int = -1
+    step: str = ""
+    loaded: bool = False
+
+    def __str__(self) -> str:
+        """As messages show it: "conv1@g3n0h2" of a slice, else the name."""
+        return f"{self.name}@g{self.group}{self.step}" if self.step else self.name
+
+
+def slice_owner(op: str, step: str, group: int, *, loaded: bool = False) -> Source:
+    """Whose bytes a slice in local memory is made of; outside the loop of a group that is the op."""
+    return Source(op, group, step, loaded) if step else Source(op)
 
 
 _ANYONE: dict[str, Any] = {
@@ -77,20 +91,19 @@ class Command(
     """Group whose step this is, where a neighbour does a transfer for it in its own loop; -1: `group`."""
     tensor: str = ""
     """Name of the GMEM tensor this command stores a part of; empty if it stores none."""
-    sources: tuple[str, ...] = ()
-    """What every view of `reads()` is meant to hold, in order: the name of a tensor in global memory, or the op or
-    load, the group and the step, "conv1@g3n0h2", that put it into local memory. Empty: not said."""
+    sources: tuple[Source, ...] = ()
+    """What every view of `reads()` is meant to hold, in order. Empty: not said."""
     work: tuple[View, ...] = ()
     """Local memory that the command uses for itself: what is there afterwards is nobody's."""
 
     @property
-    def owner(self) -> str:
+    def owner(self) -> Source:
         """Whose bytes this command writes, as `sources` of later commands name them."""
-        return self.tensor or self.slice_owner(self.op)
+        return Source(self.tensor) if self.tensor else self.slice_owner(self.op)
 
-    def slice_owner(self, op: str) -> str:
+    def slice_owner(self, op: str, *, loaded: bool = False) -> Source:
         """Whose bytes a slice of `op` is made of at the step of this command."""
-        return slice_owner(op, self.step, self.group if self.home < 0 else self.home)
+        return slice_owner(op, self.step, self.group if self.home < 0 else self.home, loaded=loaded)
 
     @property
     def label(self) -> str:
@@ -119,6 +132,12 @@ class Command(
     @property
     def _form_step(self) -> str:
         return tile_step(0) if self.of_tile else ""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The fields that its class adds: what is done, and with which operands."""
+        own = (name for name in self.__struct_fields__ if name not in Command.__struct_fields__)
+        return {name: getattr(self, name) for name in own}
 
     def _views(self, names: tuple[str, ...]) -> list[View]:
         return [view for name, view in self._operands if name in names]
@@ -184,6 +203,8 @@ class Conv(Command, frozen=True, tag="conv"):
         32 bits: in the result itself if that is int32 or f32, else in the work buffer of layer_group.md 9.3. In local
         memory these are commands of their own; the filter of one depth may then be a window of the whole, read as
         (1, oc, AL(ic/groups, P)/P, kh*kw*P).
+    Of a window that is taken in parts (codegen.md DC-09) the filter of some rows and columns is a window, too, read as
+        (AL(ic/groups, P)/P, oc, kh, kw*P).
     accumulate: what the output holds, int32 or f32, is added to the accumulator; then there is no requant.
     bias: (1, oc, 1, 1) int32 (int16 on a chip without multipliers, f32), added to the accumulator.
     requant_table: (1, oc, 1, 3) int32: multiplier, -rshift, zero point per channel; (1, oc, 1, 2) on chips that pack
@@ -225,7 +246,7 @@ class Conv(Command, frozen=True, tag="conv"):
 
 
 class Depthwise(Command, frozen=True, tag="depthwise"):
-    """Depthwise convolution (PorD): as Conv with groups = ic = oc; filter (1, c, 1, kh*kw)."""
+    """Depthwise convolution (PorD): as Conv with groups = ic = oc; filter (1, c, 1, kh*kw), or (1, c, kh, kw)."""
 
     inputs_ = ("input", "filter", "bias", "requant_table")
 
@@ -606,6 +627,11 @@ class Move(Command, frozen=True, tag="move"):
         return replace(
             self, **_ANYONE, step=self._form_step, start=None, whole=None, strides=None, origin=None, **views
         )
+
+    @property
+    def owner(self) -> Source:
+        """As of any command, but what comes from global memory is a load's."""
+        return self.slice_owner(self.op, loaded=True) if self.direction == "s2l" else super().owner
 
     @property
     def direction(self) -> Literal["s2l", "l2s", "s2s", "l2l"]:

@@ -59,6 +59,8 @@ _TAYLOR_TERMS = 10
 """Decision: terms of the SFU's exp and log series; the operation count is 2*terms - 1 (hardware.md 5.1)."""
 _ROOT = 40
 """Steps of a root: its series, two sums and three selections, in f32."""
+_WHOLE_ROW = 4
+"""Elements of a row that lies on one line of local memory, as a rule."""
 _SHIFTED_STEPS, _OFFSET_STEPS = 5, 7
 """Steps of a cast from f32 to integers with a zero point, and of a mean of integers with one behind its window."""
 
@@ -253,7 +255,30 @@ def _elementwise(command: Arith | ChannelScale | Compare | Where, chip: ChipSpec
     passes = 2 if isinstance(command, Where) else _passes(command) if isinstance(command, Arith) else 1
     if fills_lanes(command, chip):
         return passes * ceil_div(command.output.elements, vector * chip.lanes)
+    if isinstance(command, Arith) and command.kind == "copy":
+        passes *= max(_row_passes(view, chip) for _, view in command.operands())
+    if isinstance(command, Where) and command.on_true == command.on_false:  # one value whatever the condition is
+        passes = _row_passes(command.output, chip)
     return passes * _padded_elements(command.output, chip, vector) // (vector * chip.lanes)
+
+
+def _row_passes(view: View, chip: ChipSpec) -> int:
+    """How often a vector step of a copy is repeated where short rows of a tensor lie apart: once for each line of it.
+
+    The lines of the result are as many as of the operand. Most rows of more than four elements of two bytes or more
+    lie on two lines (the profile that TPU-MLIR 1.30.2 writes for BM1684X).
+    """
+    if view.layout != "strided" or len(view.shape) != 4:  # noqa: PLR2004  n, c, h, w
+        return 1
+    size, (_, _, height, width), (_, _, row, step) = itemsize(view.dtype), view.shape, view.strides or (0, 0, 0, 0)
+    vector = chip.eu_elements(size)
+    if width > 1 and step > 1:
+        return min(step, vector)
+    if height == 1 or row <= width:
+        return 1
+    straddles = width > _WHOLE_ROW and size > 1 and vector % width
+    lines = height * (2 if straddles else 1) * ceil_div(width, vector)
+    return max(1, lines // ceil_div(height * width, vector))
 
 
 def _passes(command: Arith) -> int:

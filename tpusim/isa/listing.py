@@ -15,7 +15,17 @@ import numpy as np
 
 from tpusim.errors import ImportModelError
 from tpusim.isa.commands import AnyCommand, Engine
-from tpusim.isa.stream import FORMAT_VERSION, CoefficientEntry, GroupEntry, Header, Location, Program, TensorEntry
+from tpusim.isa.stream import (
+    FORMAT_VERSION,
+    READ_VERSIONS,
+    CoefficientEntry,
+    GroupEntry,
+    Header,
+    Location,
+    Program,
+    TensorEntry,
+    upgraded,
+)
 from tpusim.isa.text import command_line, parse_command, parse_record, record_line
 
 
@@ -120,10 +130,9 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
         )
     counts = found.headers[0]
     header = counts.header
-    if header.format_version != FORMAT_VERSION:
-        raise ImportModelError(
-            f"{source}: format version {FORMAT_VERSION} is read here, the text has {header.format_version}"
-        )
+    if header.format_version not in READ_VERSIONS:
+        read = " and ".join(map(str, READ_VERSIONS))
+        raise ImportModelError(f"{source}: format versions {read} are read here, the text has {header.format_version}")
     for word, said, got in (
         ("commands", counts.commands, len(found.commands)),
         ("slices", counts.slices, len(found.locations)),
@@ -138,7 +147,7 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
             f"{source}: its header has {header.coeff_bytes:,} bytes of coefficients, got {coefficients.nbytes:,}; "
             "give the program the listing was made of"
         )
-    return Program(
+    program = Program(
         header=header,
         tensors=tuple(found.tensors),
         groups=tuple(found.groups),
@@ -147,3 +156,4 @@ def assemble(text: str, coefficients: np.ndarray, source: str = "text") -> Progr
         locations=tuple(found.locations),
         constants=tuple(found.constants),
     )
+    return upgraded(program)

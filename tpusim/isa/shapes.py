@@ -106,16 +106,18 @@ def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
     """A filter is (1, oc, 1, K): K = AL(ic/groups, P)*taps for CONV, taps for depthwise (hardware.md 2.3).
 
     On a chip without a packing width it is (1, oc, taps, P), P the input channels of a group, and (1, oc, kh, kw). One
-    depth of a volume's filter is (1, oc, K/(taps*P), taps*P), a window of the whole. Merged axes of the kernel count as
+    depth of a volume's filter is (1, oc, K/(taps*P), taps*P), a window of the whole, and some rows and columns of a
+    filter are (K/(taps*P), oc, kh, kw*P), of a depthwise one (1, oc, kh, kw). Merged axes of the kernel count as
     input channels, not as taps; there are none of a volume or of several groups (2.4).
     """
     if not isinstance(command, Conv | Depthwise):
         return None
     channels, outputs = command.input.shape[1], command.output.shape[1]
     taps, rows = prod(command.kernel), chip.ic_parallel_bytes == 0
-    window: tuple[int, ...] | None = None
+    windows: tuple[tuple[int, ...], ...] = ()
     if isinstance(command, Depthwise):
         wanted = (1, outputs, *command.kernel) if rows else (1, outputs, 1, taps)
+        windows = ((1, outputs, *command.kernel),)
         if channels != outputs:
             return Finding(f"{outputs} input channels", str(channels), "depthwise keeps the channels")
     else:
@@ -130,8 +132,10 @@ def filters(command: AnyCommand, chip: ChipSpec) -> Finding | None:
         packing = command.packing or chip.filter_packing(itemsize(command.filter.dtype), each, command.groups)
         row = align(each, packing)
         wanted = (1, outputs, taps, row) if rows and not command.packing else (1, outputs, 1, row * taps)
-        window = None if rows else (1, outputs, row // packing, taps * packing)
-    if command.filter.shape in (wanted, window):
+        if not rows:
+            *some, last = command.kernel
+            windows = (1, outputs, row // packing, taps * packing), (row // packing, outputs, *some, last * packing)
+    if command.filter.shape in (wanted, *windows):
         return None
     return Finding(f"filter {wanted}", str(command.filter.shape), "pack the filter for this chip")
 

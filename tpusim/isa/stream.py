@@ -19,7 +19,9 @@ from tpusim.isa.commands import AnyCommand
 from tpusim.isa.region import Address, DType, Layout, Length, View
 from tpusim.isa.text import command_line, parse_command
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
+READ_VERSIONS = (7, FORMAT_VERSION)
+"""Formats that are read: 7 differs in how commands name what they read (`upgraded`)."""
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """A size; checked when it is read from a file."""
@@ -249,7 +251,7 @@ def load(path: Path, chip: str = "") -> Program:
 
     Raises ImportModelError if it is truncated, altered, of another format version, for another chip or no program.
     """
-    header_data, members = read_members(path, FORMAT_VERSION, _MEMBERS)
+    header_data, members = read_members(path, READ_VERSIONS, _MEMBERS)
     try:
         header = msgspec.json.decode(header_data, type=Header)
         program = Program(
@@ -266,7 +268,24 @@ def load(path: Path, chip: str = "") -> Program:
     why = _misfit(program, chip)
     if why:
         raise refusal(path, why)
-    return program
+    return upgraded(program)
+
+
+def upgraded(program: Program) -> Program:
+    """A program of one of `READ_VERSIONS` in today's format.
+
+    In format 7 a source is text, "conv1@g3n0h2" of a slice. Which slice it means is looked up among those that the
+    commands make, so that no name is taken apart; any other text is the name of a tensor or constant.
+    """
+    if program.header.format_version == FORMAT_VERSION:
+        return program
+    slices = {str(owner): owner for command in program.commands if (owner := command.owner).step}
+    commands = tuple(
+        msgspec.structs.replace(c, sources=tuple(slices.get(source.name, source) for source in c.sources))
+        for c in program.commands
+    )
+    header = msgspec.structs.replace(program.header, format_version=FORMAT_VERSION)
+    return msgspec.structs.replace(program, header=header, commands=commands)
 
 
 def _commands(text: str) -> tuple[AnyCommand, ...]:

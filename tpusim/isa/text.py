@@ -6,7 +6,8 @@ A command's line is engine, id, the id it waits for, opcode, then `field=value`;
 A value is JSON without blanks; a plain word needs no quotes, `NaN` and `Infinity` are numbers. A view is
 memory:address:shape:dtype:layout and, where they are not the default, `:strides=48,16,4,1`, `:interleave=4`, `:lane=3`,
 `:lane_pitch=1024`, `:batch_axis=1`; `[view;view]` is a list of views. What a global kernel or the host computes follows
-the word `computes`. `parse_command(command_line(c))` is `c` again, bit for bit.
+the word `computes`. A source is the name of a tensor or constant, or `[op,group,step]` of a slice, and `true` last
+if a load put it there. `parse_command(command_line(c))` is `c` again, bit for bit.
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
-from tpusim.isa.commands import AnyCommand, Command, GlobalKernel, HostCall
+from tpusim.isa.commands import AnyCommand, Command, GlobalKernel, HostCall, Source
 from tpusim.isa.region import View
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -99,7 +100,14 @@ def _value(value: object) -> str:
         items = cast("tuple[object, ...]", value)
         if isinstance(items[0], View):
             return f"[{';'.join(view_text(cast('View', item)) for item in items)}]"
-    return json.dumps(value, separators=(",", ":"), default=msgspec.to_builtins)
+    return json.dumps(value, separators=(",", ":"), default=_builtin)
+
+
+def _builtin(value: object) -> Any:
+    """What JSON has for a record; for a source what the head says."""
+    if not isinstance(value, Source):
+        return msgspec.to_builtins(value)
+    return [value.name, value.group, value.step, *[True] * value.loaded] if value.step else value.name
 
 
 def view_text(view: View) -> str:
@@ -129,6 +137,8 @@ def parse_command(line: str) -> AnyCommand:
     engine, number, dep, opcode = head.groups()
     own, inner, body = _split(line, head.end())
     given = {"cmd": opcode, "id": int(number), "dep": int(dep), **own}
+    if "sources" in given:
+        given["sources"] = _sources(given["sources"])
     if opcode in _WHOLE:
         given["body"] = {"cmd": inner, **_inherited(None, own.get("op", ""), own.get("group", -1)), **body}
     elif inner:
@@ -137,6 +147,13 @@ def parse_command(line: str) -> AnyCommand:
     if command.engine != engine:
         raise ValueError(f"{opcode} is a command of the {command.engine} engine, not of {engine}")
     return command
+
+
+def _sources(value: Any) -> Any:
+    """Names of what lies in global memory as sources."""
+    if not isinstance(value, list):
+        return value
+    return [[item] if isinstance(item, str) else item for item in cast("list[object]", value)]
 
 
 def parse_record(text: str, kind: type[R], **given: object) -> R:

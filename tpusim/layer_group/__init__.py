@@ -22,17 +22,21 @@ from tpusim.layer_group.files import (
     GlobalView,
     GroupView,
     TypeName,
+    group_number,
     groups_text,
+    read_forced,
     read_groups,
+    view_number,
     views,
 )
 from tpusim.layer_group.planning import Decided, plan
 from tpusim.layer_group.refinement import Refinements
-from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_layers, orders, searched
+from tpusim.layer_group.search import LayerGroupConfig, Strategy, alone, group_layers, orders, require_named, searched
 from tpusim.schedule import Costs
 
 __all__ = [
     "CostModel", "Costs", "Counts", "Decided", "ForcedGroup", "GlobalView", "GroupView", "LayerGroupConfig",
-    "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "groups_text",
-    "lower_bounds", "orders", "plan", "products", "read_groups", "searched", "views",
+    "LowerBounds", "Refinements", "Strategy", "TypeName", "alone", "base_groups", "group_layers", "group_number",
+    "groups_text", "lower_bounds", "orders", "plan", "products", "read_forced", "read_groups", "require_named",
+    "searched", "view_number", "views",
 ]  # fmt: skip

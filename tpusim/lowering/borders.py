@@ -7,7 +7,7 @@ from warnings import warn
 from xdsl.ir import Operation
 
 from tpusim.chips import ChipSpec
-from tpusim.errors import ConfigError, ModeWarning, UnsupportedError
+from tpusim.errors import ConfigError, ModeWarning, UnsupportedError, option
 from tpusim.images import Preprocess
 from tpusim.images.frames import always_aligned, fused
 from tpusim.ir.attrs import op_name, text
@@ -28,22 +28,27 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
     cannot.
     """
     if not config.fuse_preprocess:
-        given = {"--customization-format": config.customization_format, "--aligned-input": config.aligned_input}
-        for flag, value in given.items():
-            if value:
-                raise ConfigError(f"{flag}: needs --fuse-preprocess")
+        for name in ("customization_format", "aligned_input"):
+            if value := getattr(config, name):
+                raise ConfigError(f"{option(name, value)}: needs {option('fuse_preprocess', True)}")
         return {}
     if not chip.fused_frames:
-        raise UnsupportedError(f"--fuse-preprocess on {chip.name}: the real compiler stops there too; leave it out")
+        raise UnsupportedError(
+            f"{option('fuse_preprocess', True)} on {chip.name}: the real compiler stops there too; leave it out"
+        )
     yuv = always_aligned(config.customization_format)
     if yuv and chip.frame_alignment is None:
         raise UnsupportedError(
-            f"--customization-format {config.customization_format} on {chip.name}: frames in YUV are required on a "
+            f"{option('customization_format', config.customization_format)} on {chip.name}: frames in YUV are "
+            "required on a "
             "CV18xx chip; the real compiler has another op here (tpu.Yuv2rgbFormula), which tpusim has not; give "
-            "--customization-format BGR_PLANAR, or leave --fuse-preprocess out"
+            f"{option('customization_format', 'BGR_PLANAR')}, or leave {option('fuse_preprocess', True)} out"
         )
     if config.aligned_input and chip.frame_alignment is None:
-        warn(ModeWarning(f"--aligned-input on {chip.name}: its frames are not aligned; nothing changes"), stacklevel=4)
+        warn(
+            ModeWarning(f"{option('aligned_input', True)} on {chip.name}: its frames are not aligned; nothing changes"),
+            stacklevel=4,
+        )
     alignment = chip.frame_alignment if config.aligned_input or yuv else None
     found: dict[Operation, Fused] = {}
     for op in model.ops:
@@ -52,8 +57,9 @@ def frames_of(model: Model, config: "LoweringConfig", chip: ChipSpec) -> Mapping
             found[op] = fused(op_name(op), shape_of(op.output), preprocess, config.customization_format, alignment)
     if not found:
         raise ConfigError(
-            "--fuse-preprocess: an input that is an image is required, and the module says of none that it is; give "
-            "--mean, --scale, --pixel-format ... where the model is imported"
+            f"{option('fuse_preprocess', True)}: an input that is an image is required, and the module says of "
+            "none that it is; give "
+            f"{option('mean')}, {option('scale')}, {option('pixel_format')} ... where the model is imported"
         )
     return found
 
@@ -77,5 +83,7 @@ def strip_input_casts(model: Model) -> None:
         for value in (op.input, op.output):
             set_type(value, kind)
     if not any(uniform_of(op.output) is not None for op in model.ops if isinstance(op, TopInput)):
-        raise ConfigError("--quant-input: an input that one cast to integers alone reads is required, there is none")
+        raise ConfigError(
+            f"{option('quant_input', True)}: an input that one cast to integers alone reads is required, there is none"
+        )
     model.function.update_function_type()

@@ -40,10 +40,10 @@ from tpusim.lowering.marks import counts, float_marks, masks, parts
 from tpusim.lowering.own import mark_changed_scales
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
-from tpusim.lowering.quirks import QUIRKS, checked
 from tpusim.ops.base import PART_OF, FloatMode, Lowerings, NumberMode, Shape, TopOp, holds, reads_indices
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.frames import Fused, fold_swaps, frame_type, lower_frame
+from tpusim.ops.quirks import Quirk, checked
 from tpusim.ops.recurrent import float_type_of_part
 from tpusim.ops.rescale import requantised_indices
 from tpusim.ops.structure import TopInput, TopNone, TopWeight, make_none, make_weight
@@ -58,7 +58,7 @@ class LoweringConfig:
     chip: a name of tpusim.chips, a TOML file, or a chip itself. mode: a name of `tpusim.ir.formats.FORMATS` or a format
     itself. asymmetric: quantise with zero points; a format that has them says so for the run. qtable: a quantisation
     table (file, or name:MODE,...) with the modes of single ops, by the names of FORMATS and of `mode`.
-    quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.lowering.quirks.QUIRKS`).
+    quirks_off: names of upstream's quirks that are not to be reproduced (`tpusim.ops.quirks.Quirk`).
     matmul_perchannel: quantise the constant matrix of an integer MatMul by columns (numerics.md 5.1).
     fuse_preprocess: inputs that are images take bytes of a camera, and the module does the preprocessing.
     customization_format: how the bytes lie, of `tpusim.images.FORMATS`; "": as the preprocessing reads images.
@@ -255,7 +255,7 @@ class Lowering:
         A bool counts 1 a step, but with zero points, by a quirk, what its calibrated range says.
         """
         found, is_bool = calibrated_range(value), holds(value) == "bool"
-        if is_bool and not (self._config.asymmetric and self.reproduces("asymmetric_bools")):
+        if is_bool and not (self._config.asymmetric and self.reproduces(Quirk.ASYMMETRIC_BOOLS)):
             return BOOL
         if found is None or found == (0.0, 0.0) or (self._config.asymmetric and found[0] == found[1]):
             return BOOL if is_bool else None
@@ -364,17 +364,17 @@ class Lowering:
         known = self._decisions.setdefault(op, [])
         known.extend(i for i in identities if i not in known)
 
-    def reproduces(self, quirk: str) -> bool:
+    def reproduces(self, quirk: Quirk) -> bool:
         """Whether a quirk of upstream is reproduced."""
-        return quirk not in self._quirks_off
+        return Quirk(quirk) not in self._quirks_off
 
-    def quirked(self, op: Operation, quirk: str, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    def quirked(self, op: Operation, quirk: Quirk, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
         """Upstream's constants, or the corrected ones with the quirk off; a difference is noted and warned of."""
         if not self.reproduces(quirk):
             return ours
         if not np.array_equal(theirs, ours):
-            self.decision(op, f"DN-02 {quirk}")
-            LOG.warning("%s '%s': %s; quirks_off=%s corrects it", op.name, op_name(op), QUIRKS[quirk], quirk)
+            self.decision(op, quirk.decision)
+            LOG.warning("%s '%s': %s; quirks_off=%s corrects it", op.name, op_name(op), quirk.effect, quirk)
         return theirs
 
     # the walk

@@ -7,7 +7,7 @@ from warnings import warn
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tpusim.errors import ModeWarning
+from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import OwnRange, own_ranges
@@ -68,5 +68,5 @@ def _why_changed(found: QuantParams, own: OwnRange) -> str:
     ):
         return ""
     if not own.symmetric and found.zero_point == 0:
-        return f"has a zero point, which --asymmetric keeps ({steps})"
+        return f"has a zero point, which {option('asymmetric', True)} keeps ({steps})"
     return steps

@@ -1,9 +1,10 @@
 """Quantisation tables: which op runs in which mode (docs/spec/numerics.md 13).
 
 Text, one `name MODE` per line (F32, F16, BF16, INT8), `#` comments and blank lines ignored; or the same inline as
-`name:MODE,name:MODE`.
+`name:MODE,name:MODE`. A name may have blanks inside.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from warnings import warn
@@ -22,7 +23,7 @@ def read_qtable(source: str | Path, own: NumberFormat | None = None) -> dict[str
     path = Path(source)
     if path.is_file():
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"quantisation table '{path}' cannot be read as text: {error}") from error
         return dict(_entries(enumerate(lines, 1), str(path), known))
@@ -36,9 +37,13 @@ def read_qtable(source: str | Path, own: NumberFormat | None = None) -> dict[str
     return dict(_entries(lines, "inline table", known))
 
 
+_COMMENT = re.compile(r"(?:^|(?<=\s))#")
+"""Where a comment begins: a name may have a # inside."""
+
+
 def _entries(lines: Iterator[tuple[int, str]], where: str, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for number, line in lines:
-        words = line.split("#", 1)[0].split()
+        words = _COMMENT.split(line, maxsplit=1)[0].strip().rsplit(maxsplit=1)
         if not words:
             continue
         if len(words) != 2 or words[1].upper() not in known:

@@ -170,6 +170,8 @@ class TopOp(ShapedOp):
     """What the results stand for: real numbers by default, else an index or an integer as it is."""
     MOVES: ClassVar[bool] = False
     """Whether the op only moves elements of its first operand, so that the result stands for what the operand does."""
+    JOINS: ClassVar[bool] = False
+    """Whether the result is the elements of all operands, each as it is."""
     WEIGHS: ClassVar[bool] = False
     """Whether the op is a product with weights, the last that calibration looks for from a network's end."""
     SPEC: ClassVar[tuple[str, ...]] = ()

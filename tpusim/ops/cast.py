@@ -15,9 +15,10 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 from tpusim.chips import ChipSpec
 from tpusim.ir.types import UniformType, element_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
+from tpusim.isa.casts import dequantizing_scale, quantizing_scale
 from tpusim.isa.layout import word_bytes
 from tpusim.ops.base import Array, EmitContext, Margins, TensorSlice
-from tpusim.ops.families import UnaryTpu, is_set, value_dtype
+from tpusim.ops.families import UnaryTpu, command_dtype, is_set, value_dtype
 from tpusim.ops.logical import EVERY_TYPE, GroupType
 
 
@@ -66,7 +67,7 @@ class TpuCast(UnaryTpu):
         """As the chip: the reciprocal in double, narrowed; the product in the float type; the zero point at the end."""
         source, target = uniform_of(self.input), uniform_of(self.output)
         if target is not None and source is None and self._in_bf16(chip):
-            scale = bf16_reciprocal(target)
+            scale = self._reciprocal(target, chip)
             x = truncate_bf16(operands[0]) if is_set(self.truncated) else operands[0]
             return (quantize_bf16(x, scale, out_dtype=value_dtype(self.output)),)
         if target is not None and source is None:
@@ -94,16 +95,13 @@ class TpuCast(UnaryTpu):
 
     def _step(self, source: UniformType, chip: ChipSpec) -> np.float32:
         """The scale that multiplies integers: rounded to a 16-bit result type first (8.1), on CV18xx always to BF16."""
-        kind = ml_dtypes.bfloat16 if chip.bf16_unit else storage_dtype(element_of(self.output))
-        with np.errstate(over="ignore"):  # a step above 65504 is an infinity in F16
-            return np.float32(np.float32(source.scale.data).astype(kind))
+        kind = command_dtype(element_of(self.output))
+        return dequantizing_scale(source.scale.data, kind, bf16_unit=chip.bf16_unit)
 
     def _reciprocal(self, target: UniformType, chip: ChipSpec) -> np.float32:
         """1/s in double, narrowed to f32, and to the type of a 16-bit operand; on the CPU of CV18xx f32(1)/f32(s)."""
-        if chip.bf16_unit:
-            return np.float32(1) / np.float32(target.scale.data)
-        with np.errstate(over="ignore"):  # infinite in f16 below about 1.5e-5
-            return np.float32(np.float32(1.0 / target.scale.data).astype(storage_dtype(element_of(self.input))))
+        kind, in_bf16 = command_dtype(element_of(self.input)), self._in_bf16(chip)
+        return quantizing_scale(target.scale.data, kind, in_bf16=in_bf16, bf16_unit=chip.bf16_unit)
 
     def accepts_margins(self) -> bool:
         """Element-wise: margins pass through."""
@@ -114,7 +112,7 @@ class TpuCast(UnaryTpu):
         source, target = uniform_of(self.input), uniform_of(self.output)
         views = {"input": ctx.input(0), "output": ctx.output()}
         if target is not None and source is None and self._in_bf16(ctx.chip):
-            ctx.emit(isa.Quantize, scale=float(bf16_reciprocal(target)), bf16=True, **views)
+            ctx.emit(isa.Quantize, scale=float(self._reciprocal(target, ctx.chip)), bf16=True, **views)
         elif target is not None and source is None:
             zero = target.zero_point.value.data
             ctx.emit(isa.Quantize, scale=float(self._reciprocal(target, ctx.chip)), zero_point=zero, **views)
@@ -128,11 +126,6 @@ class TpuCast(UnaryTpu):
             ctx.emit(isa.Arith, kind=kind, a=views["input"], output=views["output"])
 
 
-def bf16_reciprocal(uniform: UniformType) -> np.float32:
-    """1/s rounded to BF16 (numerics.md 8.1)."""
-    return np.float32(np.float32(1.0 / uniform.scale.data).astype(ml_dtypes.bfloat16))
-
-
 def _is_index(value: SSAValue) -> bool:
     """Whether a value is stored as plain integers."""
     return isinstance(element_of(value), IntegerType)
@@ -140,6 +133,6 @@ def _is_index(value: SSAValue) -> bool:
 
 def quantised_by_host(x: np.ndarray, uniform: UniformType, chip: ChipSpec) -> np.ndarray:
     """A network's input of floats as a module takes it whose cast was stripped (--quant-input): what the cast made."""
-    step = np.float32(1) / np.float32(uniform.scale.data) if chip.bf16_unit else np.float32(1.0 / uniform.scale.data)
+    step = quantizing_scale(uniform.scale.data, "f32", in_bf16=False, bf16_unit=chip.bf16_unit)
     zero, dtype = uniform.zero_point.value.data, storage_dtype(uniform).name
     return np.asarray(kernels.quantize(cast("Array", x), step, zero, out_dtype=dtype, through="float32"))

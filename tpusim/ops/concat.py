@@ -60,6 +60,7 @@ class TopConcat(TopOp):
     name = "top.Concat"
     SPEC: ClassVar[tuple[str, ...]] = ("9.0", "5.6")
     RANGE: ClassVar[RangeRule] = RangeRule(unify=True, unify_skips_mixed_signs=True)
+    JOINS: ClassVar[bool] = True
 
     inputs = var_operand_def(TensorType)
     output = result_def(TensorType)

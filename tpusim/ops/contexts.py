@@ -14,6 +14,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.isa.commands import Command, TransferKind
 from tpusim.isa.region import View
 from tpusim.ops.logical import GroupType, Shape, TensorSlice, Window, Windows
+from tpusim.ops.quirks import Quirk
 
 Array: TypeAlias = Any
 """A JAX or NumPy array; None for an absent operand."""
@@ -144,11 +145,11 @@ class LoweringContext(Protocol):
         """Record that an op's form here follows `Decision:` lines of the specification ("DN-14", "DN-02 quirk")."""
         ...
 
-    def reproduces(self, quirk: str) -> bool:
+    def reproduces(self, quirk: Quirk) -> bool:
         """Whether a quirk of upstream is reproduced (numerics.md 17.2)."""
         ...
 
-    def quirked(self, op: Operation, quirk: str, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
+    def quirked(self, op: Operation, quirk: Quirk, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
         """Upstream's constants, or the corrected ones with the quirk off; a difference is reported (DN-02)."""
         ...
 

@@ -43,6 +43,7 @@ from tpusim.ops.cast import TpuCast
 from tpusim.ops.conv.tpu import TpuConv2D
 from tpusim.ops.families import part_of, shorter_axes
 from tpusim.ops.permute import TpuPermute
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.slice import TpuSlice
 from tpusim.ops.structure import TopInput, TopWeight, make_weight
 from tpusim.ops.view import TpuReshape
@@ -434,7 +435,7 @@ def _quantised(ctx: LoweringContext, op: TopInput, value: SSAValue, fused: Fused
     factor, summand = (part / quant.scale for part in fused.linear)
     values = np.arange(ENTRIES) * factor[:, None] + summand[:, None]
     theirs, ours = (_entries(values + zero, quant) for zero in (0, quant.zero_point))
-    tables = ctx.quirked(op, "frames_without_zero_point", theirs, ours)
+    tables = ctx.quirked(op, Quirk.FRAMES_WITHOUT_ZERO_POINT, theirs, ours)
     shape = shape_of(op.output)
     if fused.frame.channels == 1:
         table = ctx.weight(f"{name}_lut_{name}_table", tables.reshape(TABLE_SHAPE))

@@ -40,6 +40,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.families import constant_of, is_set, norm_work_bytes
 from tpusim.ops.logical import WHOLE
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.rewriting import made_by
 from tpusim.ops.structure import TopWeight, make_weight
 
@@ -304,7 +305,7 @@ class TopInstanceNorm(GroupedTop):
             return False
         found = ctx.array(self.weight)
         weights = np.zeros(1, np.float32) if found is None else found
-        divisors = ctx.quirked(self, "instance_norm_on_host", weights, np.ones_like(weights))
+        divisors = ctx.quirked(self, Quirk.INSTANCE_NORM_ON_HOST, weights, np.ones_like(weights))
         return bool((divisors != 1).any())
 
 

@@ -27,6 +27,7 @@ from tpusim.ops.families import (
     value_dtype,
 )
 from tpusim.ops.logical import WITH_SMALL_C, GroupType
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import requantised
 from tpusim.ops.small_multiplier import common_shift, why_no_small_multipliers
 from tpusim.ops.sub import built_in_float
@@ -69,7 +70,7 @@ class ExtremeTop(ArithmeticTop):
         if (
             ctx.chip.integers.scaling != "right_shift"
             or found is None
-            or not ctx.reproduces("asymmetric_max_on_bm1684")
+            or not ctx.reproduces(Quirk.ASYMMETRIC_MAX_ON_BM1684)
         ):
             return ctx.quantised_type(self.output)
         scale, zero_point, signed = asymmetric_scale(*found)

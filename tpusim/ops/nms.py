@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import BoolAttr, FloatAttr, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def
 
-from tpusim.errors import UnsupportedError
+from tpusim.errors import UnsupportedError, option
 from tpusim.ir.attrs import LayerGroupAttr, flag, float_attr, int_attr, op_name
 from tpusim.ir.types import shape_of
 from tpusim.isa import commands as isa
@@ -134,7 +134,8 @@ class TopNms(MacroTop):
         if not ctx.chip.forms.nms:
             raise UnsupportedError(
                 f"top.Nms '{op_name(self)}': this chip has no non-maximum suppression, and the real compiler stops "
-                "here too; take BM1684X or BM1688, or end the network in front of it with --outputs and run it behind"
+                f"here too; take BM1684X or BM1688, or end the network in front of it with {option('outputs')} "
+                "and run it behind"
             )
         ctx.decision(self, "DN-33")
         return super().lower_float(ctx)

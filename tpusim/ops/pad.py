@@ -38,6 +38,7 @@ from tpusim.ops.moves import offset_map, pairs_of
 from tpusim.ops.padded_image import PaddedImageConv
 from tpusim.ops.pool import PoolTop, TopAvgPool, TopMaxPool
 from tpusim.ops.rescale import lower_same_scale
+from tpusim.ops.wide_pads import PadsInSteps, PadsOfSides
 
 _MOST_AXES = 4
 """Of a tensor that has a view in local memory."""
@@ -111,6 +112,12 @@ class TopPad(TopOp):
         del weights
         return (TopFusePad(),)
 
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Of convolutions with more padding than a command has."""
+        del weights
+        return (PadsOfSides(cls),) if chip.forms.wide_windows == "rewritten" else ()
+
     def lower(self, ctx: LoweringContext) -> SSAValue:
         """tpu.Pad on the stored bytes, the value quantised: round-half-away(v/s + z), on CV18xx half up."""
         quant = ctx.quant(self.output)
@@ -145,9 +152,10 @@ class TpuPad(TpuOp):
 
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
-        """Of BM1684's image, whose convolution has its rows padded."""
+        """Of BM1684's image, whose convolution has its rows padded, and of what has more padding than a command."""
         del weights
-        return (PaddedImageConv(cls),) if chip.forms.padded_image else ()
+        image = (PaddedImageConv(cls),) if chip.forms.padded_image else ()
+        return (*image, *((PadsInSteps(cls, chip),) if chip.forms.wide_windows == "padded" else ()))
 
     def moves(self, way: Way) -> AffineMap | None:
         """A store can do it, and fill the border with a constant."""

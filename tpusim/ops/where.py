@@ -47,6 +47,7 @@ from tpusim.ops.families import (
     relu_attributes,
     value_dtype,
 )
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import TOO_LARGE, positive_fit, requantised
 from tpusim.ops.rewriting import made_by
 
@@ -229,7 +230,7 @@ class TopWhere(TopOp):
         """sat(c/s + z), rounded half away from zero, or half up with the quirk off."""
         real = np.asarray(constant.astype(np.float64) / out.scale + out.zero_point)
         theirs, ours = (saturate_np(v, out.dtype) for v in (round_half_away(real), np.floor(real + 0.5)))
-        return ctx.quirked(self, "where_const_no_round_mode", theirs, ours)
+        return ctx.quirked(self, Quirk.WHERE_CONST_NO_ROUND_MODE, theirs, ours)
 
     def needs_f32(self, chip: ChipSpec, wanted: FloatMode) -> bool:
         """Indices are selected exactly."""
@@ -259,11 +260,11 @@ class TopWhere(TopOp):
         if quant == out:
             return None
         # The quirk: upstream selects bytes whatever the branch's scale and zero point.
-        if not ctx.reproduces("where_raw_bytes"):
+        if not ctx.reproduces(Quirk.WHERE_RAW_BYTES):
             return f"branch '{value_name(branch)}' has another scale or zero point than the output (numerics.md 9.0)"
         if quant.dtype != out.dtype and positive_fit(ctx, self, quant.scale / out.scale) is None:
             return TOO_LARGE
-        ctx.decision(self, "DN-02 where_raw_bytes")
+        ctx.decision(self, Quirk.WHERE_RAW_BYTES.decision)
         return None
 
 

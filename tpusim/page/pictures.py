@@ -6,7 +6,7 @@ from itertools import groupby
 from math import isfinite
 
 from tpusim.labels import cut, distinct
-from tpusim.layer_group.files import Area, GroupView
+from tpusim.layer_group.files import Area, EntryView, GroupView
 from tpusim.page.evidence import Histogram, Work
 
 LETTER = 6.2
@@ -16,6 +16,8 @@ ROW, LINE = 92, 18
 LEFT, TOP = 64, 8
 """Room for the names of the axes."""
 MAP_HEIGHT = 340
+NAME, ENTRY = 34, 14
+"""Letters of a name in the list of areas, and from one line of it to the next."""
 CHART = (900, 200)
 CAP = 80.0
 """dB: above it, and where tensors are equal, a point is at the upper edge."""
@@ -60,21 +62,23 @@ class Dot:
     y: float
     kind: str
     title: str
+    radius: float = 3
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text that begins, ends or has its middle at x, as SVG's text-anchor says."""
+    """A text that begins, ends or has its middle at x, as SVG's text-anchor says; upright: it reads upwards."""
 
     x: float
     y: float
     text: str
     anchor: str = "start"
+    upright: bool = False
 
 
 @dataclass(frozen=True)
 class Picture:
-    """All shapes, and for whom who does not see it what it shows."""
+    """All shapes, and `says`, the alternative text."""
 
     width: float
     height: float
@@ -175,22 +179,43 @@ def histogram(found: Histogram) -> Picture:
 
 
 def memory_map(view: GroupView) -> Picture:
-    """Address (bytes of a lane) down, rows of the loop across, one box for each stretch of rows of an area."""
+    """Address (bytes of a lane) down, rows of the loop across, one box for each stretch of rows of an area.
+
+    On the right all areas by name, from the lowest address on.
+    """
     top = max(view.peak, 1)
     width, scale = LEFT + ROW * len(view.rows), (MAP_HEIGHT - TOP) / top
     bank = view.chip.lmem_bank_bytes
     edges = range(bank, top, bank)
+    names = list(_area_names(view, width + 16))
     return Picture(
-        width + 8,
+        max(width + 8, *(x + NAME * LETTER for _, x, _, _ in names)) if names else width + 8,
         MAP_HEIGHT + 24,
         f"Local memory of group {view.index}: {len(view.areas)} areas over {len(view.rows)} rows",
-        tuple(box for i, area in enumerate(view.areas) for box in _area(area, i, scale)),
+        (
+            *(box for i, area in enumerate(view.areas) for box in _area(area, i, scale)),
+            *(Box(x, y - 8, 9, 9, view.areas[i].kind, "", hue=_hue(i)) for i, x, y, _ in names),
+        ),
         tuple(Line(((LEFT, TOP + at * scale), (width, TOP + at * scale)), "bank") for at in edges),
         texts=(
             *(Text(LEFT - 6, TOP + 10 + at * scale, f"{at:,}", "end") for at in range(0, top, max(1, top // 5))),
             *_row_numbers(view, MAP_HEIGHT + 16),
+            *(Text(x + 14, y, name) for _, x, y, name in names),
         ),
     )
+
+
+def _area_names(view: GroupView, left: float) -> Iterator[tuple[int, float, float, str]]:
+    """(index of the area, x, y, name) of the list, in columns."""
+    short = distinct((area.name for area in view.areas), NAME - 7)
+    lines = (MAP_HEIGHT - TOP) // ENTRY
+    for i, area in enumerate(view.areas):
+        column, line = divmod(i, lines)
+        yield i, left + column * NAME * LETTER, TOP + 10 + ENTRY * line, short[area.name] + " (held)" * area.held
+
+
+def _hue(index: int) -> float:
+    return (index * GOLDEN) % 360
 
 
 def _row_numbers(view: GroupView, y: float) -> Iterator[Text]:
@@ -206,32 +231,48 @@ def _area(area: Area, index: int, scale: float) -> Iterator[Box]:
         width = ROW * len(rows) - 2
         label = short(area.name, width) if height >= 11 else ""
         x = LEFT + ROW * rows[0] + 1
-        yield Box(x, TOP + area.address * scale, width, height, area.kind, title, label, (index * GOLDEN) % 360)
+        yield Box(x, TOP + area.address * scale, width, height, area.kind, title, label, _hue(index))
 
 
 def pipeline(view: GroupView) -> Picture:
-    """Engines as tracks, rows of the loop across, one box for each op and transfer, coloured by its stage."""
-    cells = {(track, row): [i for i in items if i.engine == track] for row, items in enumerate(view.rows)
+    """Engines as tracks, rows of the loop across, one box for each op and transfer, coloured by its stage.
+
+    Transfers that the group does for its neighbours are among them, in their rows.
+    """
+    cells = {(track, row): [(i, "") for i in items if i.engine == track] for row, items in enumerate(view.rows)
              for track, _ in TRACKS}  # fmt: skip
+    for visit in view.visits:
+        cells[visit.item.engine, visit.row].append((visit.item, f" for group {visit.group}"))
     boxes, lines, texts, y = list[Box](), list[Line](), list[Text](), float(TOP)
-    labels = distinct((item.tensor for items in cells.values() for item in items), int((ROW - 8) / LETTER))
+    labels = distinct((item.tensor for items in cells.values() for item, _ in items), int((ROW - 8) / LETTER))
     width = LEFT + ROW * len(view.rows)
     for track, verb in TRACKS:
         texts.append(Text(LEFT - 6, y + LINE - 5, verb, "end"))
         for row in range(len(view.rows)):
-            for i, item in enumerate(cells[track, row]):
-                title = f"{verb} {item.tensor}, stage {item.stage}{', once' if item.held else ''}, {item.bytes:,} bytes"
-                kind = f"stage{item.stage if 0 <= item.stage <= 2 else 0}{' once' if item.held else ''}"
+            for i, (item, whose) in enumerate(cells[track, row]):
                 at = (LEFT + ROW * row + 2, y + LINE * i + 1, ROW - 4, LINE - 2)
-                boxes.append(Box(*at, kind, title, labels[item.tensor]))
+                boxes.append(Box(*at, _kind(item, whose), _said(item, verb, whose), labels[item.tensor]))
         y += LINE * max(1, *(len(cells[track, row]) for row in range(len(view.rows))))
         lines.append(Line(((0, y + 2), (width, y + 2))))
         y += 4
+    legend = {"stage0": "newest slice", "stage1": "the one before", "stage2": "oldest slice"}
+    once = {"once": "runs once and stays"} if any(i.held for row in view.rows for i in row) else {}
     return Picture(
         width + 8, y + 22, f"Pipeline of group {view.index}: {len(view.rows)} rows", tuple(boxes), tuple(lines),
         texts=(*texts, *_row_numbers(view, y + 14)),
-        legend={"stage0": "newest slice", "stage1": "the one before", "stage2": "oldest slice"},
+        legend={**legend, **once, **({"visitor": "for a neighbouring group, once"} if view.visits else {})},
     )  # fmt: skip
+
+
+def _kind(item: EntryView, whose: str) -> str:
+    if whose:
+        return "visitor"
+    return f"stage{item.stage if 0 <= item.stage <= 2 else 0}{' once' if item.held else ''}"
+
+
+def _said(item: EntryView, verb: str, whose: str) -> str:
+    stage = "" if whose else f", stage {item.stage}"
+    return f"{verb} {item.tensor}{whose}{stage}{', once' if item.held else ''}, {item.bytes:,} bytes"
 
 
 # ------------------------------------------------------------------------------------------------------------- timeline

@@ -12,6 +12,7 @@ from tpusim.layer_group.files import GroupView
 from tpusim.page.evidence import Diagnosis, Evidence, Histogram
 from tpusim.page.pictures import Picture, histogram, memory_map, pipeline, similarity, timeline
 from tpusim.page.roofs import LIMITS, per_byte, roofs
+from tpusim.page.samples import over_samples
 from tpusim.verify.npz import write_atomically
 from tpusim.verify.report import Report
 
@@ -22,6 +23,7 @@ VERDICT_CLASS = {"EQUAL": "good", "CLOSE": "good", "SIMILAR": "fair"}
 COMPARISON_TITLES = {
     "top_vs_onnx": "top module against ONNX Runtime",
     "tpu_vs_top": "quantised model against float model",
+    "tpu_vs_file": "quantised model against the quantised file's own result",
     "local_vs_tpu": "executed commands against the flat model",
 }
 ALONE = "every op alone, on ideal operands"
@@ -67,6 +69,8 @@ def report_page(report: Json, evidence: Evidence = NOTHING_ELSE) -> str:
         cards=list(_cards(report)),
         rows=rows(report, evidence),
         similarity=_similarity(report["compare"], evidence.diagnosis),
+        over_samples=list(over_samples(report["compare"], COMPARISON_TITLES)),
+        by_sample={name: _by_sample(c) for name, c in report["compare"].items()},
         groups=[(v, memory_map(v), pipeline(v)) for v in evidence.groups if isinstance(v, GroupView)],
         timeline=timeline(evidence.works) if evidence.works else None,
         titles=COMPARISON_TITLES,
@@ -125,12 +129,12 @@ def rows(report: Json, evidence: Evidence) -> list[Row]:
 
 
 def _made(evidence: Evidence) -> Iterable[tuple[str, tuple[str, str]]]:
-    """Op -> (what it is, its group)."""
+    """(op, (what it is, the number of its group))."""
     for view in evidence.groups:
         if isinstance(view, GroupView):
             yield from ((name, (op.removeprefix("tpu."), str(view.index))) for name, op in view.ops)
         else:
-            yield view.name, (view.op.removeprefix("tpu."), "global")
+            yield view.name, (view.op.removeprefix("tpu."), "view" if view.index is None else f"{view.index} (global)")
 
 
 def _similarity(compare: Json, diagnosis: Diagnosis | None) -> Picture | None:
@@ -139,6 +143,12 @@ def _similarity(compare: Json, diagnosis: Diagnosis | None) -> Picture | None:
     if diagnosis is not None and diagnosis.alone:
         series["alone"] = list(diagnosis.alone.items())
     return similarity(series, {**COMPARISON_TITLES, "alone": ALONE}) if series else None
+
+
+def _by_sample(comparison: Json) -> dict[str, Json]:
+    """Tensor -> what several samples say of it."""
+    several: list[Json] = comparison.get("over_samples", []) if comparison.get("samples", 1) > 1 else []
+    return {found["name"]: found for found in several}
 
 
 def _ratio(tensor: Json) -> float:

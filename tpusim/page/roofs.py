@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any, Final
 
+from tpusim.labels import cut
 from tpusim.page.pictures import CHART, LEFT, TOP, Dot, Line, Picture, Text
 from tpusim.simulator.roofline import intensity
 
@@ -19,13 +20,20 @@ LIMITS: Final = {
 }
 """Limit -> how it is said."""
 HEIGHT = 300
+NAMED, LETTERS = 3, 24
+"""How many groups are called by their first op, those that take longest, and letters of such a name."""
+RADII = 3.0, 6.0
+"""Of the dots of ops and of groups."""
 Axis = tuple[float, float]
 """The logarithms of both ends."""
 
 
 def roofs(roofline: Json) -> Picture | None:
-    """Ops and groups that multiply and move something; None where there are none. roofline: as in `report.json`."""
-    places = [(p, True) for p in roofline["groups"]] + [(p, False) for p in roofline["ops"]]
+    """Ops and groups that multiply and move something; None where there are none. roofline: as in `report.json`.
+
+    Colours are limits, small dots ops, large ones groups.
+    """
+    places = [(p, False) for p in roofline["ops"]] + [(p, True) for p in roofline["groups"]]
     drawn = [(p, group) for p, group in places if p["cycles"] and per_byte(p)]
     if not drawn:
         return None
@@ -36,15 +44,39 @@ def roofs(roofline: Json) -> Picture | None:
     left, right = 10 ** across[0], 10 ** across[1]
     lines = [Line(tuple(_grid(way, at, across, up))) for way, at in _decades(across, up)]
     lines.append(Line(tuple(_at(x, min(peak, x * rate), across, up) for x in (left, ridge, right)), "roof"))
+    limits = {p["limit"] for p, _ in drawn}
     return Picture(
         CHART[0],
         HEIGHT + 34,
         f"Roofline: {len(drawn)} ops and groups below {peak:,} multiply-adds and {rate:.1f} loaded bytes per cycle",
         lines=tuple(lines),
         dots=tuple(_dots(drawn, across, up)),
-        texts=tuple(_texts(across, up)),
-        legend={"view0": "layer groups", "view1": "ops"},
+        texts=(*_texts(across, up), *_said(roofline, across, up), *_names(drawn, across, up)),
+        legend={_class(limit): says for limit, says in LIMITS.items() if limit in limits},
     )
+
+
+def _class(limit: str) -> str:
+    return f"view{list(LIMITS).index(limit)}"
+
+
+def _said(roofline: Json, across: Axis, up: Axis) -> Iterator[Text]:
+    """What both roofs are, next to them."""
+    peak, rate = roofline["peak_macs"], roofline["load_rate"]
+    x, y = _at(10 ** across[1], peak, across, up)
+    yield Text(x - 4, y - 5, f"{peak:,} multiply-adds per cycle", "end")
+    low = max(10 ** across[0], 10 ** up[0] / rate)
+    x, y = _at(low * 1.3, low * 1.3 * rate, across, up)
+    yield Text(x + 10, y + 14, f"{rate:.1f} loaded bytes per cycle")
+
+
+def _names(drawn: Iterable[tuple[Json, bool]], across: Axis, up: Axis) -> Iterator[Text]:
+    """The first ops of the groups that take longest."""
+    groups = sorted((place for place, group in drawn if group), key=lambda place: -place["cycles"])
+    for place in groups[:NAMED]:
+        x, y = _at(per_byte(place), place["macs"] / place["cycles"], across, up)
+        more = f", {place['ops']} ops" if place["ops"] > 1 else ""
+        yield Text(x + 10, y + 4, f"group {place['group']}: {cut(place['name'], LETTERS)}{more}")
 
 
 def per_byte(place: Json) -> float:
@@ -81,8 +113,8 @@ def _dots(drawn: Iterable[tuple[Json, bool]], across: Axis, up: Axis) -> Iterato
         what = f"group {place['group']}, from {place['name']} on" if group else place["name"]
         says = f"{what}: {achieved:,.0f} multiply-adds per cycle, {per_byte(place):,.1f} per byte"
         yield Dot(
-            *_at(per_byte(place), achieved, across, up), "view0 whole" if group else "view1",
-            f"{says}; {LIMITS[place['limit']]}",
+            *_at(per_byte(place), achieved, across, up), _class(place["limit"]) + " whole" * group,
+            f"{says}; {LIMITS[place['limit']]}", RADII[group],
         )  # fmt: skip
 
 
@@ -94,3 +126,4 @@ def _texts(across: Axis, up: Axis) -> Iterator[Text]:
         else:
             yield Text(LEFT - 6, _at(10 ** across[0], at, across, up)[1] + 4, f"{at:,g}", "end")
     yield Text((CHART[0] + LEFT) / 2, HEIGHT + 30, "multiply-adds per byte moved", "middle")
+    yield Text(12, (HEIGHT + TOP) / 2, "multiply-adds per cycle", "middle", upright=True)

@@ -2,27 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.calibration.own import own_table
-from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.canonicalize import canonicalize
 from tpusim.errors import TpusimError
 from tpusim.fidelity.card import fidelity_of
 from tpusim.frontend import WHOLE, Cut, Inspection, Outcome, inspect_onnx
+from tpusim.frontend.onnx import Source
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.ir.own_scales import not_kept
 from tpusim.layer_group import base_groups
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
 from tpusim.prospect.assumed import assumed_table
+from tpusim.prospect.lowered import lowered_ahead
 
 
 @dataclass(frozen=True)
@@ -75,27 +75,32 @@ class Prospect:
 
 
 def prospect(
-    model: Path,
+    model: Source | Model,
     config: LoweringConfig,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
     table: CalibrationTable | None = None,
 ) -> Prospect:
-    """What would become of a model on a chip in a mode; table: thresholds, else they are assumed.
+    """What would become of a model, or a module, on a chip in a mode; table: thresholds, else they are assumed.
 
     Raises ImportModelError for a file that cannot be read and ConfigError for an unknown chip; what of the network
     cannot be taken is told.
     """
-    chip, seen = chips.load(config.chip), inspect_onnx(model, input_shapes=input_shapes, cut=cut)
-    table = table if table is not None or seen.model is None else _own(seen.model)
-    assumed = table is None and (config.format.calibrated or config.qtable is not None)
+    chip = chips.load(config.chip)
+    seen = Inspection((), model, None) if isinstance(model, Model) else inspect_onnx(
+        model, input_shapes=input_shapes, cut=cut
+    )  # fmt: skip
+    ranged = seen.model is not None and seen.model.state != "TOP_F32"
+    if table is None and seen.model is not None and not ranged:
+        table = own_or_assumed(canonicalize(seen.model)[0])
+    assumed = table is None and not ranged and (config.format.calibrated or config.qtable is not None)
     if seen.model is None:
         nodes = tuple(_node(o, {}) for o in seen.nodes)
         return Prospect(nodes, (), str(seen.refusal), _before(seen), assumed)
     holders, ops, refused = dict[Operation, str](), tuple[LoweredOp, ...](), ""
     try:
-        tpu = _lowered(seen.model, config, table)
+        tpu = lowered_ahead(seen.model, config, table)
         ops = tuple(_lowered_ops(tpu, chip))
         holders = _holders(seen.model, {op.op for op in ops})
     except TpusimError as error:
@@ -104,9 +109,8 @@ def prospect(
     return Prospect(nodes, ops, refused, (), assumed, not_kept(seen.model))
 
 
-def _own(top: Model) -> CalibrationTable | None:
+def own_or_assumed(canonical: Model) -> CalibrationTable | None:
     """The table of a quantised network, what it lacks assumed; None of any other."""
-    canonical, _ = canonicalize(top)
     own = own_table(canonical)
     return replace(own, entries={**assumed_table(canonical).entries, **own.entries}) if own.own else None
 
@@ -118,17 +122,9 @@ def _before(seen: Inspection) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _lowered(top: Model, config: LoweringConfig, table: CalibrationTable | None) -> Model:
-    canonical, _ = canonicalize(top)
-    if config.format.calibrated or config.qtable is not None:
-        found = assumed_table(canonical) if table is None else table
-        canonical = apply_table(canonical, found, asymmetric=config.asymmetric)
-    return optimize_for_chip(lower(canonical, config)[0])
-
-
 def _lowered_ops(tpu: Model, chip: chips.ChipSpec) -> list[LoweredOp]:
     found: list[LoweredOp] = []
-    for run, why in base_groups(reorder_weights(tpu), chip):
+    for run, why in base_groups(reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu, chip):
         for op in run:
             card = fidelity_of(op)
             found.append(

@@ -4,9 +4,11 @@ from math import prod
 
 from xdsl.ir import SSAValue
 
+from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, Entry, as_printed
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
+from tpusim.lowering import LoweringConfig, lower, optimize_for_chip
 from tpusim.ops.base import TopOp
 from tpusim.ops.masking import MASK, has_mask
 
@@ -23,6 +25,17 @@ def assumed_table(model: Model) -> CalibrationTable:
     computed = [op for op in model.ops if isinstance(op, TopOp)]
     found = {op_name(op): Entry(size, -size, size) for op in computed if (size := sizes[op.results[0]])}
     return CalibrationTable({name: as_printed(entry) for name, entry in found.items()})
+
+
+def assumed_lowering(canonical: Model, config: LoweringConfig, table: CalibrationTable | None = None) -> Model:
+    """A canonical module lowered without a sample; table: thresholds, None: they are assumed.
+
+    Raises a TpusimError where lowering does.
+    """
+    if config.format.calibrated or config.qtable is not None:
+        found = assumed_table(canonical) if table is None else table
+        canonical = apply_table(canonical, found, asymmetric=config.asymmetric)
+    return optimize_for_chip(lower(canonical, config)[0])
 
 
 def _size(op: TopOp, sizes: dict[SSAValue, float], model: Model) -> float:

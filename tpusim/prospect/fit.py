@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tpusim import chips
-from tpusim.calibration.stage import apply_table
-from tpusim.canonicalize import canonicalize
 from tpusim.chips import ChipSpec
 from tpusim.errors import TpusimError
 from tpusim.frontend import WHOLE, Cut, import_onnx
@@ -15,12 +13,12 @@ from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import stored_bytes
 from tpusim.layer_group import GroupView, LayerGroupConfig, group_layers, views
-from tpusim.lowering import LoweringConfig, lower, optimize_for_chip, reorder_weights
+from tpusim.lowering import LoweringConfig, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.memory.assign import Neuron, live_ranges
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TopWeight
-from tpusim.prospect.assumed import assumed_table
+from tpusim.prospect.lowered import lowered_ahead
 from tpusim.schedule import tensor_name
 
 Cause = Literal["never local", "too large for it", "has its own kernel"]
@@ -79,23 +77,23 @@ class Fit:
 
 
 def fit(
-    model: Path,
+    model: Path | Model,
     config: LoweringConfig,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
     room: int = 0,
 ) -> Fit:
-    """What a model takes on a chip in a mode, without a sample: ranges are assumed, which change no size.
+    """What a model, or a module of any state, takes on a chip in a mode, without a sample: ranges change no size.
 
     room: bytes of global memory; 0: what the chip's file says. Raises ImportModelError for a file that cannot be read;
     what of the network cannot be compiled is told.
     """
     chip = chips.load(config.chip)
     mode = str(config.mode)
-    top = import_onnx(model, input_shapes=input_shapes, cut=cut)
+    known = model if isinstance(model, Model) else import_onnx(model, input_shapes=input_shapes, cut=cut)
     try:
-        final = assign_addresses(group_layers(_lowered(top, config), LayerGroupConfig()))
+        final = _addressed(known, config)
     except TpusimError as error:
         return Fit(chip.name, mode, str(error), room or chip.gmem_bytes)
     crowded, crowd = _crowd(final, chip)
@@ -110,14 +108,15 @@ def fit(
 
 def assumed(model: Path, config: LoweringConfig) -> Model:
     """A model lowered without a sample, its weights in the chip's layout; no integer of it means anything."""
-    return _lowered(import_onnx(model), config)
+    return reorder_weights(lowered_ahead(import_onnx(model), config))
 
 
-def _lowered(top: Model, config: LoweringConfig) -> Model:
-    canonical, _ = canonicalize(top)
-    if config.format.calibrated or config.qtable is not None:
-        canonical = apply_table(canonical, assumed_table(canonical), asymmetric=config.asymmetric)
-    return reorder_weights(optimize_for_chip(lower(canonical, config)[0]))
+def _addressed(model: Model, config: LoweringConfig) -> Model:
+    """With all stages that the module has not gone through."""
+    tpu = lowered_ahead(model, config)
+    tpu = reorder_weights(tpu) if tpu.state == "TPU_LOWERED" else tpu
+    grouped = group_layers(tpu, LayerGroupConfig()) if tpu.state == "TPU_REORDERED" else tpu
+    return assign_addresses(grouped) if grouped.state == "TPU_DIVIDED" else grouped
 
 
 def _largest(sizes: Sequence[tuple[str, int]]) -> Sizes:

@@ -4,6 +4,7 @@ A `GroupSchedule` says all that is decided about a group (`group`): its ops and 
 (`steps`), rows of ops and transfers (`rows`), areas of local memory, what it does for its neighbours. `turns` (`loop`)
 is its loop: iteration, row, item and step, in the order of docs/spec/layer_group.md 15; `lifetime` says in which rows a
 tensor is alive. `to_attrs` and `from_attrs` (`attrs`) are its text form: what was written by hand reads the same.
+`numbered` (`numbers`) counts the groups of a module.
 
 Invariants: a schedule is frozen data. This package decides nothing, emits no command, names no op, and knows neither
 addresses in global memory nor cycles.
@@ -14,12 +15,13 @@ from tpusim.schedule.graph import Arrange, Costs, Memo, Subgraph, subgraph, tens
 from tpusim.schedule.group import Allocation, GroupSchedule, Guest, Overlap
 from tpusim.schedule.lifetime import Buffer, areas, lifetimes, marks
 from tpusim.schedule.loop import Turn, edge_step, turns
+from tpusim.schedule.numbers import numbered
 from tpusim.schedule.rows import Row, Scheduled, Transferred, stage_of, tensor_of
 from tpusim.schedule.steps import Sections, Step, ValueSlices, Windows
 
 __all__ = [
     "Allocation", "Arrange", "Buffer", "Costs", "GroupSchedule", "Guest", "Memo", "Overlap", "Row", "ScheduleAttrs",
     "Scheduled", "Sections", "Step", "Subgraph", "Transferred", "Turn", "ValueSlices", "Windows", "areas", "edge_step",
-    "from_attrs", "lifetimes", "marks", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of", "to_attrs",
-    "turns",
+    "from_attrs", "lifetimes", "marks", "numbered", "slice_info", "stage_of", "subgraph", "tensor_name", "tensor_of",
+    "to_attrs", "turns",
 ]  # fmt: skip

@@ -6,7 +6,6 @@ program, layer groups included: a float that splits a group, or that needs casts
 casts is not.
 
 * `goal.py` says what is to be reached: a cosine, top-1, or a function of the user's.
-* `reuse.py` runs a lowered module again without the ops in front of what was changed.
 * `trials.py` lowers, runs and costs one set of float ops; each set once.
 * `fewest.py` searches among the sets, and for comparison by accuracy alone; `known.py` has the ops that people keep in
   float anyway.

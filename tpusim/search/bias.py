@@ -21,6 +21,7 @@ import numpy as np
 from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable
 from tpusim.errors import CalibrationError, ConfigError
+from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
@@ -30,7 +31,6 @@ from tpusim.ops.conv.top import TopConv
 from tpusim.ops.families import constant_of
 from tpusim.ops.structure import make_weight
 from tpusim.search.goal import mean_cosine
-from tpusim.search.reuse import Reuse
 from tpusim.search.trials import cheapest_float
 
 Tensors = Mapping[str, np.ndarray]

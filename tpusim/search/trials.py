@@ -13,10 +13,13 @@ from xdsl.ir import Operation
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.diagnosis import Judge, Judged
+from tpusim.diagnosis.losses import infinite_share
 from tpusim.errors import ConfigError, ModeWarning
 from tpusim.grouping import cycles as clock
 from tpusim.grouping import divide
 from tpusim.inference import run
+from tpusim.inference.reuse import Reuse
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.files import replacing
 from tpusim.ir.module import Model
@@ -31,7 +34,6 @@ from tpusim.ops.structure import TopWeight
 from tpusim.schedule import Costs
 from tpusim.search.errors import Errors, neighbours
 from tpusim.search.goal import Cosine, Goal, cosine
-from tpusim.search.reuse import Reuse
 
 Floats = frozenset[str]
 """The names of the ops that a trial computes in float."""
@@ -79,6 +81,7 @@ class Trials:
             raise ConfigError(f"float mode '{mode}': one of {', '.join(has)} is required on this chip")
         if not samples:
             raise ConfigError("search-qtable: at least one sample is required, got none")
+        self.modes_of_chip = has
         self.mode, self.goal, self.samples = mode or has[0], goal, [dict(sample) for sample in samples]
         self._model, self._config, self._groups = calibrated, config, groups or LayerGroupConfig()
         self.base = {} if config.qtable is None else read_qtable(config.qtable, config.format)
@@ -131,6 +134,37 @@ class Trials:
         """What the integers of every candidate do to the results, on the first MEASURED samples."""
         with remembering(self._memory):
             return Errors.of(self._model, self._lowered(frozenset()), self.samples[:MEASURED], self.candidates)
+
+    def judged(self, floats: Floats, held_out: Sequence[Mapping[str, np.ndarray]]) -> tuple[Judged, Judged]:
+        """Errors of the network as it is and with these ops in float: on the samples, and on those held out."""
+        judge = Judge(self._model, [*self.samples, *held_out], choosing=len(self.samples), look=False)
+        with remembering(self._memory):
+            before, after = judge.judged([self._lowered(one) for one in (frozenset[str](), floats)])
+        return before, after
+
+    def overflow(self, floats: Floats) -> tuple[str, float, float] | None:
+        """Where the first sample's floats become infinite that are not in f32: the first tensor, the share of its
+        values, and how far they reach in f32; None: nowhere.
+        """
+        wanted = run(self._model, self.samples[0])
+        for name, tensor in run(self._lowered(floats), self.samples[0]).items():
+            if name in wanted and tensor.dtype.kind not in "iub" and wanted[name].size == tensor.size:
+                share = infinite_share(tensor, wanted[name])
+                if share:
+                    return name, share, float(np.abs(wanted[name]).max())
+        return None
+
+    def wider(self, mode: str) -> "tuple[Trials, str]":
+        """The same experiments in another float mode, and the table that puts ops into it which are no candidates.
+
+        Those are float in any case, in the chip's own choice, which is as narrow as the mode that overflows.
+        """
+        names = {op_name(op) for op in self._lowered(frozenset()).ops if isinstance(op, TpuOp)}
+        others = [op_name(op) for op in self._model.ops if isinstance(op, TopOp) and op_name(op) in names]
+        floats = {name: mode for name in others if name not in self.candidates and name not in self.base}
+        table = ",".join(f"{name}:{one.upper()}" for name, one in {**self.base, **floats}.items())
+        config = replace(self._config, qtable=table) if floats else self._config
+        return Trials(self._model, config, self.samples, self.goal, mode=mode, groups=self._groups), table
 
     def elements_between(self) -> list[tuple[str, str, int]]:
         """(producer, consumer, elements) of every tensor between two ops."""

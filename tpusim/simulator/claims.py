@@ -11,15 +11,13 @@ import numpy as np
 
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
-from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, HostCall, Move, Quantize
+from tpusim.isa.casts import dequantizing_scale, quantizing_scale
+from tpusim.isa.commands import AnyCommand, Command, Dequantize, GlobalKernel, HostCall, Move, Quantize, Source
 from tpusim.isa.layout import extent, gmem_sizes, gmem_strides
 from tpusim.isa.region import View
 from tpusim.isa.stream import CoefficientEntry, GroupEntry, Program, TensorEntry
 from tpusim.simulator.multiplications import multiplications
 from tpusim.simulator.placement import check_windows, silent_transfers
-
-_SCALE_BITS = 2.0**-7
-"""How far a scale of the table may be from that of a command, which may have it in BF16, or its reciprocal in f32."""
 
 
 def check_claims(program: Program, chip: ChipSpec) -> None:
@@ -32,18 +30,18 @@ def check_claims(program: Program, chip: ChipSpec) -> None:
             _check_kernel(command, program)
     _check_groups(program, chip)
     _check_shapes(program)
-    for said in _quantisations(program):
-        _check_quantisation(*said)
+    for entry, command in _quantisations(program):
+        _check_quantisation(entry, command, chip)
     _check_macs(program)
     check_windows(program, chip)
 
 
 def unconfirmed(program: Program) -> dict[str, int]:
     """What is said and no command confirms -> how often."""
-    confirmed = {entry.name for entry, _, _ in _quantisations(program)}
+    confirmed = {entry.name for entry, _ in _quantisations(program)}
     shapes = {location.tensor for location in program.locations}
     shapes |= {c.tensor for c in program.commands if isinstance(c, GlobalKernel)}
-    named = {name for command in program.commands for name in command.sources}
+    named = {source.name for command in program.commands for source in command.sources if not source.step}
     found = {
         "commands that do not say what they read": sum(_is_silent(c) for c in program.commands),
         "commands that store no tensor of the table": sum(bool(_unnamed(c)) for c in program.commands),
@@ -119,15 +117,15 @@ def constant_of(program: Program, start: int) -> bool:
 
 
 def check_constant(
-    command: AnyCommand, name: str, view: View, known: dict[str, CoefficientEntry], chip: ChipSpec
+    command: AnyCommand, source: Source, view: View, known: dict[str, CoefficientEntry], chip: ChipSpec
 ) -> None:
     """Raise SimulationError unless what a command reads as a constant lies inside that constant."""
-    entry, reach = known.get(name), extent(view, chip)
+    entry, reach = None if source.step else known.get(source.name), extent(view, chip)
     if entry is None:
         advice = "name the constant whose bytes these are"
-        raise _wrong(command.label, "a name of the table of constants", f"'{name}'", advice)
+        raise _wrong(command.label, "a name of the table of constants", f"'{source}'", advice)
     if reach.start < entry.address or entry.address + entry.size < reach.stop:
-        wanted = f"bytes of '{name}', [{entry.address:#x}, {entry.address + entry.size:#x}),"
+        wanted = f"bytes of '{source}', [{entry.address:#x}, {entry.address + entry.size:#x}),"
         raise _wrong(command.label, wanted, f"[{reach.start:#x}, {reach.stop:#x})", "correct the address")
 
 
@@ -141,7 +139,7 @@ def _check_kernel(kernel: GlobalKernel, program: Program) -> None:
     """
     tensors = {entry.name: entry.view.nbytes for entry in program.tensors}
     # that there is one source per operand is checked by `Ownership`
-    names = kernel.sources or ("",) * len(kernel.reads())
+    names = [source.name for source in kernel.sources] or [""] * len(kernel.reads())
     operands = [(v, n) for v, n in zip(kernel.reads(), names, strict=False) if not constant_of(program, v.address)]
     active = sum(tensors.get(name, view.nbytes) for view, name in operands)
     stored = sum(view.nbytes for view in kernel.writes())
@@ -161,7 +159,7 @@ def _constant_bytes(kernel: GlobalKernel, program: Program) -> tuple[int, int]:
 
     Filter, bias and requant of a convolution may be parts of one constant, which is loaded as it lies.
     """
-    named = set(kernel.sources)
+    named = {source.name for source in kernel.sources}
     operands = sum(view.nbytes for view in kernel.reads() if constant_of(program, view.address))
     return operands, sum(entry.size for entry in program.constants if entry.name in named)
 
@@ -202,7 +200,8 @@ def _check_group(entry: GroupEntry, commands: list[AnyCommand], chip: ChipSpec) 
     who = f"group {entry.id}"
     ops: dict[str, set[str]] = {}
     for command in commands:
-        if command.sources and not command.sources[0].endswith(f"@g{entry.id}{command.step}") and _is_store(command):
+        at = [(source.group, source.step) for source in command.sources[:1]]
+        if at not in ([], [(entry.id, command.step)]) and _is_store(command):
             wanted = f"a source of its own step, {command.step} of group {entry.id},"
             raise _wrong(command.label, wanted, f"'{command.sources[0]}'", "correct the step, or the source")
         if command.engine == "tiu":
@@ -257,27 +256,38 @@ def _check_shapes(program: Program) -> None:
                 raise _wrong(f"tensor '{entry.name}'", wanted, f"{entry.view.dtype} {shape}", "correct it")
 
 
-def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand, tuple[float, int]]]:
-    """(tensor, command, what that command says its scale and zero point are)."""
+def _quantisations(program: Program) -> Iterator[tuple[TensorEntry, AnyCommand]]:
+    """(tensor, command that casts to or from its integers)."""
     entries = {entry.name: entry for entry in program.tensors}
+    loads = {c.owner: c.sources[0] for c in program.commands if isinstance(c, Move) and c.owner.loaded and c.sources}
     for command in program.commands:
-        body = command.body if isinstance(command, GlobalKernel) else command
+        body = _body(command)
         if isinstance(body, Quantize) and command.op in entries:
-            yield entries[command.op], command, (1 / body.scale if body.scale else 0.0, body.zero_point)
+            yield entries[command.op], command
         if isinstance(body, Dequantize) and command.sources:
-            name = command.sources[0].rsplit("@g", 1)[0]
-            name = name if name in entries else name.removeprefix("load_")
-            if name in entries:
-                yield entries[name], command, (body.scale, body.zero_point)
+            source = loads.get(command.sources[0], command.sources[0])
+            if source.name in entries and not source.loaded:
+                yield entries[source.name], command
 
 
-def _check_quantisation(entry: TensorEntry, command: AnyCommand, said: tuple[float, int]) -> None:
-    scale, zero = said
-    if entry.scale == 0 and said == (1.0, 0):  # plain integers: indices, truth values
+def _body(command: AnyCommand) -> AnyCommand:
+    return command.body if isinstance(command, GlobalKernel) else command
+
+
+def _check_quantisation(entry: TensorEntry, command: AnyCommand, chip: ChipSpec) -> None:
+    """The command has the tensor's scale, or its reciprocal, in the numbers it computes with: not one other bit."""
+    body = _body(command)
+    assert isinstance(body, Quantize | Dequantize)
+    if entry.scale == 0 and (body.scale, body.zero_point) == (1.0, 0):  # plain integers: indices, truth values
         return
-    if abs(entry.scale - scale) > _SCALE_BITS * abs(scale) or not np.isfinite(entry.scale) or entry.zero_point != zero:
-        wanted = f"scale {scale:.6g} and zero point {zero}, with which {command.label} computes,"
-        got = f"{entry.scale:.6g} and {entry.zero_point}"
+    if isinstance(body, Quantize):
+        kind, operand, unit = "1/scale", body.input.dtype, chip.bf16_unit
+        due = quantizing_scale(entry.scale, operand, in_bf16=body.bf16, bf16_unit=unit)
+    else:
+        kind, due = "scale", dequantizing_scale(entry.scale, body.output.dtype, bf16_unit=chip.bf16_unit)
+    if not 0 < entry.scale < np.inf or due != body.scale or entry.zero_point != body.zero_point:
+        wanted = f"{kind} {body.scale:.9g} and zero point {body.zero_point}, with which {command.label} computes,"
+        got = f"{float(due):.9g} and {entry.zero_point} of its scale {entry.scale:.9g}"
         raise _wrong(f"tensor '{entry.name}'", wanted, got, "correct the tensor table")
 
 

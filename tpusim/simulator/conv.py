@@ -27,9 +27,12 @@ _PATCH_BYTES = 16 << 20
 
 
 def unpack_filter(packed: np.ndarray, channels: int, taps: int, packing: int) -> np.ndarray:
-    """(1, oc, 1, AL(ic, P)*taps) as stored -> (oc, ic*taps), tap fastest (hardware.md 2.3)."""
+    """(1, oc, 1, AL(ic, P)*taps) as stored -> (oc, ic*taps), tap fastest (hardware.md 2.3).
+
+    Blocks of P channels may be the first axis (`Conv`).
+    """
     oc = packed.shape[1]
-    blocked = packed.reshape(oc, -1, taps, packing)
+    blocked = packed.swapaxes(0, 1).reshape(oc, -1, taps, packing)
     return blocked.transpose(0, 1, 3, 2).reshape(oc, -1, taps)[:, :channels].reshape(oc, channels * taps)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpusim.errors import SimulationError
+from tpusim.errors import SimulationError, option
 from tpusim.isa.commands import Command, Requant, Rounding
 from tpusim.isa.region import DType, is_packed, numpy_dtype
 
@@ -128,7 +128,8 @@ def check_accumulator(values: np.ndarray, command: Command) -> np.ndarray:
     if values.size and (int(values.max()) > INT32_MAX or int(values.min()) < -INT32_MAX - 1):
         raise SimulationError(
             f"{command.label}: the accumulator reaches {int(np.abs(values).max()):,}, the chip's int32 ends at "
-            f"{INT32_MAX:,}; run the op in float (--qtable NAME:F16), use a narrower bias or split the reduction"
+            f"{INT32_MAX:,}; run the op in float ({option('qtable', 'NAME:F16')}), use a narrower bias or "
+            "split the reduction"
         )
     return values
 

@@ -1,52 +1,102 @@
-"""How many multiply-accumulates a program's commands do, to hold its header against."""
+"""How many multiply-accumulates a program's commands stand for, to hold its header against."""
 
 from collections import Counter
+from dataclasses import dataclass, field
 from math import prod
 
-from tpusim.isa.commands import AnyCommand, ChannelScale, Conv, Depthwise, Fn, GlobalKernel, MatMul
-from tpusim.isa.shapes import matrix_shape
-from tpusim.isa.stream import Program
+from tpusim.isa.commands import AnyCommand, Conv, GlobalKernel, Source
+from tpusim.isa.multiplications import depths, is_transposed, of_command
+from tpusim.isa.stream import Location, Program
+from tpusim.simulator.placement import Index, slices
+
+_VOLUME = 5
+"""Axes of a volume in the network."""
 
 
 def multiplications(program: Program) -> tuple[int, int | None]:
-    """(least, most) that the network may have: slices compute halos again, and inserted values are extra.
+    """(least, most) that the network may have, by `tpusim.isa.multiplications`.
 
-    least: what two-dimensional convolutions and matrix products do for distinct elements; of other commands nothing.
-    most: None if there are volumes in slices, which skip the depths that are padding, or transposed convolutions, of
-    whose products, counted per input, padding may cut some off.
+    Both are the number itself where the tables say of every op in a group how large its result is, and of every
+    transposed convolution how large its input is; else the most is None. Compiled programs say it.
     """
-    whole = {location.tensor: prod(location.shape) for location in program.locations}
-    cut: Counter[str] = Counter()
-    for location in program.locations:
-        cut[location.tensor] += location.view.elements
-    least, most, volumes, transposed = 0, 0, False, False
+    counts = _Counts(program)
     for command in program.commands:
+        counts.add(command)
+    return counts.total()
+
+
+@dataclass
+class _Sum:
+    """Of an op in a group: of convolutions the numbers that its commands ask for, of others what they do together.
+
+    Depthwise ones count as others: taps that are added up are products of their own there (codegen.md DC-09).
+    """
+
+    asked: list[int] = field(default_factory=list[int])
+    done: int = 0
+
+
+class _Counts:
+    """What single commands have, and what the ops of groups have, whose slices may compute elements again."""
+
+    def __init__(self, program: Program) -> None:
+        self._entries = {entry.name: entry for entry in program.tensors}
+        self._inputs: dict[Source, Index] = {who: pieces[0].whole for who, pieces in slices(program).items()}
+        self._results: dict[str, Location] = {location.tensor: location for location in program.locations}
+        self._computed: Counter[str] = Counter()
+        for location in program.locations:
+            self._computed[location.tensor] += location.view.elements
+        self._ops: dict[str, _Sum] = {}
+        self._single, self._unsure, self._unknown = 0, 0, False
+
+    def add(self, command: AnyCommand) -> None:
+        """Count the products of one command."""
         body = command.body if isinstance(command, GlobalKernel) else command
-        made = _of(body)
-        most += made
-        volumes |= isinstance(body, Conv) and body.accumulate
-        transposed |= isinstance(body, Conv | Depthwise) and (body.rotate or any(body.inserts))
-        if made and not volumes and _is_plain(body):
-            share = (1, 1) if isinstance(command, GlobalKernel) else (whole.get(command.op, 0), cut[command.op])
-            least += made * share[0] // max(share[1], 1)
-    return least, None if volumes or transposed else most
+        done = of_command(body, body.writes()[0].elements if body.writes() else 0, _elements(body))
+        if not done:
+            return
+        inputs = self._all_inputs(command, body)
+        if inputs is None:
+            self._unknown = True
+        elif not command.in_group:
+            self._single += of_command(body, body.writes()[0].elements, inputs)
+        elif command.op in self._results:
+            self._add_to_op(self._ops.setdefault(command.op, _Sum()), self._results[command.op], body, inputs, done)
+        else:
+            self._unsure += done
+
+    def _add_to_op(self, op: _Sum, result: Location, body: AnyCommand, inputs: int, done: int) -> None:
+        volume = len(result.shape) == _VOLUME
+        if isinstance(body, Conv) and body.accumulate and not volume and op.asked:  # further taps (codegen.md DC-09)
+            op.asked[-1] += of_command(body, prod(result.shape), inputs)
+        elif isinstance(body, Conv) or is_transposed(body):
+            depth = depths(body) if isinstance(body, Conv) and volume else 1
+            op.asked.append(of_command(body, prod(result.shape), inputs, depth))
+        else:
+            op.done += done
+
+    def _all_inputs(self, command: AnyCommand, body: AnyCommand) -> int | None:
+        """Elements of the input of which a transposed convolution reads a window; of others 0. None: nothing says."""
+        if not is_transposed(body):
+            return 0
+        source = next(iter(command.sources), Source(""))
+        if isinstance(command, GlobalKernel):
+            entry = self._entries.get(source.name)
+            return None if entry is None else prod(entry.shape or entry.view.shape)
+        whole = self._inputs.get(source)
+        if whole is None:
+            return None
+        return prod(whole) if command.in_group else prod(body.reads()[0].shape[:2]) * prod(whole[2:])
+
+    def total(self) -> tuple[int, int | None]:
+        """(least, most) of all commands."""
+        least = most = self._single
+        for name, op in self._ops.items():
+            known = op.done * prod(self._results[name].shape) // self._computed[name]
+            least += min(op.asked, default=0) + known
+            most += max(op.asked, default=0) + known
+        return least, None if self._unknown else most + self._unsure
 
 
-def _of(command: AnyCommand) -> int:
-    if isinstance(command, Conv):
-        taps = prod(command.kernel) * command.input.shape[1] // command.groups
-        return command.output.elements * taps
-    if isinstance(command, Depthwise):
-        return command.output.elements * prod(command.kernel)
-    if isinstance(command, MatMul):
-        return command.output.elements * matrix_shape(command.left, command.left_transpose)[1]
-    if isinstance(command, Fn):
-        return command.function.multiplications([view.shape for view in command.inputs])
-    return command.output.elements if isinstance(command, ChannelScale) else 0
-
-
-def _is_plain(command: AnyCommand) -> bool:
-    """Whether each of its elements counts as often as the op says: no volume, no transposed convolution."""
-    if isinstance(command, Conv | Depthwise):
-        return not any(command.inserts) and len(command.kernel) == 2
-    return isinstance(command, MatMul | Fn)
+def _elements(body: AnyCommand) -> int:
+    return body.reads()[0].elements if is_transposed(body) else 0

@@ -5,8 +5,9 @@ use of another tensor's or another slice's bytes is found even where the values 
 value except `Restores`: bytes that are stored twice for one tensor must be stored with one value.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from tpusim.chips import ChipSpec
 from tpusim.errors import SimulationError
 from tpusim.isa.blocks import Block, blocks, offsets
-from tpusim.isa.commands import AnyCommand
+from tpusim.isa.commands import AnyCommand, Source
 from tpusim.isa.layout import extent
 from tpusim.isa.region import View, byte_view, itemsize
 from tpusim.isa.stream import Program, TensorEntry
@@ -28,12 +29,27 @@ class _Writer:
     """Who wrote a byte: a command, or the host that feeds an input."""
 
     label: str
-    owner: str
+    owner: Source | None = None
+    """None: nobody reads it."""
     layer: int = -1
     """Of a global layer its number: it may build its result in several stores, a pad's border below its content."""
 
 
-_NOBODY = _Writer("", "")
+_NOBODY = _Writer("")
+
+
+def _reads(command: AnyCommand, source: Source, span: str) -> str:
+    return f"{command.label} reads {span} as '{source}'"
+
+
+def _completes(command: AnyCommand, kind: str, tensor: str, by: str, span: str) -> str:
+    del span
+    return f"{command.label} completes {kind} '{tensor}'{by}"
+
+
+def _returned(tensor: str, span: str) -> str:
+    del span
+    return f"output '{tensor}' is read by the host at the end"
 
 
 def _distinct(window: np.ndarray) -> list[int]:
@@ -117,7 +133,7 @@ class Ownership:
         for location in program.locations:
             slices.setdefault(location.command, []).append((location.tensor, location.view))
         for entry in program.inputs:
-            self._write(entry.view, _Writer(f"the host feeding input '{entry.name}'", entry.name))
+            self._write(entry.view, _Writer(f"the host feeding input '{entry.name}'", Source(entry.name)))
         for index in order:
             command = program.commands[index]
             self._numbers = self._cores[command.core]
@@ -125,26 +141,22 @@ class Ownership:
             for work in command.scratch():
                 view = self._numbers.kept(work)
                 if view is not None:
-                    self._write(view, _Writer(command.label, f"its own work area of {work.shape[-1]:,} bytes"))
+                    self._write(view, _Writer(f"{command.label} for its own work area of {work.shape[-1]:,} bytes"))
             for view in command.writes():
                 if view.memory == "gmem" and command.tensor:
                     self._check_store(index, command, view)
                 self._write(view, _Writer(command.label, command.owner, -1 if command.in_group else command.group))
             for tensor, view in slices.get(index, ()):
-                self._require(
-                    view,
-                    {command.slice_owner(tensor)},
-                    f"{{}} completes a slice of '{tensor}' by the table of slices",
-                    command,
-                )
+                what = partial(_completes, command, "a slice of", tensor, " by the table of slices")
+                self._require(view, {command.slice_owner(tensor)}, what)
             for entry in stored.finished(index):
-                self._require(entry.view, self._names(entry), f"{{}} completes tensor '{entry.name}'", command)
+                self._require(entry.view, self._names(entry), partial(_completes, command, "tensor", entry.name, ""))
         for entry in program.outputs:
-            self._require(entry.view, self._names(entry), f"output '{entry.name}' is read by the host at the end")
+            self._require(entry.view, self._names(entry), partial(_returned, entry.name))
 
-    def _names(self, entry: TensorEntry) -> set[str]:
+    def _names(self, entry: TensorEntry) -> set[Source]:
         """Under which names the bytes of a tensor in global memory may have been written."""
-        found = {entry.name}
+        found = {Source(entry.name)}
         for part in entry.parts:
             found |= self._names(self._entries[part])
         return found
@@ -163,28 +175,27 @@ class Ownership:
                 f"{command.label}: one source per operand it reads is required, got {len(command.sources)} for "
                 f"{len(views)} operands; name them all, or none"
             )
-        for name, view in zip(command.sources, views, strict=True):
+        for source, view in zip(command.sources, views, strict=True):
             if view.memory == "gmem" and any(r.start <= view.address < r.stop for r in self._read_only):
-                check_constant(command, name, view, self._constants, self._chip)
+                check_constant(command, source, view, self._constants, self._chip)
             else:
-                self._require(view, {name}, f"{{}} reads {{}} as '{name}'", command)
+                self._require(view, {source}, partial(_reads, command, source))
 
-    def _require(self, view: View, names: set[str], what: str, command: AnyCommand | None = None) -> None:
-        """Every byte of the view was last written for one of the names; what: with braces for command and bytes."""
+    def _require(self, view: View, names: set[Source], what: Callable[[str], str]) -> None:
+        """Every byte of the view was last written for one of the names; what: the use, given the text of the bytes."""
         for place, window in enumerate(self._numbers.windows(view)):
             first = int(window[(0,) * window.ndim])
             if self._writers[first].owner in names and (window == first).all():
                 continue
             for number in _distinct(window):
                 if self._writers[number].owner not in names:
-                    label = command.label if command is not None else ""
-                    span = span_text(extent(view, self._chip))
-                    text = what.replace("{}", label, 1).replace("{}", span, 1)
+                    text = what(span_text(extent(view, self._chip)))
                     box = blocks(view, self._chip)[place]
                     raise self._finding(text, view, box, window == number, self._writers[number])
 
     def _finding(self, what: str, view: View, box: Block, hit: np.ndarray, writer: _Writer) -> SimulationError:
-        whose = f"last written by {writer.label} for '{writer.owner}'" if writer.label else "written by nothing"
+        owner = "" if writer.owner is None else f" for '{writer.owner}'"
+        whose = f"last written by {writer.label}{owner}" if writer.label else "written by nothing"
         return SimulationError(
             f"{what}, but {int(hit.sum()):,} of its {view.nbytes:,} bytes ({bytes_text(view, box, hit, self._chip)}) "
             f"were {whose}; correct the address, or keep the tensor where it is until it was used"
@@ -213,7 +224,7 @@ class Ownership:
     @staticmethod
     def _restores(command: AnyCommand, writer: _Writer) -> bool:
         """Whether the command stores what another layer or slice has stored for the same tensor."""
-        return writer.owner == command.tensor and (writer.layer < 0 or writer.layer != command.group)
+        return writer.owner == Source(command.tensor) and (writer.layer < 0 or writer.layer != command.group)
 
 
 def check_restores(command: AnyCommand, again: Iterable[tuple[Restore, np.ndarray]], memory: Machine) -> None:

@@ -27,6 +27,7 @@ from tpusim.isa.commands import (
     Quantize,
     Rescale,
     Select,
+    Source,
     Where,
 )
 from tpusim.isa.layout import ceil_div, distance_bytes, gmem_sizes, gmem_strides, lmem_strides
@@ -41,7 +42,7 @@ _ELEMENTWISE = (
 
 
 @dataclass(frozen=True)
-class _Slice:
+class Slice:
     """A slice in local memory: where it is, (n, c, d, h, w) of its first element, and of its tensor."""
 
     view: View
@@ -51,8 +52,8 @@ class _Slice:
 
 def check_windows(program: Program, chip: ChipSpec) -> None:
     """Raise SimulationError for a transfer or an operand of another window than the one that is said or needed."""
-    slices = _slices(program)
-    transfers, operands = _Transfers(program, slices, chip), _Operands(slices, chip)
+    known = slices(program)
+    transfers, operands = _Transfers(program, known, chip), _Operands(known, chip)
     for command in program.commands:
         if isinstance(command, Move):
             transfers.check(command)
@@ -69,18 +70,18 @@ def silent_transfers(program: Program) -> list[Move]:
 
 def _tensor(move: Move) -> str:
     """Name of the tensor of global memory, empty if the transfer does not say."""
-    return move.tensor or next(iter(move.sources), "")
+    return move.tensor or next((source.name for source in move.sources if not source.step), "")
 
 
-def _slices(program: Program) -> dict[str, list[_Slice]]:
+def slices(program: Program) -> dict[Source, list[Slice]]:
     """Owner, as `sources` names it -> what it put into local memory."""
-    found: dict[str, list[_Slice]] = {}
+    found: dict[Source, list[Slice]] = {}
     for move in program.commands:
         if isinstance(move, Move) and move.direction == "s2l" and move.start is not None and move.whole is not None:
-            found.setdefault(move.owner, []).append(_Slice(move.output, move.start, move.whole))
+            found.setdefault(move.owner, []).append(Slice(move.output, move.start, move.whole))
     for location in program.locations:
         owner = program.commands[location.command].slice_owner(location.tensor)
-        found.setdefault(owner, []).append(_Slice(location.view, location.start, location.whole))
+        found.setdefault(owner, []).append(Slice(location.view, location.start, location.whole))
     return found
 
 
@@ -94,7 +95,7 @@ def _wrong(command: AnyCommand, required: str, got: object, advice: str) -> Simu
 class _Transfers:
     """Where the windows that transfers say they move lie in global memory, and in what was computed."""
 
-    def __init__(self, program: Program, slices: dict[str, list[_Slice]], chip: ChipSpec) -> None:
+    def __init__(self, program: Program, slices: dict[Source, list[Slice]], chip: ChipSpec) -> None:
         self._entries = {entry.name: entry for entry in program.tensors}
         self._silent = {id(move) for move in silent_transfers(program)}
         self._spoken = any(isinstance(c, Move) and c.start is not None for c in program.commands)
@@ -132,7 +133,7 @@ class _Transfers:
                 raise _wrong(move, wanted, got, "correct the address in local memory, or start")
 
 
-def _no_window(command: AnyCommand, view: View, source: str, piece: _Slice) -> SimulationError:
+def _no_window(command: AnyCommand, view: View, source: Source, piece: Slice) -> SimulationError:
     got = f"{view.shape} at {view.address:#x}, the slice is {piece.view.shape} at {piece.view.address:#x}"
     return _wrong(command, f"a window of '{source}'", got, "correct the operand's address, shape or strides")
 
@@ -172,7 +173,7 @@ def _turned(view: View, strides: Index) -> bool:
 # -------------------------------------------------------------------------------------------------------- local memory
 
 
-def _found(view: View, known: list[_Slice], chip: ChipSpec) -> Iterator[tuple[Index, Index]]:
+def _found(view: View, known: list[Slice], chip: ChipSpec) -> Iterator[tuple[Index, Index]]:
     """(first element, tensor's extents) of what a view has of a slice; nothing if it is no box of one."""
     for piece in known:
         inner = _offset(view, piece.view, chip)
@@ -217,7 +218,7 @@ def _reshapes(command: AnyCommand) -> bool:
 class _Operands:
     """Which windows commands read and write, and how the windows of an op stand to its results at every step."""
 
-    def __init__(self, slices: dict[str, list[_Slice]], chip: ChipSpec) -> None:
+    def __init__(self, slices: dict[Source, list[Slice]], chip: ChipSpec) -> None:
         self._slices = slices
         self._chip = chip
         self._seen: dict[tuple[object, ...], tuple[int, str]] = {}
@@ -241,7 +242,7 @@ class _Operands:
                     self._check_sliding(command, first, whole, results)
 
     def _check_alike(
-        self, command: AnyCommand, source: str, first: Index, whole: Index, results: list[tuple[Index, Index]]
+        self, command: AnyCommand, source: Source, first: Index, whole: Index, results: list[tuple[Index, Index]]
     ) -> None:
         """What is computed element by element has one index on both sides, but for axes that are broadcast."""
         for made, other in results:

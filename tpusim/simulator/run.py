@@ -159,12 +159,14 @@ class Simulator:
 
     def run(
         self,
-        inputs: Mapping[str, np.ndarray],
+        inputs: Mapping[str, np.ndarray] | np.ndarray,
         *,
         watch: bool = False,
         after: Callable[[int, Machine], None] | None = None,
     ) -> SimulationResult:
         """Execute the program on one set of network inputs, by name, in the network shape and types that convert.
+
+        An array alone is the input of a network that has one.
 
         watch: also read every slice of the tensors that live in local memory only, as it is produced. after: called
         with the index of every command that has run, and the memory its core left (`checked.Checker.after`).
@@ -210,8 +212,9 @@ class Simulator:
         if before:
             check_restores(command, before, memory)
 
-    def _feed(self, inputs: Mapping[str, np.ndarray]) -> None:
+    def _feed(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> None:
         wanted = {entry.name: entry for entry in self.program.inputs}
+        inputs = self._named(inputs, wanted)
         if set(inputs) != set(wanted):
             raise SimulationError(
                 f"the program's inputs are {', '.join(sorted(wanted))}; got {', '.join(sorted(inputs)) or 'none'}"
@@ -221,18 +224,33 @@ class Simulator:
             shape = entry.shape or view.shape
             dtype = numpy_dtype(view.dtype)
             if array.shape != shape or not converts(array, dtype):
+                why = "; give one sample at a time"
+                if array.shape == shape:
+                    why = " with values it does not hold; convert it first"
                 raise SimulationError(
                     f"input '{name}': the program takes {view.dtype} of shape {shape}, "
-                    f"got {array.dtype} of shape {array.shape} with values it does not hold; convert it first"
+                    f"got {array.dtype} of shape {array.shape}{why}"
                 )
             self._memory.write(view, array.astype(dtype, copy=False).reshape(view.shape))
+
+    @staticmethod
+    def _named(inputs: Mapping[str, np.ndarray] | np.ndarray, wanted: Mapping[str, TensorEntry]) -> Mapping[str, Any]:
+        """Arrays by input name; one array is that of the only input."""
+        if isinstance(inputs, Mapping):
+            return inputs
+        if len(wanted) != 1 or not hasattr(inputs, "shape"):
+            got = "one array" if hasattr(inputs, "shape") else type(inputs).__name__
+            raise SimulationError(
+                f"inputs: a dict of arrays is required, by input name ({', '.join(sorted(wanted))}); got {got}"
+            )
+        return dict.fromkeys(wanted, inputs)
 
     def _capture(self, entry: TensorEntry) -> np.ndarray:
         return self._memory.read(entry.view).reshape(entry.shape or entry.view.shape)
 
 
 def simulate(
-    program: Program, inputs: Mapping[str, np.ndarray], options: SimulatorOptions | None = None
+    program: Program, inputs: Mapping[str, np.ndarray] | np.ndarray, options: SimulatorOptions | None = None
 ) -> SimulationResult:
     """Check a program and run it once on its own chip."""
     return Simulator(program, options=options).run(inputs)

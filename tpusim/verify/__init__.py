@@ -10,8 +10,8 @@ Output: `compare.Comparison`, `report.Report`; on disk `report.json`.
   the terminal, `report.py` builds the report.
 
 Invariants: inputs are never modified; results are frozen; "bit exact" is equality of dtype, shape and bits and nothing
-else. Comparing nothing is not a success: `Comparison.empty` says so, and a report that has such a comparison fails.
+else. Comparing nothing is not a success: the verdict is NOTHING COMPARED, and a report with such a comparison fails.
 
-Must not: know an op, a chip or a stage; import JAX or anything of tpusim but `tpusim.errors`; print outside
+Must not: know an op, a chip or a stage; import JAX or anything of tpusim but what all may; print outside
 `render.py`.
 """

@@ -7,7 +7,7 @@ members, so that it travels with the tensors and nobody else sees more than arra
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,10 @@ class About:
     def real(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors with their integers as the f32 they stand for, where that is known."""
         return {name: self._real(name, value) for name, value in tensors.items()}
+
+    def renamed(self, names: Mapping[str, str]) -> "About":
+        """The same of tensors of which some have other names."""
+        return replace(self, quantised={names.get(name, name): found for name, found in self.quantised.items()})
 
     def _real(self, name: str, stored: Tensor) -> Tensor:
         if name not in self.quantised or not is_integer(stored.dtype):

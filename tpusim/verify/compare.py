@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tpusim.verify.channels import Channels, euclidean_by_channel
 from tpusim.verify.similarity import (
     Tensor,
     align,
+    beyond_type,
     close_order,
     cosine_similarity,
     euclidean_similarity,
@@ -28,6 +29,9 @@ from tpusim.verify.similarity import (
     without_non_finite,
 )
 
+if TYPE_CHECKING:
+    from tpusim.verify.over_samples import OverSamples
+
 EQUAL = "EQUAL"
 CLOSE = "CLOSE"
 SIMILAR = "SIMILAR"
@@ -35,6 +39,8 @@ NOT_EQUAL = "NOT_EQUAL"
 NOT_SIMILAR = "NOT_SIMLIAR"  # upstream's spelling; scripts search for it
 NOT_MATCH = "NOT_MATCH"
 PASSING = frozenset({EQUAL, CLOSE, SIMILAR})
+PASSED, FAILED, NOTHING_COMPARED = "PASSED", "FAILED", "NOTHING COMPARED"
+"""Verdicts of a whole comparison."""
 
 SAMPLED_NAMES = 200
 """With upstream's sampling, how many names are compared at least once there are more."""
@@ -126,7 +132,12 @@ class TensorResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of comparing two sets of tensors, and what was not compared and why."""
+    """The results of comparing two sets of tensors, and what was not compared and why.
+
+    upstream: a comparison of no tensor passes, as `npz_tool.py compare` has it. tensors: of the first sample, if there
+    are several; over_samples: of all `samples` of them. lost: what results lost altogether, a line each. decides:
+    whether a run passes or fails by it.
+    """
 
     label: str
     tensors: tuple[TensorResult, ...]
@@ -135,13 +146,24 @@ class Comparison:
     excepted: tuple[str, ...]
     not_sampled: tuple[str, ...]
     tolerance: Tolerance
+    upstream: bool = False
+    samples: int = 1
+    over_samples: tuple["OverSamples", ...] = ()
+    lost: tuple[str, ...] = ()
+    decides: bool = True
 
     def __repr__(self) -> str:
-        """The verdict, and the worst tensor."""
-        verdict = "NOTHING COMPARED" if self.empty else "PASSED" if self.passed else "FAILED"
-        worst = f", worst {self.worst} (cosine {self.min_cosine:.4f}, euclidean {self.min_euclidean:.4f})"
+        """The verdict, and the worst tensor; of several samples the worst tensor on its worst sample."""
         label = f" {self.label}" if self.label else ""
-        return f"<Comparison{label}: {verdict}, {self.compared} tensors{worst if self.worst else ''}>"
+        return f"<Comparison{label}: {self.verdict}, {self.compared} tensors{self._worst_text()}>"
+
+    def _worst_text(self) -> str:
+        over = worst_of(self.over_samples) if self.samples > 1 else None
+        if over is not None:
+            where = f"sample {over.worst} of {self.samples}: cosine {over.least_cosine:.4f}"
+            return f", worst {over.name} ({where}, median {over.median_cosine:.4f})"
+        similar = f"(cosine {self.min_cosine:.4f}, euclidean {self.min_euclidean:.4f})"
+        return f", worst {self.worst} {similar}" if self.worst else ""
 
     @property
     def compared(self) -> int:
@@ -155,18 +177,34 @@ class Comparison:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was compared at all; then `passed` is true, as upstream, and means nothing."""
+        """Whether nothing was compared at all."""
         return not self.tensors
 
     @property
     def passed(self) -> bool:
-        """Whether no compared tensor failed."""
-        return all(tensor.passed for tensor in self.tensors)
+        """Whether tensors were compared and none of them failed."""
+        return self.verdict == PASSED
+
+    @property
+    def verdict(self) -> str:
+        """PASSED, FAILED, or NOTHING COMPARED, which is no success."""
+        if self.empty and not self.upstream:
+            return NOTHING_COMPARED
+        on_samples = all(found.passed for found in self.over_samples) and not self.lost
+        return PASSED if on_samples and all(self._passes(tensor) for tensor in self.tensors) else FAILED
+
+    def _passes(self, tensor: TensorResult) -> bool:
+        """Of several samples the first does not count where it is too small to judge."""
+        return tensor.passed or tensor.name in self._small
+
+    @cached_property
+    def _small(self) -> frozenset[str]:
+        return frozenset(found.name for found in self.over_samples if 0 not in found.judged)
 
     @cached_property
     def failures(self) -> tuple[TensorResult, ...]:
         """The tensors that failed, in order."""
-        return tuple(tensor for tensor in self.tensors if not tensor.passed)
+        return tuple(tensor for tensor in self.tensors if not self._passes(tensor))
 
     @property
     def bit_exact(self) -> bool:
@@ -215,10 +253,12 @@ class Comparison:
         return "coverage: " + ", ".join(parts)
 
     def warning(self) -> str | None:
-        """What a reader of the verdict must know: that nothing was compared."""
+        """What a reader of the verdict must know: that nothing was compared, and what both sides have instead."""
         if not self.empty:
             return None
-        return "WARNING: nothing was compared; target and reference have no name in common that is not excepted"
+        sides = {"target": self.only_in_target, "reference": self.only_in_reference}
+        has = ", ".join(f"the {side} has {_listed(names)}" for side, names in sides.items())
+        return f"WARNING: nothing was compared; no tensor of both sides with one name is left to compare: {has}"
 
     def to_json(self) -> dict[str, Any]:
         """The object of one comparison in `report.json`."""
@@ -236,6 +276,10 @@ class Comparison:
             "excepted": list(self.excepted),
             "not_sampled": list(self.not_sampled),
             "tensors": [tensor.to_json() for tensor in self.tensors],
+            "decides": self.decides,
+            "lost": list(self.lost),
+            "samples": self.samples,
+            "over_samples": [found.to_json() for found in self.over_samples],
         }
 
     def to_csv(self) -> str:
@@ -255,26 +299,28 @@ def compare(
     *,
     label: str = "",
     excepts: Iterable[str] = (),
-    upstream_sampling: bool = False,
+    upstream: bool = False,
     key: str | None = None,
     int8_tensor_close: bool = True,
 ) -> Comparison:
     """Compare every tensor that both sides have, in the order of the references.
 
-    `excepts` are names left out (exact match), `key` compares that one tensor only, `upstream_sampling` compares about
-    200 of more names as `npz_tool.py` does.
+    `excepts` are names left out (exact match), `key` compares that one tensor only. upstream: as `npz_tool.py`, about
+    200 of more names are compared, and comparing nothing passes.
     """
     excluded = set(excepts)
     common = [name for name in references if name in targets]
     names = [name for name in common if name not in excluded]
     if key is not None:
         names = [_require_key(key, targets, references)]
-    chosen = sampled(names) if upstream_sampling else names
+    chosen = sampled(names) if upstream else names
     kept = set(chosen)
 
     def compared(name: str) -> TensorResult:
         target, reference = targets[name], references[name]
-        return compare_tensors(target, reference, tolerance, name=name, int8_tensor_close=int8_tensor_close)
+        return compare_tensors(
+            target, reference, tolerance, name=name, int8_tensor_close=int8_tensor_close, upstream=upstream
+        )
 
     return Comparison(
         label=label,
@@ -284,6 +330,7 @@ def compare(
         excepted=tuple(name for name in common if name in excluded),
         not_sampled=tuple(name for name in names if name not in kept),
         tolerance=tolerance,
+        upstream=upstream,
     )
 
 
@@ -302,14 +349,21 @@ def sampled(names: Sequence[str]) -> list[str]:
 
 
 def compare_tensors(
-    target: Tensor, reference: Tensor, tolerance: Tolerance, *, name: str = "", int8_tensor_close: bool = True
+    target: Tensor,
+    reference: Tensor,
+    tolerance: Tolerance,
+    *,
+    name: str = "",
+    int8_tensor_close: bool = True,
+    upstream: bool = False,
 ) -> TensorResult:
     """Align two tensors and give the first verdict that applies.
 
-    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance, as upstream's default.
+    With `int8_tensor_close` an int8 tensor that differs fails whatever the tolerance, as upstream's default. Infinities
+    for numbers that the target's type does not hold are no difference, unless asked for what upstream has.
     """
     with np.errstate(all="ignore"):
-        verdict = _verdict(target, reference, tolerance, name, int8_tensor_close)
+        verdict = _verdict(target, reference, tolerance, name, int8_tensor_close, upstream=upstream)
     return TensorResult(
         name=name,
         verdict=verdict.name,
@@ -327,6 +381,12 @@ def compare_tensors(
     )
 
 
+def worst_of(found: Iterable["OverSamples"]) -> "OverSamples | None":
+    """The tensor that is least similar on one of its samples; None if all are equal on all of them."""
+    unlike = (over for over in found if over.least_cosine != 1 or over.least_euclidean != 1)
+    return min(unlike, key=lambda over: (_nan_first(over.least_cosine), _nan_first(over.least_euclidean)), default=None)
+
+
 def by_similarity(tensor: TensorResult) -> tuple[float, float]:
     """Sort key, worst first; a similarity that is not a number is the worst."""
     return _nan_first(tensor.cosine), _nan_first(tensor.euclidean)
@@ -340,12 +400,18 @@ class _Verdict:
     note: str = ""
 
 
-def _verdict(target: Tensor, reference: Tensor, tolerance: Tolerance, name: str, int8_tensor_close: bool) -> _Verdict:
+def _verdict(
+    target: Tensor, reference: Tensor, tolerance: Tolerance, name: str, int8_tensor_close: bool, *, upstream: bool
+) -> _Verdict:
     aligned = align(target, reference, name)
     if aligned is None:
         note = f"not the same shape: {target.shape} v.s. {reference.shape}"
         return _Verdict(NOT_MATCH, (0.0, 0.0, -math.inf), note=note)
     t, r, note = aligned
+    past = None if upstream else beyond_type(t, r, target.dtype)
+    if past is not None:  # what masks others is not measured with them
+        t, r = np.where(past, 0, t), np.where(past, 0, r)
+        note = _both(note, f"{np.count_nonzero(past):,} numbers beyond {_type_name(target)} are at its end")
     if np.array_equal(t, r):
         return _Verdict(EQUAL, note=note)
     shape, (t, r) = t.shape, (t.ravel(), r.ravel())
@@ -399,6 +465,14 @@ def _require_key(key: str, targets: Mapping[str, Tensor], references: Mapping[st
 
 def _bad_tolerance(text: str) -> ConfigError:
     return ConfigError(f"tolerance: two numbers are required (cosine,euclidean, as in 0.99,0.90), got '{text}'")
+
+
+def _type_name(stored: Tensor) -> str:
+    return "bfloat16" if stored.dtype == np.uint16 else stored.dtype.name
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "") if names else "none else"
 
 
 def _finite(value: float) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, option
 from tpusim.verify.similarity import Tensor
 
 WORDS = ("all", "outputs", "none")
@@ -58,6 +58,7 @@ class Keep:
         for word in self.patterns:
             if not any(name == word or fnmatchcase(name, word) for name in known):
                 raise ConfigError(
-                    f"--keep {word}: the name of a tensor of the network or a pattern of names is required, which none "
+                    f"{option('keep', word)}: the name of a tensor of the network or a pattern of names is "
+                    "required, which none "
                     f"of {', '.join(known[:8])}{' ...' if len(known) > 8 else ''} is; or give all, outputs or none"
                 )

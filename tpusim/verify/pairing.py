@@ -1,29 +1,44 @@
 """Dumps of a board or of another tool beside ours: tensors paired by what names and shapes say, in our layout.
 
-`npz_tool.py compare` pairs equal names only, and reads other shapes of as many elements in the order of their bytes;
-that is what `compare` does unless it is asked for this.
+`npz_tool.py compare` pairs equal names only, and reads other shapes of as many elements in the order of their bytes.
+`compare` also pairs a cast with the tensor it casts (`renamed`); the rest it does on request.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tpusim.verify.similarity import Tensor
 
-ENDINGS = (re.compile(r"_(f32|f16|bf16|si8|ui8|si16|si32)$"), re.compile(r"_[A-Z][A-Za-z0-9]*$"))
-"""What TPU-MLIR puts behind the name of a framework's tensor: the type of a cast, the kind of an op."""
+CAST = re.compile(r"_(f32|f16|bf16|si8|ui8|si16|si32)$")
+"""What the compiler puts after the name of a tensor for the cast of it."""
+ENDINGS = (CAST, re.compile(r"_[A-Z][A-Za-z0-9]*$"))
+"""What TPU-MLIR puts after the name of a framework's tensor: the type of a cast, the kind of an op."""
 PACKED = 4
 """Samples in a word of BM1684's 4N layout."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """targets: by the names of the references, in their layout; the others as they were. notes: what was done."""
+    """targets: by the names of the references, in their layout; the others as they were. notes: what was done.
+
+    names: a target's name -> its reference's, where they differ.
+    """
 
     targets: dict[str, Tensor]
     notes: tuple[str, ...]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def renamed(
+    targets: Mapping[str, Tensor], references: Mapping[str, Tensor], endings: Sequence[re.Pattern[str]] = (CAST,)
+) -> Pairs:
+    """Give targets the names of references: those that differ by one of the endings, where no third one does."""
+    names = _names(targets, references, endings)
+    notes = tuple(f"{name} is compared as {reference}" for name, reference in names.items())
+    return Pairs({names.get(name, name): tensor for name, tensor in targets.items()}, notes, names)
 
 
 def paired(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> Pairs:
@@ -32,26 +47,25 @@ def paired(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> P
     A name is a reference's if they are equal without what upstream puts behind it, and if no other tensor of either
     side is. Layouts: NHWC for NCHW and back, and 4N (batch / 4, c, h, w * 4 or w, 4) for n samples.
     """
-    names = _names(targets, references)
+    by_name = renamed(targets, references, ENDINGS)
     found: dict[str, Tensor] = {}
-    notes: list[str] = []
-    for name, tensor in targets.items():
-        reference = names.get(name, name)
-        if reference != name:
-            notes.append(f"{name} is compared as {reference}")
-        if reference in references:
-            tensor, layout = _in_layout(tensor, references[reference].shape)
-            notes += [f"{reference}: {layout} in the target"] * bool(layout)
-        found[reference] = tensor
-    return Pairs(found, tuple(notes))
+    notes = list(by_name.notes)
+    for name, tensor in by_name.targets.items():
+        if name in references:
+            tensor, layout = _in_layout(tensor, references[name].shape)
+            notes += [f"{name}: {layout} in the target"] * bool(layout)
+        found[name] = tensor
+    return Pairs(found, tuple(notes), by_name.names)
 
 
-def _names(targets: Mapping[str, Tensor], references: Mapping[str, Tensor]) -> dict[str, str]:
+def _names(
+    targets: Mapping[str, Tensor], references: Mapping[str, Tensor], endings: Sequence[re.Pattern[str]]
+) -> dict[str, str]:
     """Target -> reference for names that are not equal, but alone alike, and of as many elements."""
     left, right = (
         [n for n in side if n not in other] for side, other in ((targets, references), (references, targets))
     )
-    ours, theirs = (_by_stem(names) for names in (left, right))
+    ours, theirs = (_by_stem(names, endings) for names in (left, right))
     pairs = {ours[stem][0]: theirs[stem][0] for stem in ours.keys() & theirs.keys() if _alone(ours, theirs, stem)}
     return {t: r for t, r in pairs.items() if _samples(targets[t].size, references[r])}
 
@@ -60,11 +74,11 @@ def _alone(ours: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]
     return len(ours[stem]) == len(theirs[stem]) == 1
 
 
-def _by_stem(names: Sequence[str]) -> dict[str, list[str]]:
+def _by_stem(names: Sequence[str], endings: Sequence[re.Pattern[str]]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name in names:
         stem = name
-        for ending in ENDINGS:
+        for ending in endings:
             stem = ending.sub("", stem)
         found.setdefault(stem, []).append(name)
     return found

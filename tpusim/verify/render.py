@@ -1,13 +1,27 @@
 """Comparisons for the terminal: the lines of `npz_tool.py compare` and a summary table of several comparisons."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from tpusim.tables import Table
-from tpusim.verify.compare import CLOSE, EQUAL, NOT_EQUAL, NOT_SIMILAR, SIMILAR, Comparison, Int8Counts, TensorResult
+from tpusim.verify.compare import (
+    CLOSE,
+    EQUAL,
+    FAILED,
+    NOT_EQUAL,
+    NOT_SIMILAR,
+    NOTHING_COMPARED,
+    PASSED,
+    SIMILAR,
+    Comparison,
+    Int8Counts,
+    TensorResult,
+    worst_of,
+)
+from tpusim.verify.over_samples import OverSamples
 from tpusim.verify.similarity import Tensor, align
 
 TOP_ELEMENTS = 10
@@ -64,7 +78,7 @@ def summary_lines(comparison: Comparison, target_name: str = "", reference_name:
     yield comparison.coverage()
     if (warning := comparison.warning()) is not None:
         yield warning
-    yield f"npz compare {'PASSED' if comparison.passed else 'FAILED'}."
+    yield f"npz compare {comparison.verdict}."
 
 
 def upstream_minimum(comparison: Comparison) -> tuple[float, float, float]:
@@ -98,22 +112,48 @@ def difference_lines(name: str, target: Tensor, reference: Tensor, verbose: int)
 
 
 def summary_table(comparisons: Iterable[Comparison]) -> Table:
-    """A table with one row per comparison, each with its worst figures."""
-    table = Table("Verification (the worst of each)")
-    table.words("comparison").numbers("tensors", "cosine", "euclid").names("tensor")
+    """One row per comparison with its worst tensor, and one for its results where there are several samples."""
+    table = Table("Verification (worst / median over the samples)")
+    table.words("comparison").numbers("samples", "tensors", "cosine", "euclid").names("worst tensor")
     table.words("exact", "tolerance", "verdict")
     for comparison in comparisons:
+        results = [found for found in comparison.over_samples if found.is_result] if comparison.samples > 1 else []
         table.row(
             comparison.label,
+            str(comparison.samples),
             str(comparison.compared),
-            "-" if comparison.empty else f"{comparison.min_cosine:.4f}",
-            "-" if comparison.empty else f"{comparison.min_euclidean:.4f}",
-            _worst_text(comparison),
+            *_similarities(comparison),
             "yes" if comparison.bit_exact else "no",
             f"{comparison.tolerance.cosine:g},{comparison.tolerance.euclidean:g}",
             _verdict_text(comparison),
         )
+        if results and _over_samples(results) != _over_samples(comparison.over_samples):
+            table.row("  its results", str(comparison.samples), str(len(results)), *_over_samples(results), "", "", "")
     return table
+
+
+def _similarities(comparison: Comparison) -> tuple[str, str, Text]:
+    """Cosine, euclidean similarity and the tensor that is worst, over all samples if there are several."""
+    if comparison.empty:
+        return "-", "-", Text("-")
+    if comparison.samples > 1:
+        return _over_samples(comparison.over_samples, comparison)
+    return f"{comparison.min_cosine:.4f}", f"{comparison.min_euclidean:.4f}", Text(_worst_text(comparison))
+
+
+def _over_samples(found: Sequence[OverSamples], comparison: Comparison | None = None) -> tuple[str, str, Text]:
+    """The same of the tensor that is worst on one of the samples, and on which."""
+    worst = worst_of(found)
+    if worst is None:
+        return "1.0000", "1.0000", Text("-")
+    first = comparison.worst_tensor if comparison is not None else None
+    channels = first.channels if first is not None and first.name == worst.name else None
+    dead = f" ({channels})" if channels is not None and channels.lost else ""
+    return (
+        f"{worst.least_cosine:.4f} / {worst.median_cosine:.4f}",
+        f"{worst.least_euclidean:.4f} / {worst.median_euclidean:.4f}",
+        Text(f"{worst.name}, sample {worst.worst}{dead}"),
+    )
 
 
 def _worst_text(comparison: Comparison) -> str:
@@ -125,9 +165,10 @@ def _worst_text(comparison: Comparison) -> str:
 
 
 def _verdict_text(comparison: Comparison) -> Text:
-    if comparison.empty:
-        return Text("NOTHING COMPARED", style="yellow")
-    return Text("PASSED", style="green") if comparison.passed else Text("FAILED", style="red")
+    if not comparison.decides:
+        return Text("not judged", style="dim")
+    styles = {PASSED: "green", FAILED: "red", NOTHING_COMPARED: "yellow"}
+    return Text(comparison.verdict, style=styles[comparison.verdict])
 
 
 def _measure_lines(tensor: TensorResult) -> Iterator[str]:

@@ -139,6 +139,34 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class FileRead:
+    """A file, folder or source of samples that a run read, as it was given, and the SHA-256 of its content.
+
+    The hash of several files is that of their names and contents; "" for what is no file (`random:8`).
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a report is of. date: ISO 8601 with the zone; command: the line that was typed, "" in Python.
+
+    folder: the working directory; config: all options, as the manifest has them; files: what was read, by its role
+    (model, data, table ...); measured: samples that the calibration table was measured with, 0 if it was given.
+    """
+
+    date: str
+    command: str
+    folder: str
+    config: Mapping[str, Any]
+    files: Mapping[str, FileRead]
+    measured: int = 0
+    tpusim: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything `tpusim run` found."""
 
@@ -161,16 +189,19 @@ class Report:
     """The cores that were used."""
     roofline: Mapping[str, Any] | None = None
     """What bounds groups and ops and what would change it, as the simulator's `Roofline.to_json` gives it."""
+    run: RunRecord | None = None
+    warnings: tuple[str, ...] = ()
+    """What is odd about the calibration table and its samples."""
 
     def __repr__(self) -> str:
         """What was run, and the verdicts."""
-        verdicts = ", ".join(f"{name} {'PASSED' if c.passed else 'FAILED'}" for name, c in self.compare.items())
+        verdicts = ", ".join(f"{name} {c.verdict}" for name, c in self.compare.items())
         return f"<Report {self.model} on {self.chip} in {self.mode}: {verdicts}; {self.totals.cycles:,} cycles>"
 
     @property
     def passed(self) -> bool:
         """Whether there are comparisons, each of at least one tensor, all passed, and top-1 did not drop too far."""
-        compared = bool(self.compare) and all(c.passed and not c.empty for c in self.compare.values())
+        compared = bool(self.compare) and all(c.passed for c in self.compare.values() if c.decides)
         return compared and (self.accuracy is None or self.accuracy.passed)
 
     def to_json(self) -> dict[str, Any]:
@@ -189,6 +220,7 @@ class Report:
             "memory": asdict(self.memory),
             "totals": asdict(self.totals),
             "cores": [asdict(core) for core in self.cores],
+            "warnings": list(self.warnings),
         }
         if self.accuracy is not None:
             content["accuracy"] = asdict(self.accuracy)
@@ -198,6 +230,8 @@ class Report:
             content["engines"] = dict(self.engines)
         if self.roofline is not None:
             content["roofline"] = dict(self.roofline)
+        if self.run is not None:
+            content["run"] = asdict(self.run)
         return content
 
 
@@ -218,6 +252,8 @@ def build_report(
     engines: Mapping[str, Any] | None = None,
     cores: Iterable[Mapping[str, Any]] = (),
     roofline: Mapping[str, Any] | None = None,
+    run: RunRecord | None = None,
+    warnings: Iterable[str] = (),
 ) -> Report:
     """A report from plain values; keys as in `report.json`, and a key that is not one of those is a `TypeError`."""
     return Report(
@@ -236,6 +272,8 @@ def build_report(
         engines=engines,
         cores=tuple(Core(**core) for core in cores),
         roofline=roofline,
+        run=run,
+        warnings=tuple(warnings),
     )
 
 

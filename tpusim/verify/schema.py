@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from tpusim.errors import ConfigError
-from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, StageTime, Totals
+from tpusim.verify.report import SCHEMA_VERSION, Accuracy, Core, Group, Memory, RunRecord, StageTime, Totals
 
 PATH: Final = Path(__file__).with_name("report.schema.json")
 
@@ -49,8 +49,30 @@ class TensorFile(_Strict):
     channels: ChannelsFile | None = None
 
 
+class OverSamplesFile(_Strict):
+    """One tensor over all samples, known by their numbers from 0; cosines: of a result, by sample.
+
+    not_judged: samples whose float tensor is too small to tell similarity from rounding; they do not count.
+    """
+
+    name: str
+    is_result: bool
+    passed: bool
+    worst_sample: int
+    least_cosine: float | None
+    median_cosine: float | None
+    least_euclidean: float | None
+    median_euclidean: float | None
+    not_judged: list[int]
+    cosines: list[float | None] = []
+
+
 class ComparisonFile(_Strict):
-    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared."""
+    """Two sets of tensors: the verdict, the tolerance (cosine, euclidean), and what was not compared.
+
+    tensors are of the first sample, over_samples of all of them; lost says what of the results is gone on all samples.
+    The run's verdict is not by a comparison that does not decide.
+    """
 
     passed: bool
     bit_exact: bool
@@ -65,6 +87,10 @@ class ComparisonFile(_Strict):
     excepted: list[str]
     not_sampled: list[str]
     tensors: list[TensorFile]
+    decides: bool = True
+    lost: list[str] = []
+    samples: int = 1
+    over_samples: list[OverSamplesFile] = []
 
 
 class DecisionFile(_Strict):
@@ -154,7 +180,11 @@ class RooflineFile(_Strict):
 
 
 class ReportFile(_Strict, kw_only=True):
-    """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them."""
+    """The report of one run; accuracy, fidelity, engines and roofline only where the run measured them.
+
+    run: what the report is of; None for a network that was compiled in memory. warnings: what is odd about the
+    calibration table and its samples.
+    """
 
     schema: int
     tpusim: str
@@ -173,6 +203,8 @@ class ReportFile(_Strict, kw_only=True):
     fidelity: FidelityFile | None = None
     engines: EnginesFile | None = None
     roofline: RooflineFile | None = None
+    run: RunRecord | None = None
+    warnings: list[str] = []
 
 
 def read_report(path: str | Path) -> ReportFile:

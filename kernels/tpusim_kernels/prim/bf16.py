@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike as HostArrayLike
 from numpy.typing import NDArray
 
 from tpusim_kernels.base import Array, ArrayLike, f32, kernel
-from tpusim_kernels.prim.smallfloat import to_bf16_cv18xx
+from tpusim_kernels.prim.smallfloat import rounded, to_bf16_cv18xx
 
 LARGEST = 0x7F7F
 """Bits of the largest finite BF16, which every overflow, infinity and NaN becomes on CV18xx, whatever its sign."""
@@ -26,9 +26,12 @@ def flushed(x: ArrayLike) -> Array:
 
     On the bits: backends differ in whether their float operations see subnormals.
     """
-    bits = lax.bitcast_convert_type(f32(x), jnp.uint32)
-    tiny = (bits & jnp.asarray(0x7F800000, jnp.uint32)) == jnp.asarray(0, jnp.uint32)
-    return lax.bitcast_convert_type(jnp.where(tiny, jnp.asarray(0, jnp.uint32), bits), jnp.float32)
+
+    def without_tiny(bits: Array) -> Array:
+        tiny = (bits & jnp.asarray(0x7F800000, jnp.uint32)) == jnp.asarray(0, jnp.uint32)
+        return jnp.where(tiny, jnp.asarray(0, jnp.uint32), bits)
+
+    return rounded(without_tiny, x)
 
 
 @kernel(inline=True)

@@ -7,7 +7,8 @@ Every form gives the same int32 sums; they differ in what a backend has a fast p
 * bfloat16, float32: operands of that type, which holds every int8, and sums in f32 over at most `CHUNK` terms, so that
   no partial sum is beyond 2^24, in whatever order it is added up; the chunks are added in int32.
 
-And in which order f32 products are added up: in TPU-MLIR's (`prim.inorder`), or in that of XLA's library.
+And in which order f32 products are added up: in TPU-MLIR's (`prim.inorder`), or in that of XLA's library; and whether
+float kernels are traced as the plain expressions that are differentiated.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ BYTE_PRODUCTS = {"avx_vnni", "avx512_vnni", "amx_int8", "asimddp", "i8mm"}
 """What processors that add up products of bytes in one instruction say of themselves."""
 _asked: list[str] = []
 _estimates = ContextVar("estimates", default=False)
+_plain = ContextVar("plain", default=False)
 
 
 def form() -> str:
@@ -90,6 +92,26 @@ def estimates() -> Generator[None]:
         _estimates.reset(before)
 
 
-def choice() -> tuple[str, bool]:
+def is_plain() -> bool:
+    """Whether kernels are traced as plain expressions just now (`plain`)."""
+    return _plain.get()
+
+
+@contextmanager
+def plain() -> Generator[None]:
+    """Trace kernels as the expressions that their derivatives are taken of, inside the context (of this thread).
+
+    Nothing is fenced, f32 products are the library's (`estimates`), and rounding to a smaller float has the derivative
+    1. The bits differ from those that a kernel computes.
+    """
+    before = _plain.set(True)
+    try:
+        with estimates():
+            yield
+    finally:
+        _plain.reset(before)
+
+
+def choice() -> tuple[str, bool, bool]:
     """All that is chosen here: what is traced and kept of a kernel under one choice holds under no other."""
-    return form(), estimating()
+    return form(), estimating(), is_plain()

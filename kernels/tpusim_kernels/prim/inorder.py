@@ -74,6 +74,8 @@ def _cut(x: Array, start: int, stop: int, count: int, axis: int) -> Array:
 
 def chains(a: Array, b: Array) -> Array:
     """All elements of a @ b as one chain each; a (..., M, K), b (..., K, N) f32 with batch axes that are equal or 1."""
+    if estimating():
+        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     left, right = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:]) for x in (a, b))
     return _chains(left, right).reshape(*batch, a.shape[-2], b.shape[-1])
@@ -81,6 +83,8 @@ def chains(a: Array, b: Array) -> Array:
 
 def ordered_product(a: Array, b: Array, *, upright: bool = True) -> Array:
     """All elements of a @ b as one chain each; a (B, M, K), or (B, K, M) if not upright, b (B, K, N) f32."""
+    if estimating():
+        return jnp.matmul(a if upright else jnp.swapaxes(a, 1, 2), b, precision=lax.Precision.HIGHEST)
     found = product(a, b, upright=upright)
     return _chain(a if upright else jnp.swapaxes(a, 1, 2), b) if found is None else found
 

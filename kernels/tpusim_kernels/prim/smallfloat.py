@@ -6,6 +6,7 @@ reduce_precision flushes the subnormals of the target, so neither says what the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ from jax import lax
 from jax.core import Tracer
 
 from tpusim_kernels.base import Array, ArrayLike, divide, f32, kernel
+from tpusim_kernels.gradient import straight_through
 from tpusim_kernels.prim.flat import in_rows
+from tpusim_kernels.prim.forms import is_plain
 
 SIGN, MAGNITUDE, INFINITY = 0x80000000, 0x7FFFFFFF, 0x7F800000
 
@@ -30,6 +33,15 @@ def _bits(x: ArrayLike) -> Array:
 
 def _value(bits: Array) -> Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
+
+
+def rounded(rule: Callable[[Array], Array], x: ArrayLike) -> Array:
+    """f32 `x` rounded by `rule`, a function of its bits; in plain expressions the derivative is 1."""
+
+    def of(v: Array) -> Array:
+        return _value(rule(_bits(v)))
+
+    return straight_through(of, f32(x)) if is_plain() else of(f32(x))
 
 
 def _nearest(bits: Array, drop: Array | int, *, away: bool = False) -> Array:
@@ -67,11 +79,14 @@ def to_f16(x: ArrayLike, *, away: bool = False) -> Array:
     overflow (>= 65520) to infinity; half subnormals are kept, f32 subnormals become signed zero; any NaN becomes the
     pattern 0xFFC00000.
     """
-    bits = _bits(x)
-    sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-    out = _with_subnormals(magnitude, 10, -14, away=away)
-    out = jnp.where(out >= _u32(0x47800000), _u32(INFINITY), out) | sign
-    return _value(jnp.where(magnitude > _u32(INFINITY), _u32(0xFFC00000), out))
+
+    def half(bits: Array) -> Array:
+        sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
+        out = _with_subnormals(magnitude, 10, -14, away=away)
+        out = jnp.where(out >= _u32(0x47800000), _u32(INFINITY), out) | sign
+        return jnp.where(magnitude > _u32(INFINITY), _u32(0xFFC00000), out)
+
+    return rounded(half, x)
 
 
 @kernel(static=("step", "saturating"), inline=True)
@@ -81,12 +96,15 @@ def to_f8e4m3(x: ArrayLike, *, step: float = 1.0, saturating: bool = True) -> Ar
     Round half to even; unit 2^-9 below 2^-6; beyond 448 (infinities too) to 448 with the sign, or, not saturating, to
     NaN; NaN stays. f32 subnormals become signed zero. The quotient is in double, narrowed once, as upstream's.
     """
-    bits = _bits(_stepped(x, step))
-    sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-    out = _with_subnormals(magnitude, 3, -6)
-    largest, nan = _bits(jnp.float32(448)), _u32(MAGNITUDE)
-    out = jnp.where(out > largest, largest if saturating else nan, out)
-    return _value(jnp.where(magnitude > _u32(INFINITY), nan, out) | sign)
+
+    def e4m3(bits: Array) -> Array:
+        sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
+        out = _with_subnormals(magnitude, 3, -6)
+        largest, nan = _bits(jnp.float32(448)), _u32(MAGNITUDE)
+        out = jnp.where(out > largest, largest if saturating else nan, out)
+        return jnp.where(magnitude > _u32(INFINITY), nan, out) | sign
+
+    return rounded(e4m3, _stepped(x, step))
 
 
 @kernel(static=("step",), inline=True)
@@ -96,11 +114,14 @@ def to_f8e5m2(x: ArrayLike, *, step: float = 1.0) -> Array:
     Round half to even; unit 2^-16 below 2^-14; never saturates: what rounds beyond 57344 becomes infinity; NaN stays.
     f32 subnormals become signed zero. The quotient is in double, narrowed once, as upstream's.
     """
-    bits = _bits(_stepped(x, step))
-    sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-    out = _with_subnormals(magnitude, 2, -14)
-    out = jnp.where(out > _bits(jnp.float32(57344)), _u32(INFINITY), out)
-    return _value(jnp.where(magnitude > _u32(INFINITY), _u32(MAGNITUDE), out) | sign)
+
+    def e5m2(bits: Array) -> Array:
+        sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
+        out = _with_subnormals(magnitude, 2, -14)
+        out = jnp.where(out > _bits(jnp.float32(57344)), _u32(INFINITY), out)
+        return jnp.where(magnitude > _u32(INFINITY), _u32(MAGNITUDE), out) | sign
+
+    return rounded(e5m2, _stepped(x, step))
 
 
 def _stepped(x: ArrayLike, step: float) -> Array:
@@ -116,12 +137,15 @@ def to_bf16(x: ArrayLike) -> Array:
     Round half to even; overflow to infinity, infinities kept; NaN becomes 0x7FFF; f32 subnormals become signed zero
     except fractions 0x7f8000..0x7fffff, which become the smallest normal with the sign.
     """
-    bits = _bits(x)
-    sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
-    out = _nearest(magnitude, 16)
-    out = jnp.where(magnitude < _u32(0x7F8000), _u32(0), out)
-    out = jnp.where(magnitude < _u32(0x800000), jnp.minimum(out, _u32(0x800000)), out) | sign
-    return _value(jnp.where(magnitude > _u32(INFINITY), _u32(0x7FFF0000), out))
+
+    def bf16(bits: Array) -> Array:
+        sign, magnitude = bits & _u32(SIGN), bits & _u32(MAGNITUDE)
+        out = _nearest(magnitude, 16)
+        out = jnp.where(magnitude < _u32(0x7F8000), _u32(0), out)
+        out = jnp.where(magnitude < _u32(0x800000), jnp.minimum(out, _u32(0x800000)), out) | sign
+        return jnp.where(magnitude > _u32(INFINITY), _u32(0x7FFF0000), out)
+
+    return rounded(bf16, x)
 
 
 def widened(x: Array) -> Array:
@@ -165,12 +189,15 @@ def to_bf16_cv18xx(x: ArrayLike) -> Array:
 
     Whatever then has the exponent of an infinity or a NaN becomes 0x7f7f, the positive largest finite value.
     """
-    bits = _bits(x)
-    out = _nearest(bits, 16)
-    return _value(jnp.where((out & _u32(INFINITY)) == _u32(INFINITY), _u32(0x7F7F0000), out))
+
+    def finite_bf16(bits: Array) -> Array:
+        out = _nearest(bits, 16)
+        return jnp.where((out & _u32(INFINITY)) == _u32(INFINITY), _u32(0x7F7F0000), out)
+
+    return rounded(finite_bf16, x)
 
 
 @kernel(inline=True)
 def truncate_bf16(x: ArrayLike) -> Array:
     """Keep the upper 16 bits of f32 `x` (numerics 8.2, CV18xx is_tpu = false), returned as f32."""
-    return _value(_bits(x) & _u32(0xFFFF0000))
+    return rounded(lambda bits: bits & _u32(0xFFFF0000), x)

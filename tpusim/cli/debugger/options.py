@@ -8,7 +8,21 @@ import tyro
 from rich.console import Console
 from rich.text import Text
 
-from tpusim.cli.options import require_count, require_ulps
+from tpusim.cli.options import (
+    Calibration,
+    CalibrationOptions,
+    Grouping,
+    GroupingOptions,
+    Lowering,
+    LoweringOptions,
+    Network,
+    NetworkOptions,
+    Preprocessing,
+    PreprocessOptions,
+    compiled_of,
+    require_count,
+    require_ulps,
+)
 from tpusim.errors import CommandError, SimulationError
 
 if TYPE_CHECKING:
@@ -19,10 +33,11 @@ if TYPE_CHECKING:
 class Debug:
     """Execute a program command by command: breakpoints, steps forwards and backwards, looks into memory.
 
-    Reads commands from the terminal, or from a pipe; `help` lists them.
+    Takes a program (7_model.tpusim), the folder of a run, or any network, which is compiled first. Reads commands from
+    the terminal, or from a pipe; `help` lists them.
     """
 
-    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="MODEL.tpusim")]
+    program: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="PROGRAM|NETWORK")]
     input: Path | None = None
     """Inputs, npz keyed by input name; default: seeded random ones (integers over their range, floats normal)."""
     check: Path | None = None
@@ -36,6 +51,11 @@ class Debug:
     ulps: int | None = None
     """With --check: how far floats may differ, in units of the last place of the tensor's largest magnitude; default:
     256 in f32, 4 of the narrowest float where there are 16-bit ones."""
+    network: Network = NetworkOptions()
+    preprocessing: Preprocessing = PreprocessOptions()
+    calibration: Calibration = CalibrationOptions()
+    lowering: Lowering = LoweringOptions()
+    grouping: Grouping = GroupingOptions()
     history: int = 256
     """MiB of overwritten bytes to keep for going back; further back the program runs again from the start."""
 
@@ -52,13 +72,14 @@ class Debug:
         return True
 
     def _debugger(self, console: Console) -> "Debugger":
-        from tpusim.isa.stream import load
         from tpusim.persistence import require_kept
         from tpusim.simulator.debugger import Debugger, random_inputs
         from tpusim.simulator.run import SimulatorOptions
         from tpusim.verify.npz import load_tensors
 
-        program = load(self.program)
+        program = compiled_of(
+            self.program, (self.network, self.preprocessing, self.calibration, self.lowering, self.grouping)
+        ).program
         inputs = load_tensors(self.input) if self.input is not None else random_inputs(program, self.seed)
         reference = None if self.check is None else load_tensors(require_kept(self.check))
 

@@ -11,6 +11,8 @@ has (`element_types.py`). Whatever cannot be imported (ops, attributes, computed
 the whole model. `OnnxReference` runs a model in ONNX Runtime.
 """
 
+from onnx import ModelProto
+
 from tpusim.frontend.onnx.batch import keep_batch, keeping_batch
 from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.extract import extract, tensors_of, write_onnx
@@ -21,7 +23,7 @@ from tpusim.frontend.onnx.prequantised import without_pairs
 from tpusim.frontend.onnx.reference import OnnxReference, onnx_outputs
 
 __all__ = [
-    "WHOLE", "Cut", "Inspection", "OnnxReference", "Outcome", "Source", "external_files", "extract", "import_onnx",
-    "inspect_onnx", "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "tensors_of", "without_pairs",
-    "write_onnx",
+    "WHOLE", "Cut", "Inspection", "ModelProto", "OnnxReference", "Outcome", "Source", "external_files", "extract",
+    "import_onnx", "inspect_onnx", "keep_batch", "keeping_batch", "onnx_outputs", "read_onnx", "tensors_of",
+    "without_pairs", "write_onnx",
 ]  # fmt: skip

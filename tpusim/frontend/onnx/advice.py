@@ -1,12 +1,14 @@
 """What to do about nodes that tpusim cannot take, by node type."""
 
+from tpusim.errors import option
+
 OUTSIDE = (
-    "how many results it has depends on the data; end the network in front of it with --outputs, and run it behind"
+    "how many results it has depends on the data; end the network in front of it with {outputs}, and run it behind"
 )
 TRAINING = "it belongs to training; export the model for inference"
-RANDOM = "its result is another in every run; export the model for inference, or make it an input (--inputs)"
+RANDOM = "its result is another in every run; export the model for inference, or make it an input ({inputs})"
 SEQUENCES = "sequences of tensors have no form on the chip; export the model with tensors, or unroll the loop"
-TEXT = "text has no form on the chip; start the network behind it with --inputs"
+TEXT = "text has no form on the chip; start the network behind it with {inputs}"
 ADVICE: dict[str, str] = {
     **dict.fromkeys(("NonZero", "Unique"), OUTSIDE),
     **dict.fromkeys(("Adam", "Adagrad", "Momentum", "Gradient"), TRAINING),
@@ -18,8 +20,8 @@ ADVICE: dict[str, str] = {
          "ConcatFromSequence", "SequenceMap", "SequenceLength", "Optional", "OptionalGetElement"), SEQUENCES
     ),
     **dict.fromkeys(("StringConcat", "StringNormalizer", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"), TEXT),
-    "ImageDecoder": "it reads a file; start the network behind it with --inputs, and give it decoded images",
-    "DeformConv": "export the convolution with GridSample and MatMul, which tpusim has, or cut it out with --outputs",
+    "ImageDecoder": "it reads a file; start the network behind it with {inputs}, and give it decoded images",
+    "DeformConv": "export the convolution with GridSample and MatMul, which tpusim has, or cut it out with {outputs}",
     "MaxRoiPool": "export RoiAlign with a fixed sampling_ratio in its place",
 }  # fmt: skip
 
@@ -27,4 +29,5 @@ ADVICE: dict[str, str] = {
 def no_such_op(op_type: str, domain: str) -> str:
     """Why a node of a type that tpusim does not have is refused, and what to do."""
     known = ADVICE.get(op_type, "") if domain in ("", "ai.onnx", "ai.onnx.preview.training") else ""
-    return "tpusim has no such op" + (f": {known}" if known else "")
+    spelled = known.format(outputs=option("outputs"), inputs=option("inputs"))
+    return "tpusim has no such op" + (f": {spelled}" if known else "")

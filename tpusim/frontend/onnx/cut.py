@@ -1,16 +1,19 @@
-"""`Cut`: a sub-network of a model, by the names of the tensors where it begins and ends."""
+"""`Cut`: a sub-network of a model: where it begins and ends, and which of its inputs are fixed to values."""
 
 # some functions of the onnx package are only partly annotated:
 # pyright: reportUnknownMemberType=false
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tpusim.errors import ImportModelError
+from tpusim.errors import ConfigError, ImportModelError, option
+from tpusim.frontend.onnx.fixed import fix_inputs
 from tpusim.frontend.onnx.model_file import declare_inputs, graph_inputs, live_nodes, reads
 
 AWAY = "_made_before_the_cut"
@@ -21,14 +24,21 @@ class Cut:
     """Which tensors become the inputs and the outputs of a model, by ONNX name; none: they stay the model's.
 
     An input of the model that the outputs need beside `inputs` stays one. A new input of unknown type is float32.
+    values: what inputs of the model are fixed to, so that they are constants: one number for all elements, as many as
+    there are elements in their order, or an array of the input's shape. Kept as Python numbers and lists of them.
     """
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        """Make numbers and lists of arrays. Raises ConfigError for what is neither."""
+        object.__setattr__(self, "values", {name: _numbers(name, value) for name, value in self.values.items()})
 
     def __bool__(self) -> bool:
-        """Whether inputs or outputs are given, so that something is cut."""
-        return bool(self.inputs or self.outputs)
+        """Whether inputs, outputs or values are given, so that something is cut."""
+        return bool(self.inputs or self.outputs or self.values)
 
     def of(
         self, model: onnx.ModelProto, input_shapes: Mapping[str, Sequence[int]] | None, label: str
@@ -36,14 +46,23 @@ class Cut:
         """The sub-network; the model itself if nothing is cut.
 
         Types and shapes of the new inputs are those that ONNX infers; `input_shapes` may also state them. Raises
-        ImportModelError for a name that no tensor has, and if an output does not depend on an input.
+        ImportModelError for a name that no tensor has, for values that an input does not hold, and if an output does
+        not depend on an input.
         """
         if not self:
             return model
         self._require_known(model.graph, label)
+        if shaped := [name for name in self.values if name in (input_shapes or {})]:
+            raise ImportModelError(
+                f"model '{label}': input '{shaped[0]}' is fixed to a value, which says its shape; leave it out of "
+                f"{option('input_shapes')}"
+            )
         work = onnx.ModelProto()
         work.CopyFrom(model)
-        types = _types(model, input_shapes, label)
+        fix_inputs(work.graph, self.values, label)
+        if not (self.inputs or self.outputs):
+            return work
+        types = _types(work, input_shapes, label)
         self._set_outputs(work.graph, types)
         self._set_inputs(work.graph, types)
         self._require_read(work.graph, label)
@@ -84,8 +103,19 @@ class Cut:
         if unread:
             raise ImportModelError(
                 f"model '{label}': {', '.join(map(repr, self.outputs or ('the outputs',)))} do not depend on input "
-                f"{', '.join(map(repr, unread))}; leave it out of --inputs, or cut at other outputs"
+                f"{', '.join(map(repr, unread))}; leave it out of {option('inputs')}, or cut at other outputs"
             )
+
+
+def _numbers(name: str, value: Any) -> Any:
+    """A number, or lists of numbers."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise ConfigError(f"input '{name}': an array of numbers is required, its rows differ in length") from error
+    if array.dtype.kind not in "biufV":  # V: bfloat16 and smaller floats
+        raise ConfigError(f"input '{name}': a number or an array of numbers is required, got {value!r:.60}")
+    return array.tolist()
 
 
 def _all_read(graph: onnx.GraphProto) -> set[str]:

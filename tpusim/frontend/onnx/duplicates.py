@@ -11,6 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from tpusim.frontend.onnx.model_file import LARGE
+
+SOME = 1024
+"""How many elements of a large constant are looked at first."""
+
 
 @dataclass
 class Duplicates:
@@ -25,22 +30,37 @@ class Duplicates:
     returned: frozenset[str]
     merged: dict[str, str] = field(default_factory=dict[str, str])
     _seen: dict[Hashable, tuple[str, ...]] = field(default_factory=dict[Hashable, tuple[str, ...]])
+    _large: dict[Hashable, list[np.ndarray]] = field(default_factory=dict[Hashable, list[np.ndarray]])
 
     def merge(self, node: onnx.NodeProto, constant: Callable[[str], np.ndarray | None], inputs: Iterable[str]) -> bool:
         """Whether an earlier node gives this one's outputs; inputs: its input names without Identity nodes."""
         if node.attribute:
             return False
-        key = (node.domain, node.op_type, len(node.output), *(_content(name, constant) for name in inputs))
+        key = (node.domain, node.op_type, len(node.output), *(self._content(name, constant) for name in inputs))
         kept = self._seen.setdefault(key, tuple(node.output))
         if kept == tuple(node.output) or not self.returned.isdisjoint(node.output):
             return False
         self.merged |= dict(zip(node.output, kept, strict=True))
         return True
 
+    def _content(self, name: str, constant: Callable[[str], np.ndarray | None]) -> Hashable:
+        """The name of a computed tensor, or what a constant consists of."""
+        array = constant(name) if name else None
+        if array is None:
+            return name
+        kind = array.dtype.str, array.shape
+        if array.nbytes < LARGE:
+            return *kind, hashlib.blake2b(np.ascontiguousarray(array).tobytes()).digest()
+        # of a large one some elements: few have them in common, and those are compared
+        part = *kind, array.reshape(-1)[:: array.size // SOME].tobytes()
+        known = self._large.setdefault(part, [])
+        number = next((i for i, other in enumerate(known) if _same(array, other)), len(known))
+        if number == len(known):
+            known.append(array)
+        return *part, number
 
-def _content(name: str, constant: Callable[[str], np.ndarray | None]) -> Hashable:
-    """The name of a computed tensor, or what a constant consists of."""
-    array = constant(name) if name else None
-    if array is None:
-        return name
-    return array.dtype.str, array.shape, hashlib.blake2b(np.ascontiguousarray(array).tobytes()).digest()
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether arrays of one type and shape have the same bytes."""
+    one, other = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return bool(np.array_equal(one, other))

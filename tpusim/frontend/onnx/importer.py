@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import onnx
@@ -13,9 +14,11 @@ from tpusim.errors import TpusimError, first_line
 from tpusim.frontend.onnx.advice import no_such_op
 from tpusim.frontend.onnx.cut import WHOLE, Cut
 from tpusim.frontend.onnx.element_types import dtype_of
+from tpusim.frontend.onnx.folding import SMALL, foldable
 from tpusim.frontend.onnx.model_file import (
     DEFAULT_DOMAINS,
     GraphInput,
+    Numbers,
     Source,
     check_inputs,
     declare_inputs,
@@ -33,7 +36,7 @@ from tpusim.frontend.onnx.outcome import How, Inspection, Outcome
 from tpusim.frontend.onnx.own_weights import keep_own_scales
 from tpusim.frontend.onnx.prequantised import Quantised, without_pairs
 from tpusim.frontend.onnx.problems import NetworkRefused, Problems
-from tpusim.frontend.onnx.reading import Reader, is_imported, node_name
+from tpusim.frontend.onnx.reading import MEASURED, Reader, is_imported, node_name
 from tpusim.ir.attrs import framework_name, set_op_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import tensor
@@ -96,16 +99,20 @@ def opened(
     onnx_names: bool = False,
     cut: Cut = WHOLE,
     pairs: bool = True,
+    mapped: bool = False,
 ) -> "Importer":
-    """A checked model, of which no node is read yet. pairs: whether Q and DQ are computed, not taken out."""
+    """A checked model, of which no node is read yet. pairs: whether Q and DQ are computed, not taken out.
+
+    mapped: whether large weights stay in their files, which must not change as long as the module is used.
+    """
     label = model_label(source)
-    proto = cut.of(read_onnx(source), input_shapes, label)
+    proto = cut.of(read_onnx(source, whole=False), input_shapes, label)
     proto, quantised = (proto, Quantised()) if pairs else without_pairs(proto)
     nodes = live_nodes(proto.graph)
     used = {n for node in nodes for n in reads(node)} | {o.name for o in proto.graph.output}
     inputs = [i for i in graph_inputs(proto.graph, input_shapes, label) if i.name in used]
     check_inputs(inputs, label)
-    return Importer(proto, inputs, label, onnx_names=onnx_names, quantised=quantised)
+    return Importer(proto, inputs, label, Numbers(source, mapped=mapped), onnx_names=onnx_names, quantised=quantised)
 
 
 def inspect_onnx(
@@ -114,8 +121,11 @@ def inspect_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     cut: Cut = WHOLE,
 ) -> Inspection:
-    """`import_onnx`, with what became of every node; what cannot be imported is told, not raised."""
-    importer = opened(source, input_shapes=input_shapes, cut=cut, pairs=False)
+    """`import_onnx`, with what became of every node; what cannot be imported is told, not raised.
+
+    Large weights of files beside the model stay there.
+    """
+    importer = opened(source, input_shapes=input_shapes, cut=cut, pairs=False, mapped=True)
     importer.read_all()
     try:
         model, refusal = importer.finish(default_name(source), constants=False).model, None
@@ -136,15 +146,17 @@ class Importer(Reader):
         proto: onnx.ModelProto,
         inputs: Sequence[GraphInput],
         label: str,
+        numbers: Numbers,
         *,
         onnx_names: bool = False,
         quantised: Quantised | None = None,
     ) -> None:
-        super().__init__(proto, inputs, onnx_names=onnx_names)
+        super().__init__(proto, inputs, numbers, onnx_names=onnx_names)
         self._inputs, self._quantised = inputs, quantised or Quantised()
         self.nodes = live_nodes(proto.graph)
         self.outcomes: list[Outcome] = []
         self._behind: set[str] = set()
+        self._foldable: set[str] = set()
         self._problems = Problems(label)
         for t in proto.graph.sparse_initializer:
             self._problems.of_model(f"initializer '{t.values.name}': sparse tensors are not supported")
@@ -162,6 +174,7 @@ class Importer(Reader):
         if why:
             self._problem(node, why)
         inputs = tuple(n for n in reads(node) if self._resolve(n) in self._values and n not in self._behind)
+        inputs = tuple(n for n in inputs if n not in self._wanted)  # it decides what the node is, and is no data
         if how in ("refused", "behind a refusal") or self._behind & reads(node):
             self._behind.update(node.output)
         made = () if how == "refused" else tuple(self._module.since(end))
@@ -170,9 +183,9 @@ class Importer(Reader):
     def _tried(self, node: onnx.NodeProto) -> tuple[How, str]:
         """What became of a node, and why if it is refused."""
         if not all(self._is_known(name) for name in node.input):
-            if not is_imported(node, self._version(node.domain)):
-                return "refused", no_such_op(node.op_type, node.domain)
-            return "behind a refusal", ""  # its input comes from a node that has been reported
+            if self._would_fold(node) or is_imported(node, self._version(node.domain)):
+                return "behind a refusal", ""  # its input comes from a node that has been reported
+            return "refused", no_such_op(node.op_type, node.domain)
         try:
             return self._read(node), ""
         except BuildError as error:
@@ -184,6 +197,14 @@ class Importer(Reader):
             return "refused", str(error)
         except (ArithmeticError, MemoryError) as error:  # numbers of the model that nobody thought of
             return "refused", f"its numbers lead nowhere: {first_line(error)}"
+
+    def _would_fold(self, node: onnx.NodeProto) -> bool:
+        """Whether a node would be computed at import, had all before it been imported: no such op is needed then."""
+        of_constants = foldable(node) and all(self._is_constant(n) or n in self._foldable for n in node.input)
+        if node.domain not in DEFAULT_DOMAINS or not (of_constants or node.op_type in MEASURED):
+            return False
+        self._foldable.update(node.output)
+        return True
 
     def _problem(self, node: onnx.NodeProto, why: str) -> None:
         """Note one line about a node and give its outputs stand-ins."""
@@ -218,7 +239,7 @@ class Importer(Reader):
         outputs = [o for o in self._proto.graph.output if o.name not in fixed]
         results = list(self._results([o.name for o in outputs]))
         if self._problems:
-            raise self._problems.refusal(self._ancestors(self._wanted))
+            raise self._problems.refusal(wanted := self._ancestors(self._wanted), small=self._are_small(wanted))
         names = [o.name for o in outputs]
         if not results and fixed:
             return Network(None, names, fixed)
@@ -240,6 +261,10 @@ class Importer(Reader):
                 found.add(name)
                 left.extend(self._made_from.get(name, ()))
         return frozenset(found & {i.name for i in self._inputs})
+
+    def _are_small(self, names: frozenset[str]) -> bool:
+        """Whether inputs have few elements, as those do that decide about a network."""
+        return all(prod(i.shape or ()) <= SMALL for i in self._inputs if i.name in names)
 
     def _results(self, outputs: Sequence[str]) -> Iterator[SSAValue]:
         """The returned values; one that was renamed by an Identity takes the name of the graph output.

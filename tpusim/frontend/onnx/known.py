@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 from xdsl.dialects.builtin import NameLoc
 from xdsl.ir import SSAValue
 
@@ -12,7 +11,7 @@ from tpusim.border import is_float
 from tpusim.errors import ImportModelError
 from tpusim.frontend.onnx.duplicates import Duplicates
 from tpusim.frontend.onnx.element_types import ElementTypes, dtype_of
-from tpusim.frontend.onnx.model_file import GraphInput, live_nodes, opset_version, reads
+from tpusim.frontend.onnx.model_file import GraphInput, Numbers, live_nodes, opset_version, reads
 from tpusim.frontend.onnx.naming import Naming
 from tpusim.frontend.onnx.node import as_float
 from tpusim.ir.attrs import name_location
@@ -28,11 +27,13 @@ class Known:
     repeat an earlier one).
     """
 
-    def __init__(self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], *, onnx_names: bool) -> None:
+    def __init__(
+        self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], numbers: Numbers, *, onnx_names: bool
+    ) -> None:
         self.opset = opset_version(proto)
         self._opsets = list(proto.opset_import)
         self._proto = proto
-        self._inputs = inputs
+        self._inputs, self._numbers = inputs, numbers
         shapes = {t.name: tuple(t.dims) for t in proto.graph.initializer}
         self._naming = Naming(live_nodes(proto.graph), [o.name for o in proto.graph.output], shapes, plain=onnx_names)
         self._aliases: dict[str, str] = {}
@@ -72,7 +73,7 @@ class Known:
         """The data of a constant tensor, None if the tensor is computed."""
         name = self._resolve(name)
         if name not in self._constants and name in self._initializers:
-            self._constants[name] = numpy_helper.to_array(self._initializers[name])
+            self._constants[name] = self._numbers.of(self._initializers[name])
         return self._constants.get(name)
 
     def is_last(self, name: str) -> bool:

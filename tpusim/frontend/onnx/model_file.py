@@ -4,6 +4,8 @@
 # pyright: reportUnknownMemberType=false
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -11,12 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.external_data_helper
 import onnx.inliner
 from google.protobuf.message import DecodeError, EncodeError, Message
 from ml_dtypes import bfloat16
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
-from tpusim.errors import ImportModelError
+from tpusim.errors import ImportModelError, option
+from tpusim.frontend.content import ONNX, what_it_is
 
 PROTO_LIMIT = 2**31 - 1
 """Bytes that protobuf can serialise; the ONNX checker needs a serialised model."""
@@ -41,6 +45,10 @@ NUMBERS: dict[int, np.dtype] = {
     },
 }  # fmt: skip
 """ONNX element types that network inputs may have, and the NumPy types in which users give them."""
+AXES = {3: "NCL", 4: "NCHW", 5: "NCDHW"}
+"""What free dims without a name are called, by rank."""
+WORD = r"(?!x)[A-Za-z][A-Za-z0-9_]*"
+"""Names of free dims that are repeated as they are; not the x between extents, nor terms such as `s0 + 1`."""
 Source = str | os.PathLike[str] | onnx.ModelProto
 
 
@@ -68,12 +76,13 @@ def model_label(source: Source) -> str:
     return os.fspath(source)
 
 
-def read_onnx(source: Source) -> onnx.ModelProto:
+def read_onnx(source: Source, *, whole: bool = True) -> onnx.ModelProto:
     """A checked model with its local functions inlined; `source` itself is not changed.
 
+    whole: with all numbers; else large initializers of files beside the model stay there, for `Numbers` to read.
     Raises ImportModelError that names the file and the reason: missing, not a protobuf, truncated, invalid ONNX.
     """
-    model = source if isinstance(source, onnx.ModelProto) else _load(source)
+    model = source if isinstance(source, onnx.ModelProto) else _load(source, whole=whole)
     label = model_label(source)
     _require_opset(model, label)
     if not model.graph.output:
@@ -99,19 +108,81 @@ def _require_opset(model: onnx.ModelProto, label: str) -> None:
         )
 
 
-def _load(path: str | os.PathLike[str]) -> onnx.ModelProto:
+def _load(path: str | os.PathLike[str], *, whole: bool) -> onnx.ModelProto:
     if os.fspath(path).endswith(".tflite"):
         from tpusim.frontend.tflite import onnx_of_tflite  # few networks come so
 
         return onnx_of_tflite(path)
     try:
-        return onnx.load(path, "protobuf")
+        model = onnx.load(path, "protobuf", load_external_data=False)
+        _load_numbers(model, Path(path).parent, whole=whole)
     except DecodeError as error:
-        raise ImportModelError(
-            f"model '{os.fspath(path)}' is not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
-        ) from error
+        found = what_it_is(path) or f"not an ONNX protobuf or is cut off ({first_line(error)}); export it again"
+        if found.startswith(ONNX):
+            found = f"{ONNX}, but cut off or damaged ({first_line(error)}); export or download it again"
+        raise ImportModelError(f"model '{os.fspath(path)}' is {found}") from error
+    except IsADirectoryError as error:
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}") from error
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {first_line(error)}") from error
+    if not model.ListFields():
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}")
+    return model
+
+
+def _load_numbers(model: onnx.ModelProto, folder: Path, *, whole: bool) -> None:
+    """Read what files beside the model hold; not whole: a large initializer only if its file is not there to read."""
+    whole = whole or any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in model.graph.node)
+    later = [] if whole else [t for t in model.graph.initializer if _is_outside(t) and (folder / _place(t)).is_file()]
+    for tensor in later:
+        tensor.data_location = TensorProto.DEFAULT
+    onnx.load_external_data_for_model(model, os.fspath(folder))
+    for tensor in later:
+        tensor.data_location = TensorProto.EXTERNAL
+
+
+def _place(tensor: TensorProto) -> str:
+    """The file of an initializer, from the folder of the model."""
+    return next((e.value for e in tensor.external_data if e.key == "location"), "")
+
+
+class Numbers:
+    """Reads initializers; those of files beside a model from there, one at a time, none is kept.
+
+    mapped: their arrays are the files' own pages, for who is done before anybody changes the files.
+    """
+
+    def __init__(self, source: Source, *, mapped: bool = False) -> None:
+        self._folder = "" if isinstance(source, onnx.ModelProto) else os.fspath(Path(source).parent)
+        self._label, self._mapped = model_label(source), mapped
+
+    def of(self, tensor: TensorProto) -> np.ndarray:
+        """The array. Raises ImportModelError if its file does not have it."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return numpy_helper.to_array(tensor)
+        array = self._pages(tensor) if self._mapped else None
+        if array is not None:
+            return array
+        loaded = TensorProto()
+        loaded.CopyFrom(tensor)
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(loaded, self._folder)
+            return numpy_helper.to_array(loaded)
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ImportModelError(
+                f"model '{self._label}': initializer '{tensor.name}' cannot be read: {first_line(error)}"
+            ) from error
+
+    def _pages(self, tensor: TensorProto) -> np.ndarray | None:
+        """The array in its file; None for a file or a type that `of` examines and reads."""
+        file, given = Path(self._folder, _place(tensor)), {e.key: e.value for e in tensor.external_data}
+        begin, size = int(given.get("offset") or 0), _size(tensor)
+        inside = file.resolve() == Path(self._folder).resolve() / _place(tensor)
+        if not inside or tensor.data_type != TensorProto.FLOAT or int(given.get("length") or size) != size:
+            return None
+        if begin % 4 or begin < 0 or begin + size > file.stat().st_size:
+            return None
+        return np.memmap(file, np.float32, "r", begin, tuple(tensor.dims))
 
 
 def _check(model: onnx.ModelProto, label: str) -> None:
@@ -148,10 +219,22 @@ def _without_numbers(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _is_large(tensor: TensorProto) -> bool:
     """Whether a tensor is worth leaving out, and has exactly the bytes that its shape and type say."""
-    if tensor.data_type not in NUMBERS or min(tensor.dims, default=0) <= 0:
-        return False
-    size = prod(tensor.dims) * NUMBERS[tensor.data_type].itemsize
+    if _is_outside(tensor):
+        return True
+    size = _size(tensor)
     return size >= LARGE and tensor.HasField("raw_data") and len(tensor.raw_data) == size
+
+
+def _is_outside(tensor: TensorProto) -> bool:
+    """Whether a tensor is large and in another file."""
+    return tensor.data_location == TensorProto.EXTERNAL and _size(tensor) >= LARGE
+
+
+def _size(tensor: TensorProto) -> int:
+    """Bytes by the shape and type, 0 where they do not say."""
+    if tensor.data_type not in NUMBERS or min(tensor.dims, default=0) <= 0:
+        return 0
+    return prod(tensor.dims) * NUMBERS[tensor.data_type].itemsize
 
 
 def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -275,7 +358,7 @@ def graph_inputs(
         dims = found[name].dims
         if dims is not None and len(dims) != len(shape):
             raise ImportModelError(
-                f"model '{label}': input '{name}' has rank {len(dims)} {_dims_text(dims)}, got {_dims_text(shape)}"
+                f"model '{label}': input '{name}' has rank {len(dims)} {dims_text(dims)}, got {dims_text(shape)}"
             )
         if any(size < 1 for size in shape):
             raise ImportModelError(f"model '{label}': input '{name}': dims of 1 or more are required, got {shape}")
@@ -302,22 +385,31 @@ def check_inputs(inputs: Iterable[GraphInput], label: str) -> None:
         )
     dynamic = [i for i in inputs if i.shape is None]
     if dynamic:
-        got = ", ".join(f"'{i.name}' has shape {_dims_text(i.dims)}" for i in dynamic)
-        example = " ".join(f"{i.name}={_static(i.dims)}" for i in dynamic)
+        got = ", ".join(f"'{i.name}' has shape {dims_text(i.dims)}" for i in dynamic)
+        example = {i.name: _suggested(i.dims) for i in dynamic}
+        asked = list(dict.fromkeys(d for shape in example.values() for d in shape if isinstance(d, str)))
+        typed = " ".join(shlex.quote(f"{name}={'x'.join(map(str, shape))}") for name, shape in example.items())
+        written = ", ".join(f"{name!r}: {dims_text(shape)}" for name, shape in example.items())
+        numbers = f" with numbers for {', '.join(asked)}" if asked else ""
         raise ImportModelError(
-            f"model '{label}': static input shapes are required, got {got}; give them, say, as --input-shapes {example}"
+            f"model '{label}': static input shapes are required, got {got}; give them as "
+            f"{option('input_shapes', written=f'{{{written}}}', typed=typed)}{numbers}"
         )
-    large = [f"'{i.name}' has shape {_dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
+    large = [f"'{i.name}' has shape {dims_text(i.dims)}" for i in inputs if prod(i.shape or ()) > LARGEST]
     if large:
         raise ImportModelError(
             f"model '{label}': inputs of at most {LARGEST:,} elements are required, got {', '.join(large)}; give "
-            "others with --input-shapes"
+            f"others with {option('input_shapes')}"
         )
 
 
-def _static(dims: Sequence[int | str] | None) -> str:
-    """A shape for the command line with 1 for every free dim."""
-    return "1x3x224x224" if dims is None else "x".join(str(d if isinstance(d, int) else 1) for d in dims)
+def _suggested(dims: Sequence[int | str] | None) -> list[int | str]:
+    """A shape for the command line: a batch of 1, a word for every other dim that only the user knows."""
+    if dims is None:
+        return ["EXTENTS"]
+    letters = AXES.get(len(dims), tuple(f"D{axis}" for axis in range(len(dims))))
+    words = (d if isinstance(d, int) or re.fullmatch(WORD, d) else x for d, x in zip(dims, letters, strict=True))
+    return [1 if axis == 0 and isinstance(word, str) else word for axis, word in enumerate(words)]
 
 
 def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None:
@@ -332,7 +424,8 @@ def declare_inputs(graph: onnx.GraphProto, inputs: Sequence[GraphInput]) -> None
         output.type.tensor_type.ClearField("shape")
 
 
-def _dims_text(dims: Sequence[int | str] | None) -> str:
+def dims_text(dims: Sequence[int | str] | None) -> str:
+    """Dims in parentheses, a free one by its symbol."""
     return "of unknown rank" if dims is None else f"({', '.join(map(str, dims))})"
 
 

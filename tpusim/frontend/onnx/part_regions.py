@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpusim.errors import option
 from tpusim.frontend.onnx.parts import Parts
 
 INT = np.int64
@@ -57,7 +58,7 @@ def _align_by_size(p: Parts, sizes: tuple[int, int], scale: float, *, half: bool
         raise ValueError(
             "a sampling_ratio of 1 or more is required, got 0, which counts samples by each region's size (taken for "
             "averages of constant regions); export it with a fixed one (2 is usual), or end the network in front of it "
-            "with --outputs"
+            f"with {option('outputs')}"
         )
     boxes = regions.astype(np.float32) * f32(scale) - f32(0.5 if half else 0.0)
     left, top, right, bottom = boxes.T

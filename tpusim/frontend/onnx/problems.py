@@ -1,8 +1,9 @@
 """What is wrong with a model, in one message: a line for all nodes of a type that are refused for one reason."""
 
+import shlex
 from dataclasses import dataclass, field
 
-from tpusim.errors import UnsupportedError
+from tpusim.errors import UnsupportedError, option
 
 
 class NetworkRefused(UnsupportedError):
@@ -34,17 +35,31 @@ class Problems:
         """Note why a node cannot be imported."""
         self.nodes.setdefault((op_type, operators, why.replace(f"'{name}'", "'{}'")), []).append(name)
 
-    def refusal(self, wanted: frozenset[str]) -> NetworkRefused:
-        """One error that lists everything refused in the model."""
+    def refusal(self, wanted: frozenset[str], *, small: bool) -> NetworkRefused:
+        """One error that lists everything refused in the model; small: whether `wanted` have few elements."""
         count = sum(map(len, self.nodes.values())) + len(self.others)
         lines = [*self.others, *(_line(*key, names) for key, names in self.nodes.items())]
         listing = "\n".join(f"  {line}" for line in lines)
+        remedy = (
+            "replace these nodes before the export, or run them outside the network: "
+            f"{option('outputs')} ends it in front of them, {option('inputs')} begins it behind them"
+        )
+        if wanted and small:
+            names = sorted(wanted)
+            typed = " ".join(shlex.quote(f"{name}=VALUE") for name in names)
+            written = ", ".join(f"{name!r}: VALUE" for name in names)
+            values = option("input_values", written=f"{{{written}}}", typed=typed)
+            remedy = f"if {_listed(names)} always the same, give {values}; else {remedy}"
         return NetworkRefused(
-            f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n"
-            "replace these nodes before the export, or run them outside the network: --outputs ends it in front of "
-            "them, --inputs begins it behind them",
+            f"model '{self.label}': {count} {'problem' if count == 1 else 'problems'} at import:\n{listing}\n{remedy}",
             wanted,
         )
+
+
+def _listed(names: list[str]) -> str:
+    """As the subject of a sentence."""
+    several = len(names) > 1
+    return f"{'inputs' if several else 'input'} {', '.join(map(repr, names))} {'are' if several else 'is'}"
 
 
 def _line(op_type: str, operators: str, why: str, names: list[str]) -> str:

@@ -17,7 +17,15 @@ from tpusim.frontend.onnx.folding import evaluate, foldable
 from tpusim.frontend.onnx.functions import function_nodes, has_function
 from tpusim.frontend.onnx.integers import finished, finishes
 from tpusim.frontend.onnx.known import Known
-from tpusim.frontend.onnx.model_file import DEFAULT_DOMAINS, GraphInput, live_nodes, live_nodes_of, opset_version, reads
+from tpusim.frontend.onnx.model_file import (
+    DEFAULT_DOMAINS,
+    GraphInput,
+    Numbers,
+    live_nodes,
+    live_nodes_of,
+    opset_version,
+    reads,
+)
 from tpusim.frontend.onnx.node import ConstantNeeded, Node
 from tpusim.frontend.onnx.outcome import How
 from tpusim.frontend.onnx.parts import Parts
@@ -28,6 +36,10 @@ from tpusim.ops.recurrent import mark_parts
 
 DEEPEST = 12
 """How many nodes may be made of each other in turn."""
+PASSED_ON = frozenset({"Identity", "Dropout", "Cast"})
+"""Their result is their input, of a Cast where it is float32 already."""
+MEASURED = frozenset({"Shape", "Size"})
+"""They need only the extents of their input."""
 OF_ONE_TYPE = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "MatMul", "Gemm", "Concat"})
 
 
@@ -38,8 +50,10 @@ class Reader(Known):
     that fails is undone before the next is tried. `_wanted` are tensors that a way would have had constant.
     """
 
-    def __init__(self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], *, onnx_names: bool) -> None:
-        super().__init__(proto, inputs, onnx_names=onnx_names)
+    def __init__(
+        self, proto: onnx.ModelProto, inputs: Sequence[GraphInput], numbers: Numbers, *, onnx_names: bool
+    ) -> None:
+        super().__init__(proto, inputs, numbers, onnx_names=onnx_names)
         self._wanted: set[str] = set()
         self._made_from: dict[str, tuple[str, ...]] = {}
         self._depth = 0
@@ -62,15 +76,14 @@ class Reader(Known):
 
     def _alias(self, node: onnx.NodeProto) -> bool:
         """Identity, Dropout in inference, and a Cast of float32 to float32: the output is the input."""
-        if node.domain not in DEFAULT_DOMAINS or not node.input:
+        if node.domain not in DEFAULT_DOMAINS or node.op_type not in PASSED_ON or not node.input:
             return False
         source = self._aliases.get(node.input[0], node.input[0])
         if node.op_type == "Dropout":
             self._require_inference(node)
-        elif node.op_type == "Cast":
-            if self._resolve(source) not in self._values or _attributes(node).get("to") != TensorProto.FLOAT:
-                return False
-        elif node.op_type != "Identity":
+        elif node.op_type == "Cast" and not (
+            self._resolve(source) in self._values and _attributes(node).get("to") == TensorProto.FLOAT
+        ):
             return False
         self._aliases[node.output[0]] = source
         if node.op_type == "Dropout" or node.input[0] in self._dropped:
@@ -90,7 +103,7 @@ class Reader(Known):
 
     def _fold(self, node: onnx.NodeProto) -> bool:
         """Evaluate a node of constants; Shape and Size need only the shape of their input."""
-        if node.op_type in ("Shape", "Size") and node.domain in DEFAULT_DOMAINS and self._is_tensor(node.input[0]):
+        if node.op_type in MEASURED and node.domain in DEFAULT_DOMAINS and self._is_tensor(node.input[0]):
             self._constants[node.output[0]] = self._measure(node)
             return True
         if not foldable(node) or not all(self._is_constant(name) for name in node.input):
@@ -249,7 +262,8 @@ def is_imported(node: onnx.NodeProto, version: int) -> bool:
     """Whether there is a way to import nodes of this type."""
     if node.domain not in DEFAULT_DOMAINS:
         return has_function(node.op_type, version, node.domain)
-    return node.op_type in MAPPERS or node.op_type in PARTS or has_function(node.op_type, version)
+    known = node.op_type in PASSED_ON or node.op_type in MEASURED or node.op_type in MAPPERS or node.op_type in PARTS
+    return known or has_function(node.op_type, version)
 
 
 def node_name(node: onnx.NodeProto) -> str:

@@ -1,14 +1,18 @@
 """Ops of sliding windows: convolutions, pools, LRN."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.ir import SSAValue
 
 from tpusim.frontend.onnx.node import Mapper, Node
+from tpusim.ir.attrs import ints
 from tpusim.ops.conv import TopConv
 from tpusim.ops.deconv import TopDeconv
 from tpusim.ops.lrn import TopLRN
+from tpusim.ops.pad import TopPad
 from tpusim.ops.pool import TopAvgPool, TopMaxPool
+from tpusim.ops.sliding import window_attributes
 
 POOL: dict[str, Any] = {"kernel_shape": ()}
 """A pool without a kernel_shape is a mistake; it is not the global one."""
@@ -36,10 +40,33 @@ def max_pool(node: Node) -> SSAValue:
 
 
 def average_pool(node: Node) -> SSAValue:
-    """AveragePool: the mean of each window."""
+    """AveragePool: the mean of each window.
+
+    With ceil_mode a last window may reach beyond the pads. What it finds there is never counted, whatever
+    count_include_pad says of the pads themselves; where both occur, the pads become zeros of a Pad.
+    """
     options = POOL | node.options(*WINDOW, "ceil_mode")
-    counted = bool(node.take("count_include_pad", 0))
-    return TopAvgPool.make(node.builder, node.value(0), count_include_pad=counted, **options, name=node.output)
+    x, counted = node.value(0), bool(node.take("count_include_pad", 0))
+    if counted and options.pop("ceil_mode", 0):
+        pads, beyond = _pads_and_beyond(node.shape(0)[2:], options)
+        options = {key: options[key] for key in options if key not in ("pads", "auto_pad")}
+        counted = not any(beyond)
+        if any(pads) and any(beyond):
+            rank = len(pads) // 2
+            around = [0, 0, *pads[:rank], 0, 0, *pads[rank:]]
+            x = TopPad.make(node.builder, x, paddings=around, name=f"{node.output}_padded")
+        options["pads"] = pads if counted else beyond
+    return TopAvgPool.make(node.builder, x, count_include_pad=counted, **options, name=node.output)
+
+
+def _pads_and_beyond(spatial: Sequence[int], options: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """(the pads of a window, what its last windows read behind them if the extents are rounded up), as pads."""
+    down, up = (
+        ints(window_attributes(tuple(spatial), **options, ceil_mode=rounded_up)["pads"]) for rounded_up in (False, True)
+    )
+    if len(spatial) == 1:  # is stated as a column
+        down, up = down[::2], up[::2]
+    return list(down), [high - low for low, high in zip(down, up, strict=True)]
 
 
 def global_max_pool(node: Node) -> SSAValue:

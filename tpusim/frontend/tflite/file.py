@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpusim.errors import ConfigError, ImportModelError, first_line
+from tpusim.frontend.content import what_it_is
 
 IDENTIFIER = b"TFL3"
 TYPES: Mapping[str, Any] = {
@@ -47,6 +48,10 @@ class Operator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
+    def option(self, name: str, default: Any) -> Any:
+        """A field of the op's own table; default: its value where the file leaves the table out."""
+        return default if self.options is None else getattr(self.options, name)()
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -68,10 +73,13 @@ def read_tflite(path: str | os.PathLike[str]) -> Graph:
         ) from error
     try:
         content = Path(path).read_bytes()
+    except IsADirectoryError as error:
+        raise ImportModelError(f"model '{os.fspath(path)}' is {what_it_is(path)}") from error
     except OSError as error:
         raise ImportModelError(f"model '{os.fspath(path)}' cannot be read: {error.strerror or error}") from error
     if content[4:8] != IDENTIFIER:
-        raise ImportModelError(f"model '{os.fspath(path)}' is no TFLite file, its bytes 4 to 8 must be TFL3")
+        found = what_it_is(path) or "no TFLite file, its bytes 4 to 8 must be TFL3"
+        raise ImportModelError(f"model '{os.fspath(path)}' is {found}")
     try:
         return _Reader(tflite, content).graph()
     except DAMAGE as error:

@@ -35,14 +35,20 @@ class Writer:
         """The tensor of the file with this number."""
         return self.graph.tensors[number]
 
-    def node(self, op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        """Append an ONNX node; the name of its output."""
-        self.nodes.append(helper.make_node(op_type, list(inputs), [output], **attributes))
-        return output
+    def node(self, op_type: str, inputs: Sequence[str], *outputs: str, **attributes: Any) -> str:
+        """Append an ONNX node; the name of its first output."""
+        self.nodes.append(helper.make_node(op_type, list(inputs), list(outputs), **attributes))
+        return outputs[0]
+
+    def elem_type(self, number: int) -> int:
+        """The ONNX element type of a tensor as the network computes with it: of a quantised one float32."""
+        tensor = self.tensor(number)
+        real = len(tensor.scales) or tensor.dtype == np.float16
+        return TensorProto.FLOAT if real else helper.np_dtype_to_tensor_dtype(tensor.dtype)
 
     def array(self, name: str, array: np.ndarray) -> str:
         """Add a constant of this name, once; its name."""
-        self._initializers.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self._initializers.setdefault(name, numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def integers(self, number: int) -> np.ndarray:
@@ -75,7 +81,7 @@ class Writer:
         tensor = self.tensor(number)
         name = f"{tensor.name}_{form}" if form else tensor.name
         if not len(tensor.scales):
-            return self.array(name, data.astype(np.float32))
+            return self.array(name, data.astype(np.float32) if data.dtype.kind == "f" else data)
         if name in {n.output[0] for n in self.nodes}:
             return name
         one = len(tensor.scales) == 1
@@ -109,7 +115,7 @@ class Writer:
             ]
             stored = self.node("QuantizeLinear", [name, *parts], f"{tensor.name}_quantized")
             name = self.node("DequantizeLinear", [stored, *parts], f"{tensor.name}_dequantized")
-        elif len(tensor.scales) or tensor.dtype != np.float32:
+        elif len(tensor.scales) or tensor.dtype == np.float16:
             raise UnsupportedError(
                 f"'{tensor.name}': float32, or int8 or uint8 with one scale, is required, got {tensor.dtype}"
             )
@@ -122,8 +128,15 @@ class Writer:
         for number in self.graph.outputs:
             self.node("Identity", [self.value(number, images=False)], self.tensor(number).name)
         inputs, outputs = (
-            [helper.make_tensor_value_info(t.name, TensorProto.FLOAT, t.shape) for t in map(self.tensor, numbers)]
+            [
+                helper.make_tensor_value_info(self.tensor(n).name, self.elem_type(n), self.tensor(n).shape)
+                for n in numbers
+            ]
             for numbers in (self.graph.inputs, self.graph.outputs)
         )
         graph = helper.make_graph(self.nodes, "tflite", inputs, outputs, list(self._initializers.values()))
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+
+    def _info(self, number: int) -> onnx.ValueInfoProto:
+        tensor = self.tensor(number)
+        return helper.make_tensor_value_info(tensor.name, self.elem_type(number), tensor.shape)

@@ -120,6 +120,12 @@ def _headed(operands: Sequence[Shape]) -> Misfit | None:
     return None
 
 
+def attention_products(batch: int, rows: int, others: int, sizes: tuple[int, int, int, int]) -> int:
+    """Multiplications of a head's six products. rows, others: of the input and of keys; sizes: those of `Attention`."""
+    queries, keys, columns, out = sizes
+    return batch * columns * (rows * (queries + out) + 2 * others * (keys + rows))
+
+
 class Attention(Function, frozen=True, tag="attention"):
     """A head of attention in global memory (11.5).
 
@@ -143,8 +149,7 @@ class Attention(Function, frozen=True, tag="attention"):
     def multiplications(self, operands: Sequence[Shape]) -> int:
         """Multiplications of the block's six products."""
         (batch, rows, _), others = operands[0], operands[self.sources > 1][1]
-        queries, keys, columns, out = self.sizes
-        return batch * columns * (rows * (queries + out) + 2 * others * (keys + rows))
+        return attention_products(batch, rows, others, self.sizes)
 
     def misfit(self, operands: Sequence[Shape], result: Shape) -> Misfit | None:
         """The sources with the result's batch, and as many others as the parameters promise."""

@@ -1,8 +1,8 @@
 """Commands over whole tensors of any rank as commands over four axes, which local memory has (hardware.md 2.1).
 
 A form is the same computation: an operand is another view of the same bytes, and what the command says of axes is said
-of the four. There is none for elements of 4 bits, and axes that no four stand for; of packed batches (4N) products and
-pads have one.
+of the four. There is none for elements of 4 bits, axes that no four stand for, and windows outside a command's ranges;
+of packed batches (4N) products and pads have one.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,6 +61,7 @@ from tpusim.isa.functions import (
 )
 from tpusim.isa.layout import align, ceil_div, dense_strides
 from tpusim.isa.matrices import lane_columns, runs_on_vectors
+from tpusim.isa.ranges import window_ranges
 from tpusim.isa.region import View, is_packed, itemsize
 from tpusim.isa.transfers import CAST_BYTES, LEAST_WIDTH
 
@@ -141,7 +142,7 @@ def forms(body: Command, chip: ChipSpec) -> tuple[Form, ...]:
     """The command as one over four axes, or as several, one after the other; none if it has no such form."""
     make = _FUNCTIONS.get(type(body.function)) if isinstance(body, Fn) else _COMMANDS.get(type(body))
     views = [view for _, view in body.operands()]
-    if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views):
+    if make is None or any(v.laned or is_packed(v.dtype) or 0 in v.shape for v in views) or window_ranges(body, chip):
         return ()
     if make not in _OF_WORDS and any(v.interleave > 1 for v in views):
         return ()

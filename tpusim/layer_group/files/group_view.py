@@ -1,6 +1,6 @@
 """A group for people: the schedule that its text says, by the names of the module (layer_group.md 8, 9, 14)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -10,13 +10,14 @@ from xdsl.ir import SSAValue
 
 from tpusim import chips
 from tpusim.chips import ChipSpec
+from tpusim.errors import ConfigError, option
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group.local_memory import partners
 from tpusim.layer_group.slicing import slice_bytes
 from tpusim.ops.base import GroupType, TpuOp
 from tpusim.ops.logical import AXES
-from tpusim.ops.structure import TpuGroup, TpuLoad
+from tpusim.ops.structure import TpuLoad
 from tpusim.schedule import (
     GroupSchedule,
     Guest,
@@ -25,6 +26,7 @@ from tpusim.schedule import (
     areas,
     from_attrs,
     marks,
+    numbered,
     stage_of,
     tensor_name,
     tensor_of,
@@ -88,7 +90,10 @@ class Visit:
 
 @dataclass(frozen=True)
 class GroupView:
-    """What a person sees of one group. rows: per row its items; areas by address."""
+    """What a person sees of one group. index: its number (`tpusim.schedule.numbered`); areas by address.
+
+    rows: the items of each row.
+    """
 
     index: int
     ops: tuple[tuple[str, str], ...]
@@ -130,8 +135,9 @@ class GroupView:
 
 @dataclass(frozen=True)
 class GlobalView:
-    """An op outside every group, and why it is there."""
+    """An op outside every group, and why it is there. index: its number; None for a view, which has no command."""
 
+    index: int | None
     name: str
     op: str
     reason: str
@@ -140,18 +146,39 @@ class GlobalView:
 def views(model: Model) -> Iterator[GroupView | GlobalView]:
     """Groups and global ops in program order. Raises ImportModelError for a group without its schedule."""
     chip = chips.of(model)
-    index = 0
-    for op in model.ops:
-        if isinstance(op, TpuGroup):
-            yield view_of(from_attrs(op), index, chip, model.number("module.cores") or 1)
-            index += 1
-        elif isinstance(op, TpuOp):
+    for op, number in numbered(model):
+        if isinstance(op, TpuOp):
             reason = op.attributes.get("global_reason")
-            yield GlobalView(op_name(op), op.name, getattr(reason, "data", ""))
+            yield GlobalView(number, op_name(op), op.name, getattr(reason, "data", ""))
+        elif number is not None:
+            yield view_of(from_attrs(op), number, chip, model.number("module.cores") or 1)
+
+
+def view_number(found: Sequence[GroupView | GlobalView], number: int) -> GroupView | GlobalView:
+    """The group or global layer of that number. Raises ConfigError if the module has none."""
+    for view in found:
+        if view.index == number:
+            return view
+    count = sum(view.index is not None for view in found)
+    has = f"groups 0 to {count - 1} only" if count else "no groups"
+    raise ConfigError(f"{option('group', number)}: the module has {has}; `tpusim group --show` lists them")
+
+
+def group_number(found: Sequence[GroupView | GlobalView], number: int) -> GroupView:
+    """The layer group of that number. Raises ConfigError if the module has none, or it is a global layer."""
+    view = view_number(found, number)
+    if isinstance(view, GroupView):
+        return view
+    able = [str(other.index) for other in found if isinstance(other, GroupView)]
+    others = f"choose one of {', '.join(able)}" if able else "the module has only global layers"
+    raise ConfigError(
+        f"{option('group', number)}: a layer group, which has rows and sections, is required, got the global layer "
+        f"'{view.name}' ({view.op}); {others}"
+    )
 
 
 def view_of(schedule: GroupSchedule, index: int, chip: ChipSpec, cores: int = 1) -> GroupView:
-    """One group by names; its neighbours are the groups beside `index`."""
+    """One group by names; index: its number. Neighbours that share transfers have the numbers before and after it."""
     overlap = schedule.overlap
     ways = ((overlap.other_up, index - 1), (overlap.other_down, index + 1))
     found = sorted(_areas(schedule, chip), key=lambda a: (a.address, min(a.rows, default=0)))

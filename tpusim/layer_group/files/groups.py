@@ -3,17 +3,19 @@
 import json
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from tpusim.errors import ConfigError
 from tpusim.ir.module import Model
 from tpusim.layer_group.files.group_view import GlobalView, GroupView, views
+from tpusim.layer_group.files.upstream import cached_groups, is_cache, is_search, searched_shapes
 from tpusim.ops.logical import AXES
 
-TypeName: TypeAlias = Literal["NORMAL", "3D", "SMALL_C", "MM"]
+TypeName: TypeAlias = Literal["NORMAL", "3D", "SMALL_C", "MM", "GLOBAL"]
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,13 +31,16 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ForcedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One pinned group: the ops from `first` to `last`, by name, in the order of the module.
 
-    type, sections: searched where they are left out.
+    type, sections: searched where they are left out. Type GLOBAL is one op that is to be a global layer.
+    ops: all ops in any order, where a file names them: the group must be exactly these, and a global layer that the
+    module does not have is no fault, for its lowering may differ.
     """
 
     first: str
     last: str
     type: TypeName | None = None
     sections: Counts | None = None
+    ops: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"'{self.first}'" if self.first == self.last else f"'{self.first}'..'{self.last}'"
@@ -45,19 +50,48 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: tuple[ForcedGroup, ...]
 
 
+@dataclass(frozen=True)
+class Forced:
+    """What a file says about groups. better_shapes: whether sections better than the first that fit are searched."""
+
+    groups: tuple[ForcedGroup, ...]
+    better_shapes: bool = False
+
+
 def read_groups(path: Path) -> tuple[ForcedGroup, ...]:
-    """The pinned groups of a TOML file, or of a JSON file if its name ends so. Raises ConfigError."""
+    """The pinned groups of a file that `read_forced` reads. Raises ConfigError."""
+    return read_forced(path).groups
+
+
+def read_forced(path: Path) -> Forced:
+    """A TOML file, or JSON if its name ends so, which may also be a file of TPU-MLIR's. Raises ConfigError."""
     try:
         text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        return msgspec.convert(content, _File).groups
+        return _forced(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
     except OSError as error:
         raise ConfigError(f"groups to force, {path}: {error.strerror or error}") from error
     except (ValueError, msgspec.ValidationError) as error:
         raise ConfigError(
             f"groups to force, {path}: {error}; expected [[groups]] with first, last and, if wanted, type and "
-            f"sections, as `tpusim group --write-groups` writes them"
+            f"sections, as `tpusim group --write-groups` writes them, or a layer_group_cache.json or "
+            f"layer_group_config.json of TPU-MLIR"
         ) from error
+
+
+def _forced(content: Any) -> Forced:
+    if isinstance(content, dict):
+        known = cast("dict[str, Any]", content)
+        if is_cache(known):
+            return Forced(tuple(_cached(ops, sections) for ops, sections in cached_groups(known)))
+        if is_search(known):
+            return Forced((), searched_shapes(known))
+    return Forced(msgspec.convert(content, _File).groups)
+
+
+def _cached(ops: tuple[str, ...], sections: dict[str, int] | None) -> ForcedGroup:
+    if sections is None:
+        return ForcedGroup(ops[0], ops[0], "GLOBAL", None, ops)
+    return ForcedGroup(ops[0], ops[-1], None, Counts(**sections), ops)
 
 
 def groups_text(model: Model) -> str:
@@ -66,14 +100,13 @@ def groups_text(model: Model) -> str:
     lines = [f"# layer groups of {model.name or 'a module'} on {chip}; `tpusim group --force` takes this file."]
     lines.append("# A group that is left out is searched; so are type and sections where they are left out.")
     for view in views(model):
-        lines.append("")
-        if isinstance(view, GlobalView):
-            lines.append(
-                f"# {json.dumps(view.name)} stays global: {' '.join(view.reason.split()) or 'no reason given'}"
-            )
-        else:
-            lines.extend(_group_lines(view))
+        lines += ["", *(_group_lines(view) if isinstance(view, GroupView) else _global_lines(view))]
     return "\n".join(lines) + "\n"
+
+
+def _global_lines(view: GlobalView) -> Iterator[str]:
+    number = "" if view.index is None else f"{view.index}: "
+    yield f"# {number}{json.dumps(view.name)} stays global: {' '.join(view.reason.split()) or 'no reason given'}"
 
 
 def _group_lines(view: GroupView) -> Iterator[str]:

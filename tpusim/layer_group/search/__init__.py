@@ -1,7 +1,8 @@
 """Search: which runs of ops become groups, pinned or found, and the stage as a whole (layer_group.md 12)."""
 
 from tpusim.layer_group.search.greedy import alone
+from tpusim.layer_group.search.pins import require_named
 from tpusim.layer_group.search.reordering import orders
 from tpusim.layer_group.search.stage import STRATEGIES, LayerGroupConfig, Strategy, group_layers, searched
 
-__all__ = ["STRATEGIES", "LayerGroupConfig", "Strategy", "alone", "group_layers", "orders", "searched"]
+__all__ = ["STRATEGIES", "LayerGroupConfig", "Strategy", "alone", "group_layers", "orders", "require_named", "searched"]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tpusim import chips, strategies
 from tpusim.chips import ChipSpec, require_cores
-from tpusim.errors import UnsupportedError
+from tpusim.errors import UnsupportedError, option
 from tpusim.ir.attrs import op_name, text
 from tpusim.ir.module import Model
 from tpusim.ir.text import verify
@@ -92,12 +92,12 @@ def searched(opt: str, chip: ChipSpec) -> str:
 def _strategy(config: LayerGroupConfig, chip: ChipSpec) -> Strategy:
     """What the options ask for. Raises UnsupportedError for an unknown value."""
     known = dict.fromkeys((*STRATEGIES, *strategies.plugins()))
-    for flag, value, able in (
-        ("layer-group", config.opt, known),
-        ("shape-secs-search-strategy", config.shape_secs_search_strategy, ("0", "1")),
+    for name, value, able in (
+        ("layer_group", config.opt, known),
+        ("shape_secs_search_strategy", config.shape_secs_search_strategy, ("0", "1")),
     ):
         if value not in able:
-            raise UnsupportedError(f"--{flag} {value}: expected one of {', '.join(able)}")
+            raise UnsupportedError(f"{option(name, value)}: expected one of {', '.join(able)}")
     if config.opt not in STRATEGIES:
         return partial(plugged, config.opt, strategies.loaded(config.opt))
     opt = config.opt if config.everywhere else searched(config.opt, chip)
@@ -115,7 +115,7 @@ def _decided(model: Model, chip: ChipSpec, config: LayerGroupConfig, strategy: S
             decided.append((ops[0], why))
             continue
         for part in pins.parts(ops):
-            decided.extend([part] if isinstance(part, GroupSchedule) else strategy(part, chip, config.cores, memo))
+            decided.extend(strategy(part, chip, config.cores, memo) if isinstance(part, list) else [part])
     return decided
 
 

@@ -28,6 +28,7 @@ from tpusim.ops.base import (
 )
 from tpusim.ops.building import names_op
 from tpusim.ops.families import UnaryTop
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import lower_same_scale
 from tpusim.ops.small_multiplier import threshold
 
@@ -417,13 +418,13 @@ class TopRound(Activation):
 
     def _entries(self, ctx: LoweringContext, x: Bytes, y: Bytes) -> np.ndarray:
         """Upstream's table; the other one with the quirk off."""
-        return ctx.quirked(self, "round_half_away", lookup_table("ROUND", (), x, y), super()._entries(ctx, x, y))
+        return ctx.quirked(self, Quirk.ROUND_HALF_AWAY, lookup_table("ROUND", (), x, y), super()._entries(ctx, x, y))
 
     def _float_form(self, ctx: LoweringContext) -> tuple[OpT, dict[str, Attribute]]:
         """Upstream's function, whose halves show only in the data; the other one with the quirk off."""
-        if not ctx.reproduces("round_half_away"):
+        if not ctx.reproduces(Quirk.ROUND_HALF_AWAY):
             return super()._float_form(ctx)
-        ctx.decision(self, "DN-02 round_half_away")
+        ctx.decision(self, Quirk.ROUND_HALF_AWAY.decision)
         return TpuActive, {"mode": text("ROUND"), "coeffs": floats_attr(())}
 
 

@@ -84,9 +84,8 @@ class TpuFAttention(MacroTpu):
         return (y.reshape(shape_of(self.output)),)
 
     def macs(self) -> int:
-        """Multiply-accumulates of both products."""
-        batch, heads, size = self.batch.value.data, self.q_head.value.data, self.dim.value.data
-        return 2 * batch * heads * size * self.mq.value.data * self.mk.value.data
+        """Multiply-accumulates of both products together."""
+        return self.function().multiplications([shape_of(self.queries), shape_of(self.keys)])
 
     def function(self) -> functions.Function:
         """The whole block of attention as one function."""

@@ -27,13 +27,12 @@ from tpusim.ops.base import Array, LoweringContext, NumberMode, QuantParams, Sha
 from tpusim.ops.cast import TpuCast
 from tpusim.ops.families import relu_attributes, zero_point
 from tpusim.ops.matmul.product import HEADS
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.rescale import TpuRequantInt
 from tpusim.ops.softmax import exponential_table
 
 OUT = 3
 """Index of the last of the four layers."""
-MASK_BYTES = "attention_mask_bytes"
-"""The quirk of a mask with a zero point."""
 
 
 class Scales(NamedTuple):
@@ -245,11 +244,11 @@ class TopAttention(TopOp):
             return ctx.operand(self.mask, "f16", self, name)
         told, shape = f"{value_name(self.mask)}{name}_si32", shape_of(stored)
         # The quirk: upstream leaves out what has another byte than 0, whatever the zero point.
-        if zero_point(stored) and not ctx.reproduces(MASK_BYTES):
+        if zero_point(stored) and not ctx.reproduces(Quirk.ATTENTION_MASK_BYTES):
             one: dict[str, Attribute] = {"multiplier": int_attr(1), "rshift": int_attr(0)}
             return ctx.build(TpuRequantInt, [stored], one, i32, shape, told)
         if zero_point(stored):
-            ctx.decision(self, f"DN-02 {MASK_BYTES}")
+            ctx.decision(self, Quirk.ATTENTION_MASK_BYTES.decision)
         return ctx.build(TpuCast, [stored], {}, i32, shape, told)
 
     def _head_name(self, head: int) -> str:

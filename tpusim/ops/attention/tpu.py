@@ -15,6 +15,7 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, r
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, op_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
+from tpusim.isa.functions.attention import attention_products
 from tpusim.isa.layout import align, ceil_div
 from tpusim.ops.attention.commands import emit_global, emit_local
 from tpusim.ops.attention.packed import Sizes, pack_matrices, unpack_biases, unpack_matrices
@@ -156,10 +157,9 @@ class TpuAttention(TpuOp):
         return widened(narrowed(x, storage_dtype(element_of(self.output))))
 
     def macs(self) -> int:
-        """Of the six products."""
-        (q, k, d, out), (batch, rows, _) = self.sizes, shape_of(self.input)
-        others = shape_of(self.sources[1])[1]
-        return batch * (d * (rows * q + 2 * others * k) + 2 * rows * others * d + rows * d * out)
+        """Multiply-accumulates of the six products together."""
+        batch, rows, _ = shape_of(self.input)
+        return attention_products(batch, rows, shape_of(self.sources[1])[1], self.sizes)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 

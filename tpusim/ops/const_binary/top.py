@@ -45,6 +45,7 @@ from tpusim.ops.families import (
     relu_of,
 )
 from tpusim.ops.minmax import TpuMax, TpuMin
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.relu import ReluApart, TopClip
 from tpusim.ops.rescale import TOO_LARGE, TpuMulShift, requantised
 from tpusim.ops.rewriting import made_by
@@ -117,11 +118,11 @@ class TopMulConst(ConstTop):
 
     def build_int8(self, ctx: LoweringContext, operand: SSAValue, found: Constants) -> SSAValue | str:
         """tpu.MulShift where the chip has multipliers, with which a relu is lost by a quirk; else tpu.MulConst."""
-        lost = relu_of(self) and ctx.reproduces("mulshift_without_relu")
+        lost = relu_of(self) and ctx.reproduces(Quirk.MULSHIFT_WITHOUT_RELU)
         if ctx.chip.integers.scaling == "right_shift" or (relu_of(self) and not lost):
             return super().build_int8(ctx, operand, found)
         if lost:
-            ctx.decision(self, "DN-02 mulshift_without_relu")
+            ctx.decision(self, Quirk.MULSHIFT_WITHOUT_RELU.decision)
         attributes = {"multiplier": int_attr(found.multiplier), "rshift": int_attr(found.rshift)}
         element = ctx.quantised_type(self.output)
         return ctx.build(TpuMulShift, [operand], attributes, element, shape_of(self.output), op_name(self))
@@ -228,7 +229,7 @@ class ExtremeConstTop(ConstTop):
         The scale is the output's, to which `build_int8` requantises an operand that propagation left with another one.
         """
         if ctx.chip.integers.scaling != "right_shift":
-            zero = 0 if ctx.reproduces("extreme_without_zero_point") else y.zero_point
+            zero = 0 if ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT) else y.zero_point
             return Constants(1, 0, float(round_half_away(self.number / y.scale)) + zero)
         r = max(bm1684_right_shift(1.0, y.scale, y.scale)[1], 0)
         for _ in range(EXTRA_DECREMENTS):
@@ -252,7 +253,7 @@ class ExtremeConstTop(ConstTop):
         source = ctx.quant(self.input)
         assert source is not None  # held by the caller
         # The quirk: upstream leaves the zero point out of the constant.
-        if ctx.asymmetric and ctx.reproduces("extreme_without_zero_point"):
+        if ctx.asymmetric and ctx.reproduces(Quirk.EXTREME_WITHOUT_ZERO_POINT):
             ctx.decision(self, "DN-15")
         same = requantised(ctx, self, operand, source, self.output)
         return TOO_LARGE if same is None else super().build_int8(ctx, same, found)

@@ -12,11 +12,12 @@ from tpusim_kernels.prim.multiplier import (
 from tpusim_kernels.prim.scale import narrow_product, quantised, round_half_away, saturate_np
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tpusim.errors import ModeWarning
+from tpusim.errors import ModeWarning, option
 from tpusim.ir.attrs import ints_attr, op_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
 from tpusim.ops.base import LoweringContext
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.small_multiplier import threshold
 
 SATURATED_BIAS_RATIO = 0.03
@@ -58,7 +59,9 @@ def int32_bias(
     found = saturate_np(exact, "int32")
     if not np.array_equal(exact, found):
         _warn_of_bias(op, bias, float(np.abs(exact).max()))
-    return found if filter.dtype == np.int8 else ctx.quirked(op, "uint8_filter_zp_zero", np.zeros_like(found), found)
+    return (
+        found if filter.dtype == np.int8 else ctx.quirked(op, Quirk.UINT8_FILTER_ZP_ZERO, np.zeros_like(found), found)
+    )
 
 
 def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:
@@ -67,7 +70,8 @@ def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:
     name = op_name(op).removesuffix("_4d")
     told = (
         f"op '{name}': its bias of {largest:g} is {steps:.3g} steps of its integers, more than int32 holds; the sum "
-        f"overflows, on some chips to the other sign. List it in --qtable as a float ({name}:F16), or if it is a mask, "
+        f"overflows, on some chips to the other sign. List it in {option('qtable')} as a float ({name}:F16), "
+        "or if it is a mask, "
         "use one that is smaller (-100)"
     )
     warn(ModeWarning(told), stacklevel=4)

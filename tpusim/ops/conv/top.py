@@ -19,6 +19,7 @@ from xdsl.irdl import irdl_op_definition, opt_attr_def
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
+from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import copy_name, flag, float_attr, int_attr, ints, ints_attr, op_name, set_op_name, value_name
 from tpusim.ir.modes import requant_mode
 from tpusim.ir.once import once
@@ -41,6 +42,7 @@ from tpusim.ops.base import (
 from tpusim.ops.building import names_op
 from tpusim.ops.conv.base import ConvTop, shift_attributes, spread_shape
 from tpusim.ops.conv.cropped import ConvSlice
+from tpusim.ops.conv.dilated import ZerosBetweenTaps
 from tpusim.ops.conv.equalise import EqualiseConvs
 from tpusim.ops.conv.head import before_float_head
 from tpusim.ops.conv.merge import grows_too_much, merged_bias, merged_filter
@@ -201,6 +203,11 @@ class TopConv(ConvTop):
         A linear 1x1 convolution goes into the one behind it, a Slice of padding into the one before it.
         """
         return ReshapeBehindChannelOp(), Conv3dTo2d(weights), MergePointwiseConv(weights), ConvSlice(cls)
+
+    @classmethod
+    def chip_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:
+        """Dilations above a command's."""
+        return (ZerosBetweenTaps(weights, cls),) if chip.forms.wide_windows == "rewritten" else ()
 
     @classmethod
     def final_patterns(cls, weights: WeightStore) -> dict[str, RewritePattern]:

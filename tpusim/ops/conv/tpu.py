@@ -5,6 +5,7 @@ from math import prod
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from msgspec.structs import replace
 from tpusim_kernels import conv as kernels
 from tpusim_kernels.conv_float import conv2d_float
 from tpusim_kernels.prim.narrow import Narrow, narrow
@@ -17,7 +18,9 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import flag, int_attr, ints, ints_attr, op_name, value_name
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
+from tpusim.isa.gathers import Gathers, WindowAxis, gathered
 from tpusim.isa.layout import align, ceil_div, channel_stride, lmem_bytes, word_bytes
+from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
@@ -42,6 +45,7 @@ from tpusim.ops.conv.coeff import (
 )
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.families import (
+    MAX_AXIS,
     MAX_PAD,
     command_dtype,
     conv_extent,
@@ -149,8 +153,8 @@ class TpuConv2D(PackedConvTpu):
         return operands[0], self.unpacked_filter(rows), bias, (m.astype(np.int64), -shift.astype(np.int64))
 
     def macs(self) -> int:
-        """Out * ic/g * kh * kw."""
-        return prod(shape_of(self.output)) * self.channels[0] * prod(self.kernel)
+        """As of any convolution (`tpusim.isa.multiplications`)."""
+        return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # --------------------------------------------------------------------------------------------- weights on the chip
 
@@ -194,8 +198,11 @@ class TpuConv2D(PackedConvTpu):
         return found
 
     def _mark_merged_axes(self, filter: np.ndarray, chip: ChipSpec) -> None:
-        """Say which axes of the kernel go into channels; of a spread image or of several groups none do."""
-        if self.groups > 1 or self.inserts is not None:
+        """Say which axes of the kernel go into channels; of a spread image, several groups or gathered windows none.
+
+        Decision DC-09: of large dilations, too, where upstream says so and stops (BM1684X).
+        """
+        if self.groups > 1 or self.inserts is not None or any(self._is_wide(axis, chip) for axis in (0, 1)):
             return
         kh, kw = self.kernel
         if axes := chip.merged_kernel_axes(filter.dtype.itemsize, filter.shape[1], (kh, kw)):
@@ -257,11 +264,11 @@ class TpuConv2D(PackedConvTpu):
         reach = max(*self.geometry["strides"], *self.geometry["dilations"])
         if not self.packed:
             return "the filter is not constant"
-        if reach > chip.max_stride:
+        if reach > chip.max_stride and not chip.local.wide_windows:
             return f"stride or dilation {reach} above {chip.max_stride}"
         if max(ic, oc) > chip.max_conv_channels:
             return f"{max(ic, oc)} channels, above {chip.max_conv_channels}"
-        if max(self.geometry["pads"]) > MAX_PAD:
+        if max(self._command_pads(chip)) > MAX_PAD:
             return f"pads above {MAX_PAD}"
         if self.inserts is not None:
             return "an image with inserted zeros cannot be cut"
@@ -271,6 +278,31 @@ class TpuConv2D(PackedConvTpu):
             if each > chip.lanes or each % 2:
                 return f"{each} output channels per group: an even number up to {chip.lanes} is required"
         return None
+
+    def _axis(self, axis: int, size: int, count: int) -> WindowAxis:
+        """One axis of the window, over so many elements, for so many of the result."""
+        g = self.geometry
+        return WindowAxis(size, count, self.kernel[axis], g["strides"][axis], g["dilations"][axis])
+
+    def _is_wide(self, axis: int, chip: ChipSpec) -> bool:
+        """Whether what the window sees along an axis is gathered."""
+        return self._axis(axis, 1, 1).wide(chip)
+
+    def is_gathered(self, chip: ChipSpec) -> bool:
+        """Whether what the window sees along an axis is gathered, which makes padding, too."""
+        return chip.local.wide_windows and (self._is_wide(0, chip) or self._is_wide(1, chip))
+
+    def _command_pads(self, chip: ChipSpec) -> list[int]:
+        """The pads that are a command's own: of gathered axes none."""
+        return [pad for i, pad in enumerate(self.geometry["pads"]) if not self._is_wide(i % 2, chip)] or [0]
+
+    def _gathers(self, chip: ChipSpec, output: Shape, x: Shape) -> Gathers:
+        """What is gathered for a slice (n, oc, oh, ow) of the result, of a slice of the input."""
+        _, channels, height, width = x
+        _, oc, oh, ow = output
+        dtype = command_dtype(element_of(self.input))
+        rows, columns = self._axis(0, height, oh), self._axis(1, width, ow)
+        return Gathers(rows, columns, channels, dtype, (oc, oh, ow), chip)
 
     def why_not_in(self, kind: GroupType, chip: ChipSpec) -> str | None:
         """A convolution with `rows_in_channels` is in no group, others are as the op is."""
@@ -300,13 +332,17 @@ class TpuConv2D(PackedConvTpu):
 
     def buffer_bytes(self, chip: ChipSpec, output: TensorSlice, inputs: Sequence[TensorSlice | None]) -> int:
         """int32 accumulators of merged convs, and the copies of a grouped conv (layer_group.md 9.3)."""
-        total = 0
-        out = lmem_bytes(output.shape, "i32", chip)
+        total, stored = 0, storage_dtype(element_of(self.output)).itemsize
+        # four bytes for each element that the result has with its padding
+        out = lmem_bytes(output.shape, command_dtype(element_of(self.output)), chip) * 4 // stored
         if is_set(self.coeff_merged) and (chip.conv_accumulators or self.merged_axes):
             total += out
         if self.merged_axes:
             assert inputs[0] is not None
             total += self._merging_bytes(chip, output, inputs[0])
+        if self.is_gathered(chip):
+            assert inputs[0] is not None
+            total += self._gathers(chip, output.shape, inputs[0].shape).work_bytes(depthwise=self.depthwise)
         if self.depthwise and self.integer and chip.conv_accumulators:
             total += out + ceil_div(output.shape[1], chip.lanes) * prod(self.kernel)
         elif self.groups > 1 and not is_set(self.channel_packed):
@@ -359,12 +395,16 @@ class TpuConv2D(PackedConvTpu):
             "pad_value": zero_point(self.input), "requant": self._constant_requant(coefficients.get("requant_table")),
             "relu": relu_of(self), "relu_limit": relu_limit_of(self),
         }  # fmt: skip
-        if self.depthwise:
-            ctx.emit(isa.Depthwise, **fields)
+        cls: type[isa.Conv | isa.Depthwise] = isa.Depthwise
+        if not self.depthwise:
+            cls, spread = isa.Conv, self.spread_by_load() and ctx.loaded_alone(0)
+            fields |= {"groups": self.groups, "merged": self.merged_axes, "spread": spread}
+        if ctx.local and self.is_gathered(ctx.chip):
+            whole = cls(id=0, dep=0, op=op_name(self), **fields)  # type: ignore[arg-type]
+            for command in gathered(whole, ctx.buffer(), ctx.chip):
+                ctx.emit(type(command), **command.content)
         else:
-            merged = self.merged_axes
-            spread = self.spread_by_load() and ctx.loaded_alone(0)
-            ctx.emit(isa.Conv, groups=self.groups, merged=merged, spread=spread, **fields)
+            ctx.emit(cls, **fields)
 
     def _input_fields(self, ctx: EmitContext) -> dict[str, object]:
         """The input's window and the pads around it; of a spread image, which is never cut, all."""
@@ -387,7 +427,17 @@ class TpuConv2D(PackedConvTpu):
         if not is_set(self.coeff_merged):
             return super().coefficient_fields(ctx)
         filter, bias, table = self._merged_layout_of_type().views(ctx.input(1), with_bias=is_set(self.with_bias))
-        return {"filter": filter, "bias": bias, "requant_table": table}
+        return {"filter": self._within_axes(filter), "bias": bias, "requant_table": table}
+
+    def _within_axes(self, filter: View) -> View:
+        """A merged filter whose row is longer than an axis may be, by rows of the kernel."""
+        assert filter.strides is not None and self.filter_packing is not None  # of merged coefficients
+        if filter.shape[3] <= MAX_AXIS or self.merged_axes:
+            return filter
+        (kh, kw), packing = self.kernel, self.filter_packing.value.data
+        blocks = filter.shape[3] // (kh * kw * packing)
+        shape = (blocks, filter.shape[1], kh, kw * packing)
+        return replace(filter, shape=shape, strides=(kh * kw * packing, filter.strides[1], kw * packing, 1))
 
 
 MAX_PLANE = 2047

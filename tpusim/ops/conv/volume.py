@@ -12,6 +12,7 @@ from tpusim.ir.attrs import ints
 from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import activation_view, align, ceil_div, channel_stride, lmem_bytes
+from tpusim.isa.multiplications import of_convolution
 from tpusim.isa.region import View, itemsize
 from tpusim.ops.base import Array, Axis, EmitContext, Shape, TensorSlice, Window
 from tpusim.ops.conv.packed import PackedConvTpu
@@ -55,8 +56,8 @@ class TpuConv3D(VolumeTpu, PackedConvTpu):
         return (kernels.conv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
     def macs(self) -> int:
-        """Out * ic/g * kd * kh * kw."""
-        return prod(shape_of(self.output)) * self.channels[0] * prod(self.kernel)
+        """As of any convolution (`tpusim.isa.multiplications`)."""
+        return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)
 
     # ----------------------------------------------------------------------------------------------------- local memory
 

@@ -8,6 +8,7 @@ from xdsl.irdl import attr_def
 
 from tpusim.ir.attrs import ints
 from tpusim.ir.types import shape_of
+from tpusim.isa.multiplications import of_transposed
 from tpusim.ops.base import Shape
 from tpusim.ops.conv.packed import PackedConvTpu
 from tpusim.ops.deconv.geometry import deconv_extent
@@ -34,5 +35,5 @@ class DeconvBase(PackedConvTpu):
         return ((x[0], oc, *spatial),)
 
     def macs(self) -> int:
-        """In * oc/g * kernel elements: inserted elements are not counted."""
-        return prod(shape_of(self.input)) * self.channels[1] // self.groups * prod(self.kernel)
+        """As of any transposed convolution (`tpusim.isa.multiplications`)."""
+        return of_transposed(prod(shape_of(self.input)), self.channels[1] // self.groups, self.kernel)

@@ -10,6 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from tpusim.ir.attrs import copy_name, flag, ints, ints_attr, op_name, set_op_name
 from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
+from tpusim.isa.ranges import MOST_STEPS
 from tpusim.ops.base import OpT, Shape
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import constant_of, relu_attributes, relu_of
@@ -51,7 +52,12 @@ class PatchesAsProduct(RewritePattern):
         steps.ops.append(matrix)
         element = element_of(op.output)
         x = steps.add(
-            self.matmul, [x, matrix.output, op.bias], _by_filters(), (n, rows * columns, filters), "_6", element
+            self.matmul,
+            [x, matrix.output, op.bias],
+            _product(right_transpose=True),
+            (n, rows * columns, filters),
+            "_6",
+            element,
         )
         x = steps.permute(x, (0, 2, 1), "_7")
         steps.view(x, shape_of(op.output), "")
@@ -59,24 +65,59 @@ class PatchesAsProduct(RewritePattern):
         rewriter.replace(op, steps.ops)
 
     def _splits(self, op: TopConv) -> bool:
-        """Whether the windows are the whole image, without gaps, of as many channels and as large as upstream asks."""
-        x, kernel, geometry = shape_of(op.input), ints(op.kernel_shape), op.geometry
-        if (
-            len(x) != 4
-            or relu_of(op)
-            or op.inserts is not None
-            or (geometry["groups"], geometry["dilations"]) != (1, (1, 1))
-        ):
-            return False
-        pads = geometry["pads"]
-        apart = geometry["strides"] == kernel and isinstance(pads, tuple) and not any(pads)
-        whole = x[2] % kernel[0] == 0 and x[3] % kernel[1] == 0
-        return apart and whole and x[1] <= MOST_CHANNELS and min(kernel) >= LEAST_PATCH and max(kernel) < self.below
+        """Whether there are as few channels as upstream asks, and patches as large."""
+        kernel, channels = ints(op.kernel_shape), shape_of(op.input)[1]
+        large = min(kernel) >= LEAST_PATCH and max(kernel) < self.below
+        return channels <= MOST_CHANNELS and large and _is_of_patches(op)
 
 
-def _by_filters() -> dict[str, Attribute]:
-    """Of a product whose right matrix has a row for each filter."""
-    return {"left_transpose": flag(False), "right_transpose": flag(True), **relu_attributes()}
+@dataclass
+class WidePatchesAsProduct(RewritePattern):
+    """Conv by windows side by side, above 15 both ways -> Reshape, Permute, Permute, Reshape, MatMul, Permute (CV18xx).
+
+    Decision: not with several groups or a relu, which upstream loses.
+    """
+
+    weights: WeightStore
+    matmul: OpT
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        """The result keeps its name and range; the patches have the input's range, the product the result's."""
+        data = constant_of(op.filter, self.weights) if isinstance(op, TopConv) else None
+        if not isinstance(op, TopConv) or data is None or not _is_of_patches(op):
+            return
+        (kh, kw), (n, channels, height, width), filters = ints(op.kernel_shape), shape_of(op.input), len(data)
+        if min(kh, kw) <= MOST_STEPS:
+            return
+        steps, rows, columns = _Steps(op), height // kh, width // kw
+        x = steps.view(op.input, (n, channels, rows, kh, columns, kw), "_reshape0")
+        x = steps.permute(x, (0, 1, 2, 4, 3, 5), "_permute0")
+        x = steps.permute(x, (0, 2, 3, 1, 4, 5), "_permute1")
+        x = steps.view(x, (n, rows, columns, channels * kh * kw), "_reshape1")
+        matrix = make_weight(self.weights, f"{op_name(op)}_filter", data.reshape(filters, -1).T)
+        steps.ops.append(matrix)
+        x = steps.add(
+            self.matmul, [x, matrix.output, op.bias], _product(right_transpose=False), (n, rows, columns, filters),
+            "_matmul", element_of(op.output),
+        )  # fmt: skip
+        steps.permute(x, (0, 3, 1, 2), "")
+        copy_name(steps.ops[-1], op)
+        rewriter.replace(op, steps.ops)
+
+
+def _is_of_patches(op: TopConv) -> bool:
+    """Whether the windows of an image are all of it, side by side, in one group and without a relu."""
+    x, kernel, geometry = shape_of(op.input), ints(op.kernel_shape), op.geometry
+    if len(x) != 4 or relu_of(op) or op.inserts is not None:
+        return False
+    pads, plain = geometry["pads"], (geometry["groups"], geometry["dilations"]) == (1, (1, 1))
+    apart = geometry["strides"] == kernel and isinstance(pads, tuple) and not any(pads)
+    return plain and apart and x[2] % kernel[0] == 0 and x[3] % kernel[1] == 0
+
+
+def _product(*, right_transpose: bool) -> dict[str, Attribute]:
+    """Attributes of the product; its right matrix has a column for each filter, or, transposed, a row."""
+    return {"left_transpose": flag(False), "right_transpose": flag(right_transpose), **relu_attributes()}
 
 
 class _Steps:

@@ -50,11 +50,12 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.matmul.fusion import MatMulWithBias
 from tpusim.ops.matmul.heads import MatMulWithRightTranspose, PermuteIntoMatMul
-from tpusim.ops.matmul.patches import PatchesAsProduct
+from tpusim.ops.matmul.patches import PatchesAsProduct, WidePatchesAsProduct
 from tpusim.ops.matmul.product import Product
 from tpusim.ops.matmul.split import MatmulWithPermuteAndSplit
 from tpusim.ops.matmul.tpu import TpuMatMul
 from tpusim.ops.own_scales import note_own_scales
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.small_multiplier import threshold
 from tpusim.ops.structure import TopWeight
 from tpusim.ops.tile import TpuTile
@@ -115,7 +116,8 @@ class TopMatMul(Product, TopOp):
         # CV18xx; patches and transposes: BM1684X, BM1688, CV186x and BM1690.
         heads = (PermuteIntoMatMul(cls),) if chip.forms.heads_in_products else ()
         turned = (MatMulWithRightTranspose(cls),) if chip.forms.heads_inside_products else ()
-        return (*heads, *turned, PatchesAsProduct(weights, cls, chip.forms.patch_products))
+        wide = (WidePatchesAsProduct(weights, cls),) if chip.forms.wide_windows == "rewritten" else ()
+        return (*heads, *turned, *wide, PatchesAsProduct(weights, cls, chip.forms.patch_products))
 
     def float_rule(self, ctx: LoweringContext) -> FloatRule:
         """In INT8 mode f32, but 16 bits with a constant left operand (numerics.md 9.2, 12.1)."""
@@ -325,7 +327,9 @@ def _column_sums(op: TopMatMul, ctx: LoweringContext, stored: np.ndarray) -> np.
     n, k = stored.shape[-2:]
     if stored.size != n * k:  # more than one matrix: the input has no zero point
         return wide.sum(axis=-1).reshape(-1)[:n]
-    return ctx.quirked(op, "matmul_transposed_zp_index", wide.reshape(k, n).sum(axis=0), wide.reshape(n, k).sum(axis=1))
+    return ctx.quirked(
+        op, Quirk.MATMUL_TRANSPOSED_ZP_INDEX, wide.reshape(k, n).sum(axis=0), wide.reshape(n, k).sum(axis=1)
+    )
 
 
 def _lower_activations(op: TopMatMul, ctx: LoweringContext, output: Output) -> SSAValue:

@@ -18,6 +18,7 @@ from tpusim.ir.types import element_of, shape_of
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
+from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
@@ -163,8 +164,8 @@ class TpuMatMul(Product, TpuOp):
         return cast("Any", constant) if found is None else found
 
     def macs(self) -> int:
-        """Multiply-accumulates: elements of the result times K."""
-        return prod(shape_of(self.output)) * self.inner
+        """As of any product (`tpusim.isa.multiplications`)."""
+        return of_product(prod(shape_of(self.output)), self.inner)
 
     @classmethod
     def lowered_patterns(cls, weights: WeightStore, chip: ChipSpec) -> tuple[RewritePattern, ...]:

@@ -18,6 +18,7 @@ from tpusim.ir.attrs import LayerGroupAttr
 from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import lmem_bytes, word_bytes
+from tpusim.isa.multiplications import of_channel_scale
 from tpusim.isa.region import View
 from tpusim.ops.base import (
     Array,
@@ -80,8 +81,8 @@ class TpuScale(TpuOp):
         return self.clamp16 is not None and bool(self.clamp16.value.data)
 
     def macs(self) -> int:
-        """Count one multiply-accumulate per element."""
-        return prod(shape_of(self.output))
+        """Count a multiply-add for each element of the result."""
+        return of_channel_scale(prod(shape_of(self.output)))
 
     def why_global(self, chip: ChipSpec) -> str | None:
         """Local up to rank 5 (DL-02)."""

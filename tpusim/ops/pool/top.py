@@ -37,6 +37,7 @@ from tpusim.ops.families import (
 )
 from tpusim.ops.pool.tpu import TpuPool2D, kept_shape, pool_geometry, pool_shape
 from tpusim.ops.pool.volume import TpuPool3D
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.relu import ReluApart
 from tpusim.ops.rescale import lower_same_scale, requantised
 from tpusim.ops.sliding import PoolWindow, window_attributes
@@ -166,10 +167,6 @@ def _too_large(op: PoolTop, chip: ChipSpec) -> str | None:
     return f"a kernel of {op.elements} elements, {chip.name} pools at most {most} in integers"
 
 
-FULL_KERNEL = "avgpool_full_kernel"
-"""The quirk of integer averages that leave padding out (numerics.md 9.6, 17.2)."""
-
-
 @irdl_op_definition
 class TopAvgPool(PoolTop):
     """`top.AvgPool`: sum over the window divided by its elements, padding counted if count_include_pad."""
@@ -217,8 +214,12 @@ class TopAvgPool(PoolTop):
             return "input or output is not calibrated"
         if ctx.asymmetric:
             return self._lower_real(ctx, x, y)
-        if any(self.geometry["pads"]) and not is_set(self.count_include_pad) and not ctx.reproduces(FULL_KERNEL):
-            return f"{FULL_KERNEL} is switched off"
+        if (
+            any(self.geometry["pads"])
+            and not is_set(self.count_include_pad)
+            and not ctx.reproduces(Quirk.AVGPOOL_FULL_KERNEL)
+        ):
+            return f"{Quirk.AVGPOOL_FULL_KERNEL} is switched off"
         # BM1684 multiplies by a table of 1/kernel and can only shift behind it (numerics.md 5.4).
         if ctx.chip.integers.average_table:
             return self._lower_shift(ctx)
@@ -251,10 +252,10 @@ class TopAvgPool(PoolTop):
                 if (found[i] - 1) * g["strides"][i] + kernel < size[i] + g["pads"][i] + g["pads"][len(size) + i]:
                     return "an uneven window with zero points is averaged in float (numerics.md 9.6)"
             if any(g["pads"]) and not is_set(self.count_include_pad):
-                if not ctx.reproduces(FULL_KERNEL):
+                if not ctx.reproduces(Quirk.AVGPOOL_FULL_KERNEL):
                     ctx.decision(self, "DN-30")
                     return "padding that is left out of the average cannot hold the zero point (numerics.md 9.6)"
-                ctx.decision(self, "DN-02 avgpool_full_kernel")
+                ctx.decision(self, Quirk.AVGPOOL_FULL_KERNEL.decision)
                 more["count_include_pad"] = flag(x.zero_point != 0)
         attributes = self.tpu_attributes("Avg") | {
             **more,
@@ -291,7 +292,7 @@ class TopAvgPool(PoolTop):
     ) -> SSAValue:
         """The tpu op with the stored type of the top value `typed`."""
         if any(ints(self.pads)) and not is_set(self.count_include_pad):
-            ctx.decision(self, "DN-02 avgpool_full_kernel")
+            ctx.decision(self, Quirk.AVGPOOL_FULL_KERNEL.decision)
         attributes = self.tpu_attributes("Avg") | {"multiplier": int_attr(m), "rshift": int_attr(r), **(more or {})}
         operands = [ctx.operand(self.input, "int8", self)]
         return ctx.build(self.tpu, operands, attributes, ctx.quantised_type(typed), shape_of(self.output), name)

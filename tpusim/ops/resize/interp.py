@@ -38,6 +38,7 @@ from tpusim.ops.building import names_op
 from tpusim.ops.conv import TopConv
 from tpusim.ops.families import is_set, relu_attributes
 from tpusim.ops.pad import TopPad
+from tpusim.ops.quirks import Quirk
 from tpusim.ops.resize.nearest import make_nearest, nearest_source
 from tpusim.ops.resize.upsample import TopUpsample
 from tpusim.ops.structure import make_none, make_weight
@@ -153,7 +154,7 @@ class TopInterp(Interpolation, TopOp):
         """Input per output element in f32: upstream's are of the sizes, whatever scales the model gives."""
         sizes = zip(shape_of(self.input)[2:], shape_of(self.output)[2:], strict=True)
         theirs = np.array([np.float32(before) / np.float32(after) for before, after in sizes])
-        return ctx.quirked(self, "resize_steps_of_sizes", theirs, np.array(self.geometry[1], np.float32)).tolist()
+        return ctx.quirked(self, Quirk.RESIZE_STEPS_OF_SIZES, theirs, np.array(self.geometry[1], np.float32)).tolist()
 
 
 @irdl_op_definition

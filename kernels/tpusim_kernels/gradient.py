@@ -1,0 +1,110 @@
+"""Derivatives of functions whose own expressions hide them.
+
+Exact kernels work on the bits of floats, and JAX takes the derivative of a bit cast for zero. So a function is given
+the derivative of another one that computes the same but for rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def differentiable(exact: Callable[P, R], expression: Callable[P, R]) -> Callable[P, R]:
+    """`exact` with the derivatives of `expression`; both take and give arrays of the same shapes and dtypes.
+
+    Without traced floats among the arguments nothing is differentiated: `exact` is called as it is.
+    """
+
+    @functools.wraps(exact)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
+        if not any(is_float(leaves[i]) for i in at):
+            return exact(*args, **kwargs)
+
+        def of(function: Callable[..., R], traced: Sequence[Any]) -> R:
+            given = dict(zip(at, traced, strict=True))
+            args, kwargs = jax.tree.unflatten(tree, [given.get(i, leaf) for i, leaf in enumerate(leaves)])
+            return function(*args, **kwargs)
+
+        run: Any = cast("Any", jax).custom_jvp(lambda *traced: of(exact, traced))
+
+        @run.defjvp
+        def derivative(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            return run(*primals), _tangents(lambda *traced: of(expression, traced), primals, tangents)
+
+        return run(*(leaves[i] for i in at))
+
+    return call
+
+
+def _tangents(expression: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """Tangents of what `expression` gives. 64-bit types are enabled in both directions, whoever differentiates."""
+    at = [i for i, x in enumerate(primals) if is_float(x)]
+
+    def floats(primals: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any]]:
+        """The expression as a function of its float arguments that gives its float results, and those arguments."""
+
+        def function(*given: Any) -> list[Any]:
+            filled = dict(zip(at, given, strict=True))
+            found = expression(*(filled.get(i, x) for i, x in enumerate(primals)))
+            return [y for y in jax.tree.leaves(found) if is_float(y)]
+
+        return function, [primals[i] for i in at]
+
+    def forward(primals: Sequence[Any], moved: Sequence[Any]) -> list[Any]:
+        function, given = floats(primals)
+        with jax.enable_x64(True):
+            return cast("Any", jax).jvp(function, given, moved)[1]
+
+    def backward(primals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+        function, given = floats(primals)
+        with jax.enable_x64(True):
+            return list(cast("Any", jax).vjp(function, *given)[1](cotangents))
+
+    linear_call: Any = cast("Any", jax).custom_derivatives.linear_call
+    moved = iter(linear_call(forward, backward, list(primals), [tangents[i] for i in at]))
+    results, tree = jax.tree.flatten(cast("Any", jax).eval_shape(expression, *primals))
+    zeros = (np.zeros(y.shape, cast("Any", jax).dtypes.float0) for y in results if not is_float(y))
+    return tree.unflatten([next(moved if is_float(y) else zeros) for y in results])
+
+
+def straight_through(function: Callable[[Any], Any], x: Any) -> Any:
+    """`function(x)` with the derivative 1: a rounding, which keeps shape and dtype."""
+    run: Any = cast("Any", jax).custom_jvp(function)
+
+    @run.defjvp
+    def derivative(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        return run(*primals), tangents[0]
+
+    return run(x)
+
+
+def not_differentiable(x: Any, error: Callable[[], Exception]) -> Any:
+    """`x` unchanged; differentiating it raises what `error` gives. Integers and arrays outside a trace just pass."""
+    if not isinstance(x, Tracer) or not is_float(x):
+        return x
+    run: Any = cast("Any", jax).custom_jvp(lambda v: v)
+
+    def derivative(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Any, Any]:
+        if not isinstance(tangents[0], cast("Any", jax).custom_derivatives.SymbolicZero):
+            raise error()
+        return run(*primals), tangents[0]
+
+    run.defjvp(derivative, symbolic_zeros=True)
+    return run(x)
+
+
+def is_float(x: Any) -> bool:
+    """Whether an array's elements are floats of any width."""
+    return jnp.issubdtype(x.dtype, jnp.floating)

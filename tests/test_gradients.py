@@ -1,0 +1,162 @@
+"""Derivatives: of float networks those of the plain expression, of integers an error that names the op.
+
+The expected values are difference quotients of the exact network. Its f32 results are off by about 1e-7 of their size,
+so that a quotient over 2e-4 is off by 1e-3 of it; where a result has a kink in between, it is another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from op_cases import BY_ID, CASES, OpCase
+from rotation import marks
+from rows import canonical, lowered
+from tpusim_kernels.arith import add_float, relu_float
+from tpusim_kernels.conv_float import conv2d_float
+from tpusim_kernels.lut_bf16 import lut_mantissa
+from tpusim_kernels.matmul import matmul_float
+from tpusim_kernels.norm import layernorm_float
+from tpusim_kernels.pool import maxpool2d
+from tpusim_kernels.prim.smallfloat import to_bf16, to_f8e4m3, to_f16
+from tpusim_kernels.softmax import softmax_float
+
+import tpusim
+from tpusim.errors import ConfigError
+from tpusim.inference import Flat
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
+IMAGES = np.load(DIGITS / "calibration.npz")["image"]
+STEP = 1e-4
+USUAL = {
+    "conv-relu", "conv-depthwise", "matmul-3d", "softmax-last", "layernorm", "maxpool-3x3-s2", "avgpool-global-large",
+    "gelu", "grid-sample", "mul", "argmax",
+}  # fmt: skip
+
+
+def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def rows() -> list[object]:
+    return [pytest.param(case, id=case.id, marks=marks(case.id in USUAL)) for case in CASES]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("case", rows())
+def test_derivatives_of_every_op_are_difference_quotients(case: OpCase) -> None:
+    flat, inputs = Flat(canonical(case.id)), {k: jnp.asarray(v) for k, v in case.feeds().items()}
+    reach = {name: max(1.0, float(jnp.abs(x).max())) for name, x in inputs.items()}
+    moves = {name: jnp.asarray(reach[name] * normal(x.shape, i)) for i, (name, x) in enumerate(inputs.items())}
+    (result,), (moved,) = (list(found.values()) for found in jax.jvp(flat, (inputs,), (moves,)))
+    if not jnp.issubdtype(result.dtype, jnp.floating):
+        assert moved.dtype == jax.dtypes.float0  # a comparison, an index: no derivative to get wrong
+        return
+    ends = (
+        np.asarray(next(iter(flat({k: x + way * STEP * moves[k] for k, x in inputs.items()}).values())), np.float64)
+        for way in (1, -1)
+    )
+    quotient = np.subtract(*ends) / (2 * STEP)
+    near = np.abs(moved - quotient) <= 2e-2 * np.abs(quotient) + 2e-3 * np.abs(quotient).max() + 1e-6
+    assert near.mean() > 0.95
+    weights = normal(result.shape, 9)
+    back = jax.grad(lambda x: (next(iter(flat(x).values())) * weights).sum())(inputs)
+    expected = float(jnp.vdot(moved, weights))
+    assert sum(float(jnp.vdot(back[k], moves[k])) for k in moves) == pytest.approx(
+        expected, rel=1e-3, abs=1e-3 * max(reach.values())
+    )
+
+
+def test_the_usual_rows_exist() -> None:
+    assert BY_ID.keys() >= USUAL
+
+
+X = normal((2, 4, 6, 6), 1)
+KERNELS: dict[str, tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array], jax.Array], np.ndarray]] = {
+    "relu": (relu_float, jax.nn.relu, X),
+    "add": (lambda x: add_float([x, x * x], do_relu=False), lambda x: x + x * x, X),
+    "matmul": (
+        lambda x: matmul_float(x, normal((6, 5), 2), None, left_transpose=False, right_transpose=False, do_relu=False),
+        lambda x: x @ normal((6, 5), 2),
+        X,
+    ),
+    "conv": (
+        lambda x: conv2d_float(
+            x, normal((3, 4, 3, 3), 3), None, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), groups=1,
+            do_relu=False,
+        ),
+        lambda x: jax.lax.conv(x, normal((3, 4, 3, 3), 3), (1, 1), "SAME"),
+        X,
+    ),
+    "softmax": (lambda x: softmax_float(x, axis=1), lambda x: jax.nn.softmax(x, axis=1), X),
+    "layernorm": (
+        lambda x: layernorm_float(x, None, None, axis=3, epsilon=1e-5),
+        lambda x: (x - x.mean(3, keepdims=True)) / jnp.sqrt(x.var(3, keepdims=True) + 1e-5),
+        X,
+    ),
+    "maxpool": (
+        lambda x: maxpool2d(x, kernel=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0)),
+        lambda x: x.reshape(2, 4, 3, 2, 3, 2).max((3, 5)),
+        X,
+    ),
+    "f16": (to_f16, lambda x: x, X),
+    "bf16": (to_bf16, lambda x: x, X),
+    "f8": (lambda x: to_f8e4m3(x, step=0.5), lambda x: x / 0.5, X),
+}  # fmt: skip
+
+
+WEIGHTS = normal((1000,), 5)
+
+
+def weighted(function: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    return lambda x: jnp.vdot(y := function(x).reshape(-1), WEIGHTS[: y.size])
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_lone_kernel_differentiates_as_the_plain_expression(name: str) -> None:
+    """f32 sums in another order: 1e-5."""
+    kernel, expression, x = KERNELS[name]
+    found, expected = (jax.jit(jax.grad(weighted(function)))(x) for function in (kernel, expression))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_lone_kernel_differentiates_untraced_and_forwards() -> None:
+    move = normal(X.shape, 6)
+    np.testing.assert_array_equal(jax.grad(lambda x: relu_float(x).sum())(X), X > 0)
+    np.testing.assert_array_equal(jax.jvp(relu_float, (X,), (move,))[1], np.where(X > 0, move, 0))
+
+
+def mean_square(flat: Flat, images: jax.Array) -> jax.Array:
+    return (next(iter(flat(images).values())).astype(jnp.float32) ** 2).mean()
+
+
+@pytest.mark.every
+@pytest.mark.parametrize(("mode", "bound"), [("f32", 1e-5), ("f16", 0.05)])
+def test_networks_in_float_modes(mode: str, bound: float) -> None:
+    """Against the float network: gradients in F16 are rounded to 11 bits at every op."""
+    net = tpusim.compile(DIGITS / "digits.onnx", [{"image": IMAGES[:1]}], chip="bm1684x", mode=mode)
+    images = jnp.asarray(IMAGES[:2])
+    expected = jax.grad(lambda x: mean_square(net.fast_f32, x))(images)
+    value, found = jax.value_and_grad(lambda x: mean_square(net.flat, x))(images)
+    assert np.linalg.norm(found - expected) <= bound * np.linalg.norm(expected)
+    assert value == mean_square(net.flat, images)  # results stay the same bits
+
+
+def test_integers_have_no_derivative_and_say_so() -> None:
+    flat = Flat(lowered("conv-relu", "bm1684x", "int8")[0])
+    images = jnp.asarray(BY_ID["conv-relu"].feeds()["x"])
+    with pytest.raises(ConfigError, match=r"tpu.Cast '.*': has no derivative, its result is quantised to integers"):
+        jax.grad(lambda x: mean_square(flat, x))(images)
+    constant = jax.grad(lambda x: x.sum() + mean_square(flat, jax.lax.stop_gradient(x)))(images)
+    assert (constant == 1).all()
+
+
+def test_a_table_by_exponent_has_no_derivative_and_says_so() -> None:
+    table = np.ones(256, np.float32)
+    with pytest.raises(TypeError, match="lut_mantissa: has no derivative"):
+        jax.grad(lambda x: lut_mantissa(x, table, table, log=False).sum())(jnp.ones(3, jnp.float32))

@@ -1,0 +1,279 @@
+"""How far the results of a lowered network are from the float ones, on many samples, half of which are not chosen by.
+
+A remedy that is chosen because it helps on some samples has to help on others. So every second sample is kept back:
+remedies are ranked by the first half, and what does not hold on the other half is none.
+
+The measure is the squared error as a share of what the float results have in squares, over all samples: it sees scale,
+and it does not saturate as a cosine does. Scores from 0 to 1 next to boxes from 0 to 640 hardly count in it, so the
+error of the slices along each axis, each as a share of its own squares, is a second measure; neither may rise.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tpusim.diagnosis.losses import least_similarity
+from tpusim.diagnosis.seen import Seen
+from tpusim.errors import CalibrationError
+from tpusim.inference import Gradual
+from tpusim.inference.reuse import Part, Reuse, fits_alone, parts_of
+from tpusim.ir.attrs import value_name
+from tpusim.ir.module import Model
+from tpusim.verify.channels import LEAST_VALUES, MOST_SLICES
+
+Tensors = Mapping[str, np.ndarray]
+
+LEAST_GAIN = 0.01
+"""A share of the error that a change must take away to be worth a word."""
+MOST_RISE = 0.005
+"""The share by which an error may rise that is not the largest one: integers of other ops are rounded otherwise."""
+SHOWN = 4
+"""Samples that are kept."""
+SURE = 2.0
+"""Standard errors by which a change must be better in a typical sample."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one lowered network does on some samples.
+
+    errors: (samples, measures), squared errors as shares of the mean squares of the float results: of every result as a
+    whole, then of its slices. cosines: (samples,), of the least similar result. wholes: how many measures are of whole
+    results.
+    """
+
+    errors: np.ndarray
+    cosines: np.ndarray
+    wholes: int
+
+    @property
+    def samples(self) -> int:
+        """How many samples these are."""
+        return len(self.cosines)
+
+    @property
+    def error(self) -> float:
+        """The squared error of the worst result, as a share of its squares."""
+        return float(self.errors[:, : self.wholes].mean(axis=0).max())
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of that between samples."""
+        worst = int(self.errors[:, : self.wholes].mean(axis=0).argmax())
+        return float(self.errors[:, worst].std(ddof=1)) if self.samples > 1 else 0.0
+
+    @property
+    def largest(self) -> float:
+        """The largest of all measures, slices included."""
+        return float(self.errors.mean(axis=0).max())
+
+    @property
+    def cosine(self) -> float:
+        """The similarity of the least similar result, the mean over the samples."""
+        return float(self.cosines.mean())
+
+    @property
+    def least(self) -> float:
+        """The same of the worst sample."""
+        return float(self.cosines.min())
+
+    @property
+    def sqnr(self) -> float:
+        """Signal to noise in dB, of the error."""
+        return float(-10 * np.log10(self.error)) if self.error > 0 else float("inf")
+
+    def is_better_than(self, other: "Measured") -> bool:
+        """Whether it loses less, on these same samples: in total and in a typical one, and nowhere more.
+
+        The largest error falls by LEAST_GAIN at least, by more than one standard error, and in a typical sample by SURE
+        of them; no other error rises by more than MOST_RISE.
+        """
+        before, after = other.errors.mean(axis=0), self.errors.mean(axis=0)
+        worst = int(before.argmax())
+        if after.max() > (1 - LEAST_GAIN) * before.max() or self.error > other.error:
+            return False
+        if np.any(after > before * (1 + MOST_RISE)):
+            return False
+        was, now = other.errors[:, worst], self.errors[:, worst]
+        return _falls(now - was, 1.0) and _falls((now - was) / np.maximum(now + was, np.finfo(np.float64).tiny), SURE)
+
+    def __str__(self) -> str:
+        if self.samples == 1:
+            return f"error {self.error:.4g}, cosine {self.cosine:.6f}"
+        return f"error {self.error:.4g} ± {self.deviation:.2g}, cosine {self.cosine:.6f}, worst {self.least:.6f}"
+
+
+def _falls(differences: np.ndarray, errors: float) -> bool:
+    """Whether the mean is below zero by so many standard errors, which few samples do not have."""
+    count = len(differences)
+    error = float(differences.std(ddof=1)) / np.sqrt(count) if count > 2 else 0.0
+    return float(differences.mean()) < -errors * error or bool(np.all(differences < 0))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a network does on the samples that chose its changes, and on those kept back; None: there are none."""
+
+    judged: Measured
+    held_out: Measured | None
+
+    def holds_against(self, before: "Judged") -> bool:
+        """Whether it is better on both halves."""
+        if not self.judged.is_better_than(before.judged):
+            return False
+        return self.held_out is None or before.held_out is None or self.held_out.is_better_than(before.held_out)
+
+    def raises(self, before: "Judged") -> bool:
+        """Whether the error is larger on one of the halves."""
+        pairs = ((self.judged, before.judged), (self.held_out, before.held_out))
+        return any(now.error > was.error for now, was in pairs if now is not None and was is not None)
+
+    @property
+    def last(self) -> Measured:
+        """On the samples kept back, if there are any."""
+        return self.judged if self.held_out is None else self.held_out
+
+
+class Judge:
+    """The float results of samples, and what lowered networks make of these samples.
+
+    top: the float network. samples: read once for the float results and once for every group of networks that are
+    measured; few are kept. choosing: how many of them, the first, choose; None: every second one. look: whether `seen`
+    is wanted: what each tensor of the float network is like. shown: the first samples, one
+    of a large network, for what is said of single ops. large: samples do not fit into batches.
+    """
+
+    def __init__(
+        self,
+        top: Model,
+        samples: Iterable[Tensors],
+        progress: Callable[[str], None] | None = None,
+        *,
+        choosing: int | None = None,
+        look: bool = True,
+    ) -> None:
+        self._samples, self._top, self._choosing = samples, top, choosing
+        self._names = [value_name(value) for value in top.results]
+        self.large = fits_alone(top)
+        self.shown: list[Tensors] = []
+        self.seen: dict[str, Seen] = {}
+        self.wanted: list[dict[str, np.ndarray]] = []
+        for sample, found in Gradual(top, "all" if look else self._names).each(samples):
+            if len(self.shown) < SHOWN and not (self.shown and self.large):
+                self.shown.append(sample)
+            for name, tensor in found.items():
+                if look and tensor.dtype.kind == "f":
+                    self.seen.setdefault(name, Seen()).add(tensor)
+            self.wanted.append({name: found[name] for name in self._names})
+            if progress is not None:
+                progress(f"float network on sample {len(self.wanted)}")
+        if not self.wanted:
+            raise CalibrationError("samples: at least one sample is required, got none")
+        self._energies = self._measured_energies()
+        self._reuse = Reuse()
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return len(self.wanted)
+
+    @property
+    def halves(self) -> tuple[int, int]:
+        """How many of them choose, and how many are kept back."""
+        return len(self.places(held_out=False)), len(self.places(held_out=True))
+
+    def places(self, *, held_out: bool) -> range:
+        """The places of the samples of one half."""
+        if self._choosing is None:
+            return range(1 if held_out else 0, self.count, 2)
+        first = min(self._choosing, self.count)
+        return range(first, self.count) if held_out else range(first)
+
+    def measured(self, models: Sequence[Model], places: Sequence[int]) -> list[Measured]:
+        """What lowered networks do on some of the samples, by their places; an op that several have is run once."""
+        chosen = set(places)
+        rows = [list[tuple[np.ndarray, float]]() for _ in models]
+        left = (sample for place, sample in enumerate(self._samples) if place in chosen)
+        order = sorted(chosen)
+        for part in parts_of(left, self._top):
+            numbers = [order[place] for place in part.places]
+            for model, row in zip(models, rows, strict=True):
+                found = self._reuse.of_part(model, Part(tuple(numbers), part.samples))
+                row += [self._compared(one, number) for one, number in zip(found, numbers, strict=True)]
+        wholes = len(self._names)
+        return [
+            Measured(np.stack([errors for errors, _ in row]), np.array([cosine for _, cosine in row]), wholes)
+            for row in rows
+        ]  # fmt: skip
+
+    def of_half(self, models: Sequence[Model], *, held_out: bool, most: int = 0) -> list[Measured]:
+        """On one half; most: of its first samples only, if that is not 0."""
+        places = self.places(held_out=held_out)
+        return self.measured(models, places[:most] if most else places)
+
+    def judged(self, models: Sequence[Model]) -> list[Judged]:
+        """What each model does on both halves."""
+        chosen = self.of_half(models, held_out=False)
+        kept = self.of_half(models, held_out=True) if self.halves[1] else [None] * len(models)
+        return [Judged(*pair) for pair in zip(chosen, kept, strict=True)]
+
+    # ------------------------------------------------------------------------------------------------------- errors
+
+    def _measured_energies(self) -> dict[str, tuple[float, list[tuple[int, np.ndarray]]]]:
+        """By result: its mean squares over the samples, and by axis those of its slices."""
+        found: dict[str, tuple[float, list[tuple[int, np.ndarray]]]] = {}
+        for name in self._names:
+            each = [_squares(sample[name]) for sample in self.wanted]
+            axes = _axes(self.wanted[0][name].shape)
+            slices = [(axis, np.mean([_along(one, axis) for one in each], axis=0)) for axis in axes]
+            found[name] = float(np.mean([one.sum() for one in each])), [(a, e) for a, e in slices if np.any(e > 0)]
+        return found
+
+    def _compared(self, results: Tensors, number: int) -> tuple[np.ndarray, float]:
+        """(errors, similarity) of one sample."""
+        wanted = self.wanted[number]
+        found = dict(zip(wanted, results.values(), strict=True))
+        wholes, slices = list[float](), list[float]()
+        for name, (energy, axes) in self._energies.items():
+            errors = _errors(found[name].reshape(wanted[name].shape), wanted[name])
+            wholes.append(float(errors.sum()) / energy if energy else float(np.any(errors > 0)))
+            each = (float(_shares(_along(errors, axis), energies).mean()) for axis, energies in axes)
+            slices.append(max(each, default=wholes[-1]))
+        return np.array([*wholes, *slices]), least_similarity(found, wanted, self._names)
+
+
+def _errors(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Squared differences; what is no number here and is one there has lost all, and as much again."""
+    with np.errstate(all="ignore"):
+        off = np.subtract(found, wanted, dtype=np.float64)
+        off *= off
+        if np.isfinite(off.sum()):
+            return off
+        other = wanted.astype(np.float64)
+        off = np.where(found == other, 0.0, off)
+        lost = np.where(np.isfinite(other), 2 * np.maximum(other * other, 1.0), 0.0)
+        return np.where(np.isfinite(off), off, lost)
+
+
+def _squares(wanted: np.ndarray) -> np.ndarray:
+    values = wanted.astype(np.float64)
+    return np.where(np.isfinite(values), values * values, 0.0)
+
+
+def _axes(shape: Sequence[int]) -> list[int]:
+    """The axes after the first that have slices of several values, as `slices_of` takes them."""
+    counts = ((axis, shape[axis]) for axis in range(1, len(shape)))
+    return [axis for axis, count in counts if 2 <= count <= MOST_SLICES and prod(shape) >= LEAST_VALUES * count]
+
+
+def _along(values: np.ndarray, axis: int) -> np.ndarray:
+    """Sums of the slices along an axis."""
+    return values.sum(axis=tuple(other for other in range(values.ndim) if other != axis))
+
+
+def _shares(errors: np.ndarray, energies: np.ndarray) -> np.ndarray:
+    """Of slices that are not zero in float: the error as a share, 1 at most."""
+    lives = energies > 0
+    return np.minimum(errors[lives] / energies[lives], 1.0)

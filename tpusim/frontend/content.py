@@ -1,0 +1,66 @@
+"""What a file is that is no model, by its first bytes."""
+
+import os
+import zipfile
+from pathlib import Path
+
+BEGIN = 4096
+"""Bytes that are looked at."""
+ONNX = "an ONNX protobuf by its first byte"
+MAGIC: dict[bytes, str] = {
+    b"version https://git-lfs": "a Git LFS pointer in place of the file; fetch the file with `git lfs pull`",
+    b"\x93NUMPY": "an npy array; give it as samples, and a model here",
+    b"\x1f\x8b": "compressed by gzip; unpack it",
+    b"\x89HDF": "an HDF5 file, as Keras saves models; export the model to ONNX",
+    b"\x80": "a Python pickle, as PyTorch saves modules; export the module to ONNX",
+    b"\x08": f"{ONNX}; its name must end in .onnx",
+    b"<": "a page of HTML or XML, perhaps of a download that failed; download the model again",
+}
+
+
+def what_it_is(path: str | os.PathLike[str]) -> str:
+    """What a file that cannot be read as a model is, and what to do; "" if it cannot be told."""
+    path = Path(path)
+    if path.is_dir():
+        return "a folder; give the file of a model in it"
+    try:
+        with path.open("rb") as file:
+            begin = file.read(BEGIN)
+    except OSError:
+        return ""
+    if not begin:
+        return "empty, it has 0 bytes; export or download it again"
+    if begin[:2] == b"PK":
+        return _archive(path)
+    if begin[4:8] == b"TFL3":
+        return "a TFLite file; its name must end in .tflite"
+    if begin.count(0) == len(begin):
+        return f"zeros for its first {len(begin):,} bytes, as a download that broke off leaves them; download it again"
+    known = next((what for magic, what in MAGIC.items() if begin.startswith(magic)), "")
+    return known or _text(begin)
+
+
+def _archive(path: Path) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return "a zip archive that is cut off or damaged"
+    if names and all(name.endswith(".npy") for name in names):
+        return "an npz of arrays; give it as samples, and a model here"
+    if any(name.endswith("data.pkl") for name in names):
+        return "a zip archive as PyTorch saves modules; export the module to ONNX"
+    return f"a zip archive of {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}; unpack it"
+
+
+def _text(begin: bytes) -> str:
+    try:
+        text = begin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(begin) - 4:  # else a letter is cut in two
+            return ""
+        text = begin[: error.start].decode("utf-8")
+    if "module.state" in text:
+        return "a module of tpusim; its name must end in .mlir"
+    first = text.strip().splitlines()[:1]
+    return f"text that begins {first[0][:40]!r}; a model is required" if first and first[0].isprintable() else ""

@@ -1,0 +1,48 @@
+"""What lowering and grouping will refuse whatever the samples are: known before samples are measured."""
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tpusim.errors import ConfigError, ModeWarning, TpusimError, UnsupportedError
+from tpusim.ir.attrs import op_name
+from tpusim.ir.module import Model
+from tpusim.layer_group import ForcedGroup, require_named
+from tpusim.lowering import LoweringConfig
+from tpusim.ops.base import ShapedOp, TpuOp
+from tpusim.prospect.ahead import own_or_assumed
+from tpusim.prospect.assumed import assumed_lowering
+
+
+def require_lowerable(canonical: Model, config: LoweringConfig, forced: Sequence[ForcedGroup] = ()) -> list[str]:
+    """Lower a canonical module with assumed ranges and throw it away; the names of its ops.
+
+    Raises ConfigError for an option, a name of the quantisation table or of a forced group that no op has, and
+    UnsupportedError for what the chip does not have. Whatever may depend on ranges is left to the run: which inputs can
+    be integers, and names of casts.
+    """
+    names = [op_name(op) for op in canonical.ops if isinstance(op, ShapedOp)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ModeWarning)  # the run's own lowering says it
+        try:
+            tpu = assumed_lowering(canonical, replace(config, quant_input=False), own_or_assumed(canonical))
+        except (ConfigError, UnsupportedError):
+            raise
+        except TpusimError:  # of a range
+            return names
+    known = [op_name(op) for op in tpu.ops if isinstance(op, TpuOp)]
+    names = list(dict.fromkeys([*names, *known]))
+    require_named([g for g in forced if not any(may_be_cast(name, names) for name in (g.first, g.last))], known)
+    return names
+
+
+def may_be_cast(name: str, known: Sequence[str]) -> bool:
+    """Whether a name that no op has may be that of a cast, which begins with the name of what it casts."""
+    return name not in known and any(name.startswith(other) for other in known)
+
+
+def names_nothing(pattern: str, known: Sequence[str]) -> bool:
+    """Whether neither an op nor a cast can have a name, or a name of a pattern with `*`, `?` and `[abc]`."""
+    begin = re.split(r"[*?\[]", pattern)[0]
+    return not any(begin.startswith(name) or (begin != pattern and name.startswith(begin)) for name in known)
