@@ -205,6 +205,7 @@ def json_calls(run: Path, out: Path) -> dict[str, list[str]]:
         "chips": [],
         "support": ["--op", "Conv", "--chip", "bm1688"],
         "bench": [model, "--rounds", "1"],
+        "npz": ["show", inputs],
     }
 
 

@@ -22,7 +22,7 @@ USAGE = {  # status 2: the line cannot be read
     "quantise": "no command 'quantise'; `tpusim --help` lists what there is",
     "--verison": "did you mean --version?",
     "help runn": "did you mean run?",
-    "run": "MODEL.onnx must be given",
+    "run": "NETWORK must be given, or --again",
     "compare out/inputs.npz": "REFERENCE.npz must be given",
     "explore diff": "A and B must be given",
     "zoo resnet50": "OUT.onnx must be given",
@@ -69,9 +69,10 @@ REFUSED = {  # status 1: the line can be read, and what it asks for cannot be do
     "run digits.onnx --force nothing.toml": "nothing.toml: No such file",
     "run digits.onnx --cores 9": "bm1684x has 1 core; give 1",
     "why digits.onnx --chip bm1": "digits.onnx|unknown chip",
-    "lower out/1_top.mlir": "a module in state .* is required",
+    "npz shwo out/inputs.npz": "show FILE, dump FILE NAME, .* is required",
+    "npz dump out/inputs.npz imag": "did you mean image",
     "group out/5_grouped.mlir --show --group 99": "--group 99: the module has",
-    "simulate out/4_tpu.mlir --input out/inputs.npz": "is not a complete program archive .*tpusim codegen",
+    "simulate out/cali_table --input out/inputs.npz": "cali_table.*is required|is not an ONNX protobuf",
     "simulate out/7_model.tpusim --input nothing.npz": "nothing.npz: no such file; give",
     "infer out/7_model.tpusim --input out/inputs.npz": "is a program, which `tpusim simulate` runs",
     "compare out/inputs.npz out/inputs.npz --tolerance x": "two numbers are required",
@@ -83,7 +84,7 @@ REFUSED = {  # status 1: the line can be read, and what it asks for cannot be do
     "support --chip BM1689": "did you mean .*bm1688",
     "asm out/4_tpu.mlir --coefficients out/7_model.tpusim": "`tpusim dis` shows what a line looks like",
     "opt out/1_top.mlir -p nothing": "Unrecognized passes",
-    "debug nothing": "program file 'nothing': cannot be opened",
+    "debug nothing.tpusim": "program file 'nothing.tpusim': cannot be opened",
 }
 
 

@@ -39,7 +39,8 @@ from tpusim.cli.options import (
     require_ulps,
     simulator_options,
 )
-from tpusim.cli.output import Output, stderr_console
+from tpusim.cli.output import Output
+from tpusim.cli.words import refuse
 from tpusim.errors import ChangedWarning, ConfigError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -140,8 +141,7 @@ class Run(Command):
         from tpusim.verify.kept import Keep
 
         if self.model is None:
-            stderr_console().print("tpusim: run: a NETWORK is required, or --again with the report.json of a run")
-            raise SystemExit(2)
+            refuse("tpusim run", "NETWORK must be given, or --again with the report.json of a run")
         self._check()
         asked = (self.lowering, self.calibration, self.network, self.preprocessing, self.grouping)
         base = config_of(self.model, asked)
