@@ -6,6 +6,7 @@ What is expected is counted here from the module: everything that has a command,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,20 @@ from networks import Network, cached_lowered, program_of, randomly_grouped, reor
 
 from tpusim.cli import main
 from tpusim.cli.grouping import show
-from tpusim.errors import ConfigError
+from tpusim.errors import ConfigError, spelled_as_options
 from tpusim.explore.whatif import what_if
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
 from tpusim.layer_group import GlobalView, GroupView, LayerGroupConfig, group_layers, group_number, groups_text, views
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+
+
+@pytest.fixture(autouse=True)
+def typed() -> Iterator[None]:
+    """Messages are those of the command line."""
+    with spelled_as_options():
+        yield
 
 
 def mixed(chip: str) -> Model:

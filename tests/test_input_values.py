@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpusim
 from tpusim.cli import main
-from tpusim.errors import ConfigError, ImportModelError, TpusimError, UnsupportedError
+from tpusim.errors import ConfigError, ImportModelError, TpusimError, UnsupportedError, spelled_as_options
 from tpusim.frontend import Cut, OnnxReference, inspect_onnx
 from tpusim.frontend.onnx import import_onnx
 from tpusim.ir.attrs import op_name
@@ -23,6 +23,13 @@ from tpusim.prospect import prospect
 
 SHAPES = {"input": (1, 64), "state": (1, 4)}
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+@pytest.fixture(autouse=True)
+def typed() -> Iterator[None]:
+    """Messages are those of the command line."""
+    with spelled_as_options():
+        yield
 
 
 def body(tag: str, kernel: int) -> onnx.GraphProto:

@@ -3,11 +3,10 @@
 It holds the same artefacts as a run of the pipeline, made by the same stages; only nothing is written to disk.
 """
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -312,10 +311,6 @@ def compile_network(
         a.given = given_samples(samples, input_specs(floats), images_of(floats), limit=a.config.calibration.max_samples)
         if measured_rewrites(a.config.also):
             a.given = list(a.given)
-        elif not isinstance(a.given, Sized):
-            rows = iter(a.given)
-            first = list(islice(rows, 1))
-            a.sample, a.given = dict(*first), chain(first, rows)
     try:
         network.program  # noqa: B018  makes all that comes before
     except CalibrationError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ def stage_calibrate(a: Artefacts) -> None:
     model = need(a.canonical, "the canonical module")
     samples = samples_of(a, model)
     if not a.sample:
-        a.sample = next(iter(samples), Tensors())
+        a.sample, samples = _peeked(samples)
     if not is_calibrated(a.config):
         a.calibrated = model
         return
@@ -94,6 +95,13 @@ def stage_calibrate(a: Artefacts) -> None:
     elif a.table is None:
         a.table, a.measured = with_own(model, lambda: _measure(a, model, samples))
     a.calibrated = apply_table(model, a.table, asymmetric=a.config.lowering.asymmetric)
+
+
+def _peeked(samples: Iterable[Tensors]) -> tuple[Tensors, Iterable[Tensors]]:
+    """The first of the samples, and all of them: a generator is read once."""
+    rows = iter(samples)
+    first = next(rows, Tensors())
+    return first, chain([first], rows) if rows is samples else samples
 
 
 def _measure(a: Artefacts, model: Model, samples: Iterable[Tensors]) -> tuple[CalibrationTable, int]:
