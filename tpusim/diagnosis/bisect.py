@@ -54,7 +54,7 @@ class Broken:
 
     @property
     def name(self) -> str:
-        """Of the tensor."""
+        """The name of the tensor."""
         return self.result.name
 
 
