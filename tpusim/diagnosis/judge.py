@@ -209,12 +209,12 @@ class Judge:
         ]  # fmt: skip
 
     def of_half(self, models: Sequence[Model], *, held_out: bool, most: int = 0) -> list[Measured]:
-        """On one half; most: of its first samples only, if that is not 0."""
+        """What lowered networks do on one half; most: of its first samples only, if that is not 0."""
         places = self.places(held_out=held_out)
         return self.measured(models, places[:most] if most else places)
 
     def judged(self, models: Sequence[Model]) -> list[Judged]:
-        """What each model does on both halves."""
+        """What lowered networks do on both halves."""
         chosen = self.of_half(models, held_out=False)
         kept = self.of_half(models, held_out=True) if self.halves[1] else [None] * len(models)
         return [Judged(*pair) for pair in zip(chosen, kept, strict=True)]
