@@ -31,6 +31,7 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.memory import assign_addresses
 from tpusim.ops import Top, context
 from tpusim.ops.base import TopOp
+from tpusim.ops.quirks import Quirk
 from tpusim.verify.report import build_report
 
 SAMPLE = tuple(case for i, case in enumerate(CASES) if i % 68 == 3)
@@ -61,7 +62,9 @@ def test_every_op_names_its_sections() -> None:
 def test_every_decision_in_the_code_has_a_line() -> None:
     text = "".join(p.read_text() for p in (ROOT / "tpusim").rglob("*.py"))
     called = set(re.findall(r'\.decision\([^)]*?"(DN-\d+[ \w]*)"', text))
-    called |= {f"DN-02 {quirk}" for quirk in re.findall(r'\.quirked\([^"]*?"(\w+)"', text)}
+    quirks = re.findall(r"\.quirked\(\s*\w+,\s*Quirk\.(\w+)", text)
+    assert len(quirks) >= 5
+    called |= {Quirk[quirk].decision for quirk in quirks}
     called |= {d for c in map(chips.load, chips.available()) for f in c.integers.float_only for d in f.decisions}
     assert called >= {"DN-05", "DN-13", "DN-14", "DN-17", "DN-22"}
     assert called <= set(DECISIONS)

@@ -109,7 +109,7 @@ def _interrupt_later() -> None:
 
 
 def enter(arguments: Sequence[str] | None = None) -> int:
-    """As `tpusim.cli.main`."""
+    """Run one subcommand, as `tpusim.cli.main` does; the exit status."""
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     make_safe()
     words = list(sys.argv[1:] if arguments is None else arguments)
