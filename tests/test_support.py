@@ -62,7 +62,7 @@ def test_every_op_names_its_sections() -> None:
 def test_every_decision_in_the_code_has_a_line() -> None:
     text = "".join(p.read_text() for p in (ROOT / "tpusim").rglob("*.py"))
     called = set(re.findall(r'\.decision\([^)]*?"(DN-\d+[ \w]*)"', text))
-    quirks = re.findall(r"\.quirked\(\s*\w+,\s*Quirk\.(\w+)", text)
+    quirks = re.findall(r"\.(?:quirked|decision)\([^)]*?Quirk\.(\w+)", text)
     assert len(quirks) >= 5
     called |= {Quirk[quirk].decision for quirk in quirks}
     called |= {d for c in map(chips.load, chips.available()) for f in c.integers.float_only for d in f.decisions}
