@@ -75,6 +75,34 @@ def test_a_column_in_which_nobody_says_anything_is_left_out() -> None:
     assert printed(made, 80) == ["op", "a"]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "begins"),
+    [
+        ("wnn", "row 0"),  # comparison, samples, name: numbers have their heads
+        ("nw", "1 row 1"),
+        ("Nnw", "name 0"),
+        ("nNw", "1 name 1"),
+        ("wNn", "row 0"),
+        ("eNn", "* name 1"),  # a mark without a head goes with the name
+    ],
+)
+def test_a_stacked_row_begins_with_what_it_is_called(kinds: str, begins: str) -> None:
+    """Where there is no room for columns; every other cell stands after its head."""
+    made, cells = Table(""), []
+    for i, kind in enumerate(kinds):
+        add = {"w": made.words, "n": made.numbers, "N": made.names, "e": made.words}[kind]
+        add("" if kind == "e" else f"head{i}")
+        cells.append({"w": f"row {i}", "n": "1", "N": f"name {i}", "e": "*"}[kind])
+    made.words("long")
+    made.row(*cells, "x" * 40)
+    first, *others = printed(made, 30)
+    assert first == begins
+    said = " ".join(" ".join(others).split())
+    shown = begins.split()[-1]
+    for i in range(int(shown) + 1, len(kinds)):
+        assert f"head{i} {cells[i]}" in said
+
+
 def test_verbose_cuts_no_name() -> None:
     lines = printed(table(), 60, whole=True)
     assert all(any(name in line for line in lines) for name in NAMES)

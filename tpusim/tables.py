@@ -197,15 +197,25 @@ def _line(columns: Sequence[Column], cells: Sequence[Text], widths: Sequence[int
 
 
 def _stacked(columns: Sequence[Column], rows: Sequence[tuple[Text, ...]], width: int) -> Iterator[Text]:
-    """Each row its names on a line, and all else after their heads on the lines below."""
+    """Each row its name on a line, after its number or mark, and all else after their heads on the lines below."""
+    first = _leading(columns, rows)
     for row in rows:
-        pairs = list(zip(columns, row, strict=True))
-        first = next((i for i, (column, _) in enumerate(pairs) if column.kind == "name"), 0)
-        for line in " ".join(part for _, cell in pairs[: first + 1] if (part := cell.plain)).split("\n"):
+        for line in " ".join(part for cell in row[: first + 1] if (part := cell.plain)).split("\n"):
             yield Text(line, "bold", overflow="fold")
         said = [
             f"{column.head} {cell.plain}".strip().replace("\n", " ").replace(" ", "\xa0")
-            for column, cell in pairs[first + 1 :] if cell.plain
-        ]  # fmt: skip
+            for column, cell in list(zip(columns, row, strict=True))[first + 1 :]
+            if cell.plain
+        ]
         for line in wrap(", ".join(said), max(width - INDENT, 8), break_on_hyphens=False):
             yield Text(" " * INDENT + line.replace("\xa0", " "))
+
+
+def _leading(columns: Sequence[Column], rows: Sequence[tuple[Text, ...]]) -> int:
+    """The column that names a row: the first of names or words with a head that is empty in no row."""
+    called = (
+        i
+        for i, column in enumerate(columns)
+        if column.kind in ("name", "word") and column.head and all(row[i].plain for row in rows)
+    )
+    return next(called, 0)
