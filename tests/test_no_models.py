@@ -35,6 +35,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
         b'builtin.module attributes {module.state = "TOP_F32"} {}',
         "is a module of tpusim; its name must end in",
     ),
+    "report": (b'{\n "schema": 1,\n "tpusim": "0.2.0"}', "is the report of a run; `tpusim run --again` repeats it"),
     "zip": (b"PK\x03\x04 cut off", "is a zip archive that is cut off or damaged"),
 }
 

@@ -9,7 +9,7 @@ from tpusim.tables import Table
 if TYPE_CHECKING:
     import numpy as np
 
-    from tpusim.diagnosis import Cause, Measured, Remedies
+    from tpusim.diagnosis import Cause, Judged, Measured, Remedies
     from tpusim.ir.module import Model
     from tpusim.schedule import Costs
 
@@ -38,15 +38,18 @@ def causes_table(found: "Sequence[Cause]", remedies: "Remedies", clocked: int) -
     return table
 
 
-def not_held_lines(found: "Sequence[Cause]") -> Iterator[str]:
+def not_held_lines(found: "Sequence[Cause]", before: "Judged") -> Iterator[str]:
     """Causes whose remedy does not hold on the samples that were held out, in few words: they are no remedies."""
     for cause in found[:LEFT_OUT]:
         held_out = cause.remedy.judged.held_out
         if held_out is not None:
             what = f"{cause.kind} at {cause.tensor}, {said(cause)}"
-            yield f"does not hold on held-out samples (error {held_out.error:.4g}): {what}"
+            as_lowered = before.last.error
+            gain = "no sure gain" if held_out.error < as_lowered else "no gain"
+            errors = f"error {held_out.error:.4g}, {as_lowered:.4g} as lowered"
+            yield f"{gain} on held-out samples ({errors}), so no remedy: {what}"
     if len(found) > LEFT_OUT:
-        yield f"nor do {len(found) - LEFT_OUT} others"
+        yield f"nor are {len(found) - LEFT_OUT} others"
 
 
 def _with_spread(found: "Measured") -> str:

@@ -180,7 +180,8 @@ class SearchQtable(Command):
             missed = f", below the {goal.target} asked" if value < goal.target else ""
             self._say(console, f"{goal.name} {value:.6f} on the samples held out{missed}")
         if after.raises(before):
-            self._say(console, "the table raises the error of the results: nothing is written; ask for more")
+            more = f"ask for more than {goal.name} {goal.target}"
+            self._say(console, f"the table raises the error of the results: nothing is written; {more}")
             return False
         path, runs, clocked = self.out or folder_of(self.module) / "qtable", *trials.tried
         held_out = 0 if kept_back is None else len(kept_back.samples)

@@ -111,23 +111,21 @@ def show_run(console: Output, a: Artefacts) -> None:
     _show_accuracy(console, a.report)
     for line in (line for comparison in a.report.compare.values() for line in dead_layers(comparison)):
         console.tell(f"WARNING: {line}", "yellow")
-    for line in _lost_lines(a):
+    for line in _next_step(a):
         console.tell(line, "red")
     verdict = Text("PASSED", "bold green") if a.report.passed else Text("FAILED", "bold red")
     about = f"  {a.report.model} on {a.report.chip} in {a.report.mode}; artefacts in {a.config.out}"
     console.print(Text.assemble(verdict, about), soft_wrap=True)
 
 
-def _lost_lines(a: Artefacts) -> Iterator[str]:
-    """What results lost altogether, and the command that says why."""
-    lost = [line for comparison in a.comparisons.values() if comparison.decides for line in comparison.lost]
-    yield from lost
-    module = a.config.out / "3_calibrated.mlir"
-    if lost and a.table is not None and a.report is not None:
-        lowering = a.config.lowering
-        options = f"--chip {a.report.chip} --mode {a.report.mode}{' --asymmetric' * lowering.asymmetric}"
-        qtable = f" --qtable {lowering.qtable}" if lowering.qtable is not None else ""
-        yield f"`tpusim why {shlex.quote(str(module))} {options}{qtable}` says why"
+def _next_step(a: Artefacts) -> Iterator[str]:
+    """What results lost altogether, and the command that says why integers are not good enough."""
+    yield from (line for comparison in a.comparisons.values() if comparison.decides for line in comparison.lost)
+    levels = a.comparisons.get("tpu_vs_top")
+    far = levels is not None and levels.decides and not levels.passed
+    wrong = a.report is not None and a.report.accuracy is not None and not a.report.accuracy.passed
+    if (far or wrong) and a.table is not None:
+        yield f"`tpusim why {shlex.quote(str(a.config.out))}` says where integers lose, and what helps"
 
 
 def _on_samples(comparison: Comparison) -> Iterator[str]:
@@ -216,7 +214,7 @@ def _show_accuracy(console: Output, report: Report) -> None:
     if not found.passed:
         console.tell(
             f"top-1 drops by {found.drop:.2f} points (95 %: {found.drop_margin:.2f} to either side), at most "
-            f"{found.max_drop:.2f} are allowed (--max-drop); check the calibration data, then see tpusim why",
+            f"{found.max_drop:.2f} are allowed (--max-drop); check the calibration data first",
             "red",
         )
     if found.local_exact_tensors:

@@ -1,7 +1,7 @@
 """`tpusim why`: which ops of a quantised network lose how much, why, and what remedies give back."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import asdict, dataclass, fields
 from math import prod
 from typing import TYPE_CHECKING
@@ -45,7 +45,7 @@ class Why(Command):
     scale, sensitive ops) is put to the test: the network is lowered with its remedy and run again. Every second sample
     is held out: remedies are ranked on the others, and one that does not lower the error on the held-out samples too is
     not recommended. Then as many together as the asked similarity takes. The error is the squared error of the results
-    as a share of their squares.
+    as a share of the mean of their squares over all samples.
     """
 
     says = (
@@ -122,7 +122,7 @@ class Why(Command):
             self._say(console, line)
         if likely:
             console.print(causes_table(likely, remedies, self.cycles))
-        for line in not_held_lines(not_held):
+        for line in not_held_lines(not_held, remedies.before):
             self._say(console, line)
         alone = remedies.worth([(change,) for change, _ in single]) if not likely else []
         ranked = [cause.remedy for cause in likely] or [remedy for remedy in alone if remedy.holds]
@@ -179,18 +179,27 @@ class Why(Command):
             console.print(f"no remedy is needed for --expected-cos {self.expected_cos}", highlight=False)
         if not reached:
             console.print(
-                f"{self.expected_cos} is not reached; try a larger --top, or calibrate by another --method",
-                highlight=False,
-            )
+                f"{self.expected_cos} is not reached; try a larger --top, `tpusim search-qtable`, which considers all "
+                "ops, or calibrate by another --method",
+                highlight=False, soft_wrap=not console.is_terminal,
+            )  # fmt: skip
+        self._write(console, given, remedies, chosen)
+        return reached
+
+    def _write(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
+        """The tables that are asked for; what to ask for, if changes would be in none."""
         qtable = self.out_qtable or (folder_of(self.module) / "new_qtable" if self.apply else None)
         table = self.out_table or (folder_of(self.module) / "new_cali_table" if self.apply else None)
         if qtable is not None:
             remedies.write_qtable(qtable, chosen.modes)
-            console.wrote(qtable)
+            console.wrote(qtable, _changed(chosen.modes, "op in float", "ops in float"))
         if table is not None:
             given.write_table(table, chosen.thresholds)
-            console.wrote(table)
-        return reached
+            console.wrote(table, _changed(chosen.thresholds, "threshold changed", "thresholds changed"))
+        wanted = ["--out-qtable FILE"] if chosen.modes and qtable is None else []
+        wanted += ["--out-table FILE"] if chosen.thresholds and table is None else []
+        if wanted:
+            console.note(f"{' and '.join(wanted)} would write the remedy, for --qtable and --table of `tpusim run`")
 
     def _classified(self, console: Output, given: "GivenNetwork", remedies: "Remedies", chosen: "Remedy") -> None:
         """Top-1 in float, as lowered and with the remedy; how the samples should be prepared, if otherwise."""
@@ -257,6 +266,11 @@ def _table(found: "Sequence[Loss]", single: "Singles", remedies: "Remedies", whe
             gained.get((loss.name, True), ""), gained.get((loss.name, False), ""),
         )  # fmt: skip
     return table
+
+
+def _changed(changes: "Sized", one: str, several: str) -> str:
+    """How many lines of a table that is written are the remedy's."""
+    return f"{len(changes) or 'no'} {one if len(changes) == 1 else several}"
 
 
 def _of(count: int) -> str:

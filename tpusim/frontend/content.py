@@ -62,5 +62,7 @@ def _text(begin: bytes) -> str:
         text = begin[: error.start].decode("utf-8")
     if "module.state" in text:
         return "a module of tpusim; its name must end in .mlir"
+    if text.startswith("{") and '"tpusim":' in text:
+        return "the report of a run; `tpusim run --again` repeats it, and its folder is a network"
     first = text.strip().splitlines()[:1]
     return f"text that begins {first[0][:40]!r}; a model is required" if first and first[0].isprintable() else ""
