@@ -14,7 +14,8 @@ from builders.w4a8 import W4A8
 from end_to_end import conv_and_gemm
 
 import tpusim
-from tpusim.calibration.table import read_table, write_table
+from tpusim.calibration.table import read_table, with_thresholds, write_table
+from tpusim.cli import main
 from tpusim.compiled import Compiled
 from tpusim.errors import TpusimError, option, spelled_as_options
 from tpusim.isa.stream import load
@@ -127,6 +128,40 @@ def test_a_saved_network_is_read_again(net: Compiled, tmp_path: Path) -> None:
         net.save(tmp_path / "mine")
 
 
+@pytest.mark.every
+@pytest.mark.parametrize("form", ["array", "file", "table", "floats"])
+def test_a_run_of_a_saved_network_has_its_integers(form: str, path: Path, tmp_path: Path) -> None:
+    """Samples and tables in memory are files of the folder then; samples that are not there are not claimed."""
+    np.savez(tmp_path / "samples.npz", x=3 * X)
+    first: dict[str, Any] = {"array": {"samples": 3 * X}, "file": {"samples": tmp_path / "samples.npz"}}.get(form, {})
+    if form == "table":
+        first = {"table": tpusim.compile(path, 3 * X, calibration="max").table}
+    net = tpusim.compile(path, calibration="max", mode="f16" if form == "floats" else "int8", **first)
+    folder = net.save(tmp_path / "saved")
+    assert main(["run", str(folder), "--out", str(tmp_path / "again")]) == 0
+    assert same(tpusim.load_compiled(tmp_path / "again"), net)
+    if form in ("array", "file"):
+        held_out = tpusim.load_compiled(folder).why(top=0)
+        wanted = net.why((3 * X) if form == "file" else net._sample(None), top=0)
+        assert held_out.cosine == pytest.approx(wanted.cosine, abs=1e-9)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("bad", ["r_Relu", "y_Gemm", "mean_GlobalAveragePool"])
+def test_the_remedy_of_why_is_compiled(bad: str, path: Path, net: Compiled) -> None:
+    """A threshold that is far too wide costs steps; what `why` gives back goes into `compile` as it is."""
+    assert net.table is not None
+    spoilt = tpusim.compile(path, table=with_thresholds(net.table, {bad: 200 * net.table.entries[bad].threshold}))
+    why = spoilt.why(X, expected_cos=0.9999)
+    assert why.remedy.changes and why.remedy.cosine > why.cosine and "with the remedy" in repr(why)
+    repaired = tpusim.compile(path, table=why.table, qtable=why.qtable)
+    floats = net.fast_f32(X[1::2])["y_Gemm"]
+    for compiled, said in ((spoilt, why.cosine), (repaired, why.remedy.cosine)):
+        (found,) = compiled.flat(X[1::2]).values()
+        each = [np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)) for a, b in zip(found, floats, strict=True)]
+        assert np.mean(each) == pytest.approx(said, abs=1e-4)
+
+
 def test_a_saved_network_in_a_format_of_ones_own(path: Path, tmp_path: Path) -> None:
     """Its methods are code and not in the files: what is there is read, but nothing is lowered again."""
     net = tpusim.compile(path, X, mode=W4A8, calibration="max")
@@ -139,6 +174,7 @@ def test_a_saved_network_in_a_format_of_ones_own(path: Path, tmp_path: Path) -> 
 def test_why_bisect_and_groups_are_methods(net: Compiled) -> None:
     why = net.why(X[:1])
     assert {loss.name for loss in why.losses} >= {"r_Relu", "y_Gemm"} and 0.9 < why.cosine <= 1
+    assert net.why(X).cosine == net.why().cosine  # on the samples that it was calibrated with
     assert net.bisect(X[:1]) is None
     broken = net.bisect(X[:1], "0.999999,0.999999")
     assert broken is not None and broken.name in net.tensors(X[:1])

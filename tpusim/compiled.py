@@ -15,7 +15,7 @@ import numpy as np
 from tpusim.artefacts import Artefacts
 from tpusim.calibration.given import given_samples, one_sample
 from tpusim.calibration.smooth import measured_rewrites
-from tpusim.calibration.table import CalibrationTable
+from tpusim.calibration.table import CalibrationTable, with_thresholds
 from tpusim.diagnosis import first_broken
 from tpusim.errors import CalibrationError, ConfigError
 from tpusim.fidelity import card_of
@@ -38,12 +38,14 @@ from tpusim.verify.report import Report
 from tpusim.verify.tolerances import tpu_vs_top
 
 if TYPE_CHECKING:
-    from tpusim.diagnosis import Broken, Cause, Loss
+    from tpusim.diagnosis import Broken, Cause, Loss, Remedy
     from tpusim.explore.whatif import WhatIf
 
 Inputs: TypeAlias = Mapping[str, np.ndarray] | np.ndarray
 Several: TypeAlias = Inputs | Iterable[Inputs]
 Level: TypeAlias = Literal["top", "tpu", "local"]
+JUDGING = 64
+"""Samples of a calibration that `why` judges by, at most."""
 
 
 @dataclass(frozen=True)
@@ -83,17 +85,23 @@ class Verification:
 class Why:
     """Where integers lose: `losses` of every op in program order, `causes` with measured remedies, the best first.
 
-    cosine: the similarity of the network's results as it is lowered, on samples held out if there are several.
+    cosine: the similarity of the network's results as it is lowered, on samples held out if there are several. remedy:
+    the fewest of the causes' changes that reach the similarity asked for, all of them if none does; `qtable` and
+    `table` are `tpusim.compile`'s arguments of these names, the network's own with the remedy in them.
     """
 
     losses: "tuple[Loss, ...]"
     causes: "tuple[Cause, ...]"
     cosine: float
+    remedy: "Remedy"
+    qtable: dict[str, str] | None
+    table: CalibrationTable | None
 
     def __repr__(self) -> str:
-        """The results' similarity, and the first causes."""
+        """The results' similarity as it is and with the remedy, and the first causes."""
         named = ", ".join(f"{cause.kind} at {cause.tensor}" for cause in self.causes[:3])
-        return f"<Why: cosine {self.cosine:.6f}; {named or 'no cause'}>"
+        changed = f", {self.remedy.cosine:.6f} with the remedy" if self.remedy.changes else ""
+        return f"<Why: cosine {self.cosine:.6f}{changed}; {named or 'no cause'}>"
 
 
 class Compiled:
@@ -203,19 +211,25 @@ class Compiled:
         lowered, _ = lower(network.calibrated, network.lowering)
         return first_broken(network.calibrated, lowered, self._samples(inputs), limits)
 
-    def why(self, inputs: Several | None = None, top: int = 8) -> "Why":
+    def why(self, inputs: Several | None = None, top: int = 8, expected_cos: float = 0.99) -> "Why":
         """What every op in integers loses, and the causes, ranked by what their remedies give back; as `tpusim why`.
 
-        inputs: samples, of which every second is held out; default: the first that the network was calibrated with.
-        top: how many ops to suspect of each cause. Raises ImportModelError for a network in floats.
+        inputs: samples, of which every second is held out; default: the first 64 that the network was calibrated with,
+        where they are still at hand, else one of them. top: how many ops to suspect of each cause. expected_cos: the
+        cosine that the results are to have with the remedy. Raises ImportModelError for a network in floats.
         """
         from tpusim.diagnosis import Remedies, causes, losses
 
         network = self._network
-        remedies = Remedies(network.calibrated, network.lowering, self._samples(inputs))
+        samples = self._network.calibrated_with(JUDGING) if inputs is None else self._samples(inputs)
+        samples = samples or self._samples(None)
+        remedies = Remedies(network.calibrated, network.lowering, samples)
         found = losses(network.calibrated, remedies.lowered(), remedies.judge.shown)
         likely, _ = causes(remedies, found, top)
-        return Why(tuple(found), tuple(likely), remedies.before.last.cosine)
+        chosen = remedies.fewest([cause.remedy for cause in likely], expected_cos)
+        table = network.table and with_thresholds(network.table, chosen.thresholds)
+        modes = remedies.qtable(chosen.modes)
+        return Why(tuple(found), tuple(likely), remedies.before.last.cosine, chosen, modes or None, table)
 
     def explore_group(self, group: int | None = None) -> "WhatIf":
         """One layer group cut differently, each way compiled and costed; default: the group that takes longest."""

@@ -8,10 +8,13 @@ has no floats) says which one can.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from tpusim import chips
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, need
@@ -31,7 +34,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.isa.stream import load as load_program
 from tpusim.lowering import LoweringConfig
-from tpusim.persistence import is_calibrated, load_module
+from tpusim.persistence import data_of, is_calibrated, load_module
 from tpusim.pipeline import STAGES, check_foreseen, checked
 from tpusim.prospect.ahead import own_or_assumed
 from tpusim.prospect.assumed import assumed_table
@@ -200,6 +203,14 @@ class Network:
         model, config = self.floats, self.config
         count = config.calibration.max_samples if limit is None else limit
         return Samples(config.data, input_specs(model), count, shuffled=True, images=images_of(model))
+
+    def calibrated_with(self, limit: int) -> list[dict[str, np.ndarray]]:
+        """The first `limit` of the samples that its ranges were measured on; none where they are not at hand."""
+        given = self.artefacts.given
+        if isinstance(given, Sized):
+            return [dict(one) for one in islice(given, limit)]
+        known = data_of(self.folder) if self.folder is not None else None
+        return [] if known is None else [dict(one) for one in self.calibrating(min(known[1] or limit, limit))]
 
     def write_table(self, path: Path, thresholds: Mapping[str, float]) -> None:
         """Write the table in force with other thresholds of some tensors, every other line as it was read.

@@ -290,11 +290,13 @@ def model_of(folder: Path) -> Path | None:
 def data_of(folder: Path) -> tuple[str, int] | None:
     """The calibration samples of the run in a folder, as `--data` says them, and of how many its table is (0: all).
 
-    None if there is no run, or its samples are no longer where they were.
+    None if there is no run, or its samples are no longer where they were: of samples in memory one is kept.
     """
     manifest = Manifest.read(folder)
     data = str(manifest.config.get("data", "")) if manifest is not None else ""
     if not data or not (data.startswith("random:") or Path(data).exists()):
+        return None
+    if Path(data).resolve() == (folder / "inputs.npz").resolve():
         return None
     table = folder / "cali_table"
     lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []

@@ -22,7 +22,7 @@ from tpusim.agreement import compare_local
 from tpusim.artefacts import Artefacts, Observer, RunConfig, Silent, Tensors, need
 from tpusim.asked import record_of, stated
 from tpusim.calibration.own import with_own
-from tpusim.calibration.samples import load_samples, origin_of, require_finite
+from tpusim.calibration.samples import Samples, load_samples, origin_of, require_finite
 from tpusim.calibration.smooth import measured_rewrites, patterns_of, rewritten
 from tpusim.calibration.stage import apply_table, calibrate, require_names
 from tpusim.calibration.table import CalibrationTable, read_table
@@ -244,15 +244,16 @@ def _begun(a: Artefacts) -> dict[str, Tensors]:
 def write_run(a: Artefacts, folder: Path) -> Path:
     """Write what was compiled in memory as the folder of a run, with a manifest; the folder.
 
-    No run continues from it: what decided its stages (samples in memory) is not on disk. Raises ConfigError if the
-    folder has files that no run wrote.
+    No run continues from it: what decided its stages (samples in memory) is not on disk. Instead of them its options
+    name the table and the first sample that are in the folder, so that a run of it has the same integers. Raises
+    ConfigError if the folder has files that no run wrote.
     """
     made = {"import": a.top, "canonicalize": a.canonical, "calibrate": a.calibrated, "lower": a.tpu, "group": a.grouped,
             "assign": a.final, "codegen": a.program}  # fmt: skip
     names = tuple(dict.fromkeys(name for stage in made for name in FILES[stage].names))
     seconds = dict(a.stages)
     with Store(folder, names, __version__) as store:
-        store.begin(stated(a.config), folder, [])
+        store.begin(stated(_on_disk(a, folder.resolve())), folder, [])
         for stage, artefact in made.items():
             if artefact is not None:
                 files = FILES[stage]
@@ -261,6 +262,16 @@ def write_run(a: Artefacts, folder: Path) -> Path:
                 store.settle()
         store.publish(lambda path: False)
     return folder
+
+
+def _on_disk(a: Artefacts, folder: Path) -> RunConfig:
+    """The configuration with files in place of samples and a table that were in memory."""
+    if isinstance(a.given, Samples):
+        return replace(a.config, data=str(a.given.source))
+    if a.given is None and a.config.data != RunConfig.data:
+        return a.config
+    table = a.config.table or (folder / "cali_table" if a.table is not None else None)
+    return replace(a.config, data=str(folder / "inputs.npz"), table=table)
 
 
 def _compute(a: Artefacts, name: str) -> None:

@@ -94,12 +94,13 @@ class Samples:
         shuffled: bool = False,
         images: Images = NO_IMAGES,
     ) -> None:
-        self._source, self._inputs, self._limit, self._shuffled = source, dict(inputs), limit, shuffled
+        self.source = source
+        self._inputs, self._limit, self._shuffled = dict(inputs), limit, shuffled
         self._images = dict(images)
         self._count: int | None = None
 
     def __iter__(self) -> Iterator[Sample]:
-        return load_samples(self._source, self._inputs, self._limit, shuffled=self._shuffled, images=self._images)
+        return load_samples(self.source, self._inputs, self._limit, shuffled=self._shuffled, images=self._images)
 
     def __len__(self) -> int:
         """How many there are: the source is read for it, once."""

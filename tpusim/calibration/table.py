@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -331,6 +331,17 @@ def _quote(text: str) -> str:
     return f"'{text[:77]}...'" if len(text) > 80 else f"'{text}'"
 
 
+def _with_threshold(entry: Entry, new: float) -> Entry:
+    """The range with another threshold; minimum and maximum reach at least as far."""
+    return Entry(new, min(entry.minimum, -new) if entry.minimum < 0 else entry.minimum, max(entry.maximum, new))
+
+
+def with_thresholds(table: CalibrationTable, thresholds: Mapping[str, float]) -> CalibrationTable:
+    """The same table with other thresholds of some tensors, as `rewrite_thresholds` writes them."""
+    changed = {name: _with_threshold(table.entries[name], new) for name, new in thresholds.items()}
+    return replace(table, entries={**table.entries, **changed})
+
+
 def rewrite_thresholds(source: Path, target: Path, thresholds: Mapping[str, float]) -> None:
     """Write a table again with other thresholds of some tensors; every other line stays as it is.
 
@@ -347,8 +358,7 @@ def rewrite_thresholds(source: Path, target: Path, thresholds: Mapping[str, floa
         name = found[1] if found is not None else ""
         if name in thresholds and name not in done:
             done.add(name)
-            entry, new = known[name], thresholds[name]
-            low, high = (min(entry.minimum, -new) if entry.minimum < 0 else entry.minimum), max(entry.maximum, new)
-            lines[number] = f"{name} {new:.7f} {low:.7f} {high:.7f}\n"
+            entry = _with_threshold(known[name], thresholds[name])
+            lines[number] = f"{name} {entry.threshold:.7f} {entry.minimum:.7f} {entry.maximum:.7f}\n"
     with replacing(target) as file:
         file.write_text("".join(lines), encoding="utf-8")

@@ -213,9 +213,13 @@ class Remedies:
                 best = Remedy(more, found, holds=True)
         return best
 
+    def qtable(self, modes: Mapping[str, str]) -> dict[str, str]:
+        """These ops after those of the quantisation table that is in force already."""
+        return {name: mode.upper() for name, mode in {**self._base, **modes}.items()}
+
     def write_qtable(self, path: Path, modes: Mapping[str, str]) -> None:
-        """A quantisation table with these ops after those that were in force already."""
-        lines = "".join(f"{name} {mode.upper()}\n" for name, mode in {**self._base, **modes}.items())
+        """The same as a file."""
+        lines = "".join(f"{name} {mode}\n" for name, mode in self.qtable(modes).items())
         with replacing(path) as target:
             target.write_text(f"# op_name quantize_mode\n{lines}", encoding="utf-8")
 
