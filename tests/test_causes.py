@@ -20,7 +20,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import CalibrationTable, read_table, write_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.diagnosis import other_preprocessing
+from tpusim.diagnosis import other_preprocessing, preprocessing
 from tpusim.errors import ModeWarning
 from tpusim.images import Preprocess, with_preprocess
 from tpusim.inference import Gradual, input_specs, run
@@ -110,6 +110,26 @@ def test_samples_that_were_prepared_otherwise(name: str) -> None:
         fed = [{key: mistakes[what](x) for key, x in sample.items()} for sample in given]
         before, better = other_preprocessing(top, fed, labels)
         assert before < 0.9 and (better[0].what, better[0].top1) == (what, 1)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "count", "is_cause"),
+    [
+        (12, 6, 64, False),  # 9 points more, one and a half standard errors: chance
+        (8, 0, 60, True),
+        (8, 3, 64, False),
+        (40, 20, 64, True),
+        (26, 0, 1000, False),  # sure, but no more than 2.6 points
+        (60, 0, 1000, True),
+        (3, 0, 24, False),
+        (0, 0, 24, False),
+    ],
+)
+def test_a_few_samples_more_are_no_other_preprocessing(gained: int, lost: int, count: int, is_cause: bool) -> None:
+    """Of labelled samples only those tell that are right in one of two preparations."""
+    before, after = np.zeros(count, bool), np.zeros(count, bool)
+    after[:gained] = before[gained : gained + lost] = True
+    assert preprocessing._gains(before, after) is is_cause
 
 
 def reverse(image: np.ndarray) -> np.ndarray:
