@@ -215,3 +215,31 @@ def compared(view):
 
 def shown(view):
     return view.locator("#ops tbody tr:visible td.name").all_inner_texts()
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({}, ("0.950000", "a", "0")),  # one sample
+        ({"a": (0.95, 0.8, 0), "b": (0.7, 0.6, 3)}, ("0.700000", "b", "3")),
+        ({"a": (0.7, 0.9, 2), "b": (0.7, 0.6, 5)}, ("0.700000", "b", "5")),  # by euclidean similarity then
+        ({"a": (None, None, 1), "b": (0.7, 0.6, 3)}, ("not a number", "a", "1")),
+        ({"a": (1.0, 0.5, 4), "b": (1.0, 1.0, 0)}, ("1.000000", "a", "4")),
+    ],
+)
+def test_the_worst_tensor_is_that_of_the_worst_sample(over: dict[str, tuple[float, float, int]], said: tuple[str, ...]):
+    """As the terminal says it, not of the first sample alone."""
+    content = report(compare={"tpu_vs_top": comparison()}).to_json()
+    found = content["compare"]["tpu_vs_top"]
+    found |= {"min_cosine": 0.95, "worst": "a", "samples": 8 if over else 1}
+    found["over_samples"] = [
+        {
+            "name": name, "is_result": False, "passed": True, "worst_sample": worst, "least_cosine": cosine,
+            "median_cosine": 1.0, "least_euclidean": euclidean, "median_euclidean": 1.0, "not_judged": [],
+        }
+        for name, (cosine, euclidean, worst) in over.items()
+    ]  # fmt: skip
+    page = report_page(content)
+    row = re.split("<h2>Comparisons</h2>", page)[1].split("<tbody>")[1].split("</tr>")[0]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", row)
+    assert cells[4].startswith(said[0]) and (cells[6], cells[7]) == said[1:], cells

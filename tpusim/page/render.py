@@ -71,6 +71,7 @@ def report_page(report: Json, evidence: Evidence = NOTHING_ELSE) -> str:
         similarity=_similarity(report["compare"], evidence.diagnosis),
         over_samples=list(over_samples(report["compare"], COMPARISON_TITLES)),
         by_sample={name: _by_sample(c) for name, c in report["compare"].items()},
+        worst={name: _worst(_by_sample(c).values()) for name, c in report["compare"].items()},
         groups=[(v, memory_map(v), pipeline(v)) for v in evidence.groups if isinstance(v, GroupView)],
         timeline=timeline(evidence.works) if evidence.works else None,
         titles=COMPARISON_TITLES,
@@ -149,6 +150,13 @@ def _by_sample(comparison: Json) -> dict[str, Json]:
     """Tensor -> what several samples say of it."""
     several: list[Json] = comparison.get("over_samples", []) if comparison.get("samples", 1) > 1 else []
     return {found["name"]: found for found in several}
+
+
+def _worst(found: Iterable[Json]) -> Json | None:
+    """The tensor that is least similar on one of several samples; None if all are equal, or there is one sample."""
+    least = ("least_cosine", "least_euclidean")
+    unlike = (over for over in found if any(over[name] != 1 for name in least))
+    return min(unlike, key=lambda over: [-1e9 if over[name] is None else over[name] for name in least], default=None)
 
 
 def _ratio(tensor: Json) -> float:
