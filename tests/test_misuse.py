@@ -140,6 +140,8 @@ def test_a_run_of_a_saved_network_has_its_integers(form: str, path: Path, tmp_pa
     folder = net.save(tmp_path / "saved")
     assert main(["run", str(folder), "--out", str(tmp_path / "again")]) == 0
     assert same(tpusim.load_compiled(tmp_path / "again"), net)
+    assert main(["run", str(folder)]) == 0 and (folder / "report.json").is_file()  # in the same folder
+    assert same(tpusim.load_compiled(folder), net)
     if form in ("array", "file"):
         held_out = tpusim.load_compiled(folder).why(top=0)
         wanted = net.why((3 * X) if form == "file" else net._sample(None), top=0)

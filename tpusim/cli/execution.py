@@ -151,7 +151,7 @@ class Run(Command):
             test_data=self.test_data,
             labels=self.labels,
             also=self.also or base.also,
-            out=self.out or Path("out") / _name(base),
+            out=self.out or _usual(self.model, base),
             to=self.to,
             start=self.start,
             resume=self.resume,
@@ -179,8 +179,17 @@ class Run(Command):
             )
 
 
+def _usual(model: Path, config: "RunConfig") -> Path:
+    """The usual folder of a run; of a run again that run's, unless another chip, mode or cores are asked for."""
+    from tpusim.asked import run_here
+
+    earlier = run_here(model) if model.is_dir() else None
+    name = _name(config)
+    return model if earlier is not None and _name(earlier) == name else Path("out") / name
+
+
 def _name(config: "RunConfig") -> str:
-    """The usual folder of a run: another chip, mode or number of cores does not overwrite it."""
+    """The name of the usual folder: another chip, mode or number of cores does not overwrite it."""
     from tpusim import chips
 
     lowering, cores = config.lowering, config.layer_group.cores
