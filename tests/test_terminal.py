@@ -82,7 +82,9 @@ def test_a_column_in_which_nobody_says_anything_is_left_out() -> None:
         ("nw", "1 row 1"),
         ("Nnw", "name 0"),
         ("nNw", "1 name 1"),
-        ("wNn", "row 0"),
+        ("wNn", "row 0 name 1"),
+        ("wwNn", "row 0 row 1 name 2"),
+        ("wwn", "row 0"),
         ("eNn", "* name 1"),  # a mark without a head goes with the name
     ],
 )

@@ -212,10 +212,14 @@ def _stacked(columns: Sequence[Column], rows: Sequence[tuple[Text, ...]], width:
 
 
 def _leading(columns: Sequence[Column], rows: Sequence[tuple[Text, ...]]) -> int:
-    """The column that names a row: the first of names or words with a head that is empty in no row."""
-    called = (
+    """The last of the columns that name a row: the first of names or words with a head that is empty in no row, or the
+    name that follows such words.
+    """
+    called = [
         i
         for i, column in enumerate(columns)
         if column.kind in ("name", "word") and column.head and all(row[i].plain for row in rows)
-    )
-    return next(called, 0)
+    ]
+    first = called[0] if called else 0
+    after = next((i for i in range(first, len(columns)) if columns[i].kind != "word"), first)
+    return after if columns[after].kind == "name" else first
