@@ -80,7 +80,7 @@ class Why:
 
     def execute(self, console: Console) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
-        from tpusim.cli.causes import causes_table, not_held_lines, scale_lines
+        from tpusim.cli.causes import causes_table, not_held_lines, overflow_lines, scale_lines
         from tpusim.cli.judging import evidence, rests_on
         from tpusim.diagnosis import Remedies, causes, losses
 
@@ -112,7 +112,7 @@ class Why:
             console.print(f"wrote {self.csv}", highlight=False)
         with console.status("causes"):
             likely, not_held = causes(remedies, found, self.top) if self.top else ([], [])
-        for line in scale_lines(remedies, known.samples):
+        for line in (*scale_lines(remedies, known.samples), *overflow_lines(remedies)):
             self._say(console, line)
         if likely:
             console.print(causes_table(likely, remedies, self.cycles))

@@ -175,6 +175,11 @@ class Judge:
         self._reuse = Reuse()
 
     @property
+    def samples(self) -> Iterable[Tensors]:
+        """All of them, read again."""
+        return self._samples
+
+    @property
     def count(self) -> int:
         """How many samples there are."""
         return len(self.wanted)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -171,7 +172,14 @@ class Remedies:
         )
 
     def lowered(self, changes: Sequence[Change] = ()) -> Model:
-        """The tpu module with these changes."""
+        """The tpu module with these changes; nobody may write to that without any, of which there is one."""
+        return self._lowered(changes) if changes else self._unchanged
+
+    @cached_property
+    def _unchanged(self) -> Model:
+        return self._lowered(())
+
+    def _lowered(self, changes: Sequence[Change]) -> Model:
         modes = modes_of(changes)
         with (
             nullcontext() if not changes else trusted(),  # others differ in scales and types alone
