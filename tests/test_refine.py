@@ -21,7 +21,6 @@ from xdsl.ir import SSAValue
 
 from tpusim import chips
 from tpusim.cli import main
-from tpusim.cli import plot as plotting
 from tpusim.cli.grouping import group_lines
 from tpusim.cli.opt import LayerGroup
 from tpusim.cli.options import GroupSteps
@@ -29,7 +28,6 @@ from tpusim.errors import ImportModelError
 from tpusim.ir.attrs import ints_attr, text, value_name
 from tpusim.ir.module import Model, save_model
 from tpusim.ir.text import parse_module, print_module
-from tpusim.labels import cut as cut_name
 from tpusim.layer_group import GroupView, LayerGroupConfig, Refinements, group_layers, views
 from tpusim.layer_group.candidates import base_groups
 from tpusim.layer_group.cost import CostModel
@@ -49,6 +47,7 @@ from tpusim.lowering import LoweringConfig, lower, reorder_weights
 from tpusim.ops import context
 from tpusim.ops.base import TpuOp
 from tpusim.ops.structure import TpuGroup
+from tpusim.page.pictures import pipeline
 from tpusim.schedule import Allocation, GroupSchedule, Memo, Overlap, Row, Scheduled, Sections, Transferred, subgraph
 from tpusim.simulator import Simulator, timeline
 
@@ -561,19 +560,18 @@ def test_overlapped_groups_give_the_same_bits_from_the_text(chip: str, trial: in
 
 def test_pictures_show_what_neighbours_do() -> None:
     """A transfer for a neighbour is a box of its own, named after the group, and the legend says so."""
-    figure_class, patches = plotting.library()
     model, _ = cached_lowered(0, "bm1684x")
     spare = Generous(X)
     divided, _ = randomly_grouped(
         model, np.random.default_rng(1), longest=3, change=lambda decided: overlapped(decided, spare)
     )
     view = next(v for v in views(divided) if isinstance(v, GroupView) and v.visits)
-    figure = figure_class()
-    plotting.draw_pipeline(figure, patches, view)
-    written = {t.get_text() for t in figure.axes[0].texts}
+    picture = pipeline(view)
+    visitors = [box for box in picture.boxes if box.kind == "visitor"]
+    assert len(visitors) == len(view.visits)
     for visit in view.visits:
-        assert cut_name(f"{visit.item.tensor} of group {visit.group}", 20) in written
-    assert "for a neighbouring group, once" in {t.get_text() for t in figure.legends[0].get_texts()}
+        assert any(visit.item.tensor in box.title and f"for group {visit.group}" in box.title for box in visitors)
+    assert picture.legend["visitor"] == "for a neighbouring group, once"
 
 
 def two_groups() -> tuple[list[Decided], object]:

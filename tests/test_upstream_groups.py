@@ -22,7 +22,7 @@ from tpusim.calibration.stage import apply_table
 from tpusim.calibration.table import read_table
 from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
-from tpusim.cli.options import GroupingOptions, LoweringOptions
+from tpusim.cli.options import GroupingOptions, LoweringOptions, network_of
 from tpusim.errors import CapacityError, ConfigError
 from tpusim.grouping import divide
 from tpusim.ir.attrs import op_name
@@ -87,7 +87,7 @@ def lowered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
         network, chip = name.split("_")
         if network == "digits":
             return reorder_weights(lower(calibrated, LoweringConfig(chip=chip))[0])
-        return LoweringOptions(chip=chip).lowered(path)
+        return reorder_weights(network_of(path, (LoweringOptions(chip=chip),), assume=True).tpu)
 
     return found
 

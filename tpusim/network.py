@@ -25,6 +25,7 @@ from tpusim.calibration.table import CalibrationTable, read_table, rewrite_thres
 from tpusim.chips import ChipSpec
 from tpusim.errors import ConfigError, option
 from tpusim.frontend import OnnxReference, import_onnx
+from tpusim.frontend.content import is_module, is_program
 from tpusim.frontend.onnx import ModelProto
 from tpusim.frontend.torch import Exporter, import_torch
 from tpusim.images import images_of, with_preprocess
@@ -297,9 +298,9 @@ def open_network(
     path = Path(given)
     if path.is_dir():
         return _of_run(path, configure, observer, assume=assume, judged=judged)
-    if path.suffix == ".mlir":
+    if is_module(path):
         return _of_module(load_module(path), str(path), path, configure, observer, assume=assume, judged=judged)
-    if path.suffix == ".tpusim":
+    if is_program(path):
         return _of_program(path, configure, observer)
     return _of_framework(path, str(path), configure, observer, assume=assume)
 
@@ -391,7 +392,7 @@ def _of_run(folder: Path, configure: Configure, observer: Observer | None, *, as
     first = min((ORDER.index(level) for level, _ in changed), default=len(ORDER))
     stored = {name: folder / file for name, (_, file) in LEVELS.items() if (folder / file).is_file()}
     current = {name: path for name, path in stored.items() if ORDER.index(name) < first}
-    model = usual.model if usual.model.is_file() and usual.model.suffix != ".mlir" else None
+    model = usual.model if usual.model.is_file() and not is_module(usual.model) else None
     if not current and model is None:
         what = ", ".join(what for _, what in changed) or str(folder)
         raise ConfigError(f"{what}: needs the model of the run, {usual.model}, which is not there any more")

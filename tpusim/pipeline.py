@@ -33,6 +33,7 @@ from tpusim.codegen import generate
 from tpusim.errors import ConfigError, meant, option
 from tpusim.fidelity import card_of
 from tpusim.frontend import import_onnx
+from tpusim.frontend.content import is_module
 from tpusim.grouping import divide
 from tpusim.heap import give_back
 from tpusim.images import images_of, with_preprocess
@@ -64,7 +65,7 @@ __all__ = ["ARTEFACTS", "STAGES", "Artefacts", "Observer", "RunConfig", "Silent"
 
 def stage_import(a: Artefacts) -> None:
     """Stage `import`: the model's file becomes a top module, with its preprocessing recorded; a module is read."""
-    if a.config.model.suffix == ".mlir":
+    if is_module(a.config.model):
         a.top = load_module(a.config.model)
         a.top.require_state("TOP_F32", stage="run")
         return
@@ -193,7 +194,7 @@ def run(config: RunConfig, observer: Observer | None = None, *, command: str = "
     folder stay as they are until this one is done. What the run reads is examined before anything is written.
     """
     config = checked(config)
-    a = Artefacts(config, observer or Silent(), from_file=config.model.suffix != ".mlir")
+    a = Artefacts(config, observer or Silent(), from_file=not is_module(config.model))
     wanted = list(STAGES)[: list(STAGES).index(config.to) + 1]
     writing = wanted[wanted.index(config.start) :] if config.start is not None else wanted
     names = tuple(dict.fromkeys(name for stage in writing for name in FILES[stage].names))

@@ -101,6 +101,17 @@ def scale_lines(remedies: "Remedies", samples: "Iterable[Tensors]") -> Iterator[
         )
 
 
+def overflow_lines(remedies: "Remedies") -> Iterator[str]:
+    """Accumulators that samples overflow, and the errors of the results with these ops in float."""
+    from tpusim.diagnosis import accumulator_overflows
+
+    for cause in accumulator_overflows(remedies):
+        yield (
+            f"{cause}; the machine refuses such a sample, and chips give other numbers; with {said(cause)}: "
+            f"{errors_of(cause.remedy.judged)}, {errors_of(remedies.before)} in integers that do not overflow"
+        )
+
+
 def top1_line(models: "Mapping[str, Model]", samples: "Sequence[Tensors]", labels: "np.ndarray") -> str:
     """The share of samples that every network classifies as labelled."""
     import numpy as np

@@ -87,9 +87,10 @@ class Check(Command):
 
 def _files(model: Path) -> list[Path]:
     """What is read of a model."""
+    from tpusim.frontend.content import is_module
     from tpusim.frontend.onnx import external_files
 
-    return [model, *(external_files(model) if model.is_file() and model.suffix != ".mlir" else ())]
+    return [model, *(external_files(model) if model.is_file() and not is_module(model) else ())]
 
 
 def _ranges(given: "GivenNetwork") -> "CalibrationTable | None":

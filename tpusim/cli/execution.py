@@ -233,17 +233,18 @@ class Infer(Command):
 
     def execute(self, console: Output) -> bool:
         """Run every sample and save its tensors."""
+        from tpusim.frontend.content import is_module, is_program
         from tpusim.verify.npz import save_tensors
 
         if self.model.is_dir():
             self.model = lowered_of(self.model)
-        if self.model.suffix == ".tpusim":
+        if is_program(self.model):
             raise ConfigError(f"{self.model} is a program, which `tpusim simulate` runs; give an .onnx or .mlir")
         given = self.network.given()
         if given and self.model.suffix not in (".onnx", ".tflite"):
             why = "the inputs of a module have shapes" if given == ["--input-shapes"] else "a module is not cut"
             raise ConfigError(f"{' and '.join(given)}: needs an .onnx, {why}; got {self.model}")
-        if self.fast_f32 and self.model.suffix != ".mlir":
+        if self.fast_f32 and not is_module(self.model):
             raise ConfigError(
                 f"--fast-f32: needs a .mlir of a float network, got {self.model}, which has no such order"
             )
@@ -276,7 +277,9 @@ class Infer(Command):
 
     def _described(self) -> "Model":
         """The module, which says how its inputs are made of images and arrays."""
-        if self.model.suffix != ".mlir":
+        from tpusim.frontend.content import is_module
+
+        if not is_module(self.model):
             raise ConfigError(
                 f"--input {self.input}: needs a .mlir, which says how images are preprocessed, got {self.model}; "
                 "give an .npz instead"

@@ -497,9 +497,10 @@ def lowered_of(folder: Path) -> Path:
 def compiled_of(path: Path, options: "Sequence[Options]") -> "NetworkGiven":
     """The network of a program, of the folder of a run, or in any other form, which is compiled for its program."""
     from tpusim import chips
+    from tpusim.frontend.content import is_program
     from tpusim.isa.stream import load as load_program
 
-    if path.suffix != ".tpusim":
+    if not is_program(path):
         return network_of(path, options)
     lowering = next(group for group in options if isinstance(group, LoweringOptions))
     others = {name: value for name, value in given(lowering).items() if name != "chip"}

@@ -238,8 +238,10 @@ class Group(Command):
 
     def _opened(self, *, reads: bool) -> "GivenNetwork":
         """The network. Raises ConfigError for options that do nothing to a module that is grouped already."""
+        from tpusim.frontend.content import is_module
+
         asked = (self.network, self.preprocessing, self.calibration, self.lowering)
-        if reads and self.module.suffix == ".mlir":
+        if reads and is_module(self.module):
             given = network_of(self.module, asked)
             useless = self.grouping.given() + ["--out"] * (self.out is not None)
             if given.level not in BEFORE_GROUPS and useless:
@@ -344,10 +346,11 @@ class Codegen(Command):
     def execute(self, console: Output) -> bool:
         """Generate the program and write it."""
         from tpusim.codegen import generate
+        from tpusim.frontend.content import is_module
         from tpusim.isa.stream import save
 
         grouping = self.grouping
-        if self.module.suffix == ".mlir" and network_of(self.module, ()).level in ("grouped", "final"):
+        if is_module(self.module) and network_of(self.module, ()).level in ("grouped", "final"):
             grouping = replace(grouping, cores=GroupingOptions().cores)  # it may run on another number of cores
         asked = (self.network, self.preprocessing, self.calibration, self.lowering, grouping)
         program = generate(network_of(self.module, asked).final, named(self.grouping).get("cores", 0))

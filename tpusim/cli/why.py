@@ -85,7 +85,7 @@ class Why(Command):
 
     def execute(self, console: Output) -> bool:
         """Measure and print; True if the network's results have the expected cosine, as it is or with the remedy."""
-        from tpusim.cli.causes import causes_table, not_held_lines, scale_lines
+        from tpusim.cli.causes import causes_table, not_held_lines, overflow_lines, scale_lines
         from tpusim.cli.judging import evidence, rests_on
         from tpusim.diagnosis import Remedies, causes, losses
 
@@ -118,7 +118,7 @@ class Why(Command):
         with console.doing("causes"):
             likely, not_held = causes(remedies, found, self.top) if self.top else ([], [])
         console.result(losses=[asdict(loss) for loss in found], causes=[_as_json(cause) for cause in likely])
-        for line in scale_lines(remedies, known.samples):
+        for line in (*scale_lines(remedies, known.samples), *overflow_lines(remedies)):
             self._say(console, line)
         if likely:
             console.print(causes_table(likely, remedies, self.cycles))

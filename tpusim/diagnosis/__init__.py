@@ -5,12 +5,13 @@ and the error of its op alone (`losses`), the elements furthest off and what the
 what the network's results gain if only that op is float or its range fits the values, and the fewest such changes that
 reach an asked similarity (`Remedies`), judged on samples half of which chose nothing (`Judge`); the first op that is
 too far off by itself (`first_broken`), and a network of little more than it (`Reproducer`); the first rewriting that
-changes numbers (`PassCheck`); causes with their measured remedies, the best first (`causes`), and a preprocessing that
-fits labels better (`other_preprocessing`). Nothing here changes a module that it was given.
+changes numbers (`PassCheck`); causes with their measured remedies, the best first (`causes`), accumulators that leave
+int32 (`accumulator_overflows`), and a preprocessing that fits labels better (`other_preprocessing`).
+Nothing here changes a module that it was given.
 """
 
 from tpusim.diagnosis.bisect import Broken, first_broken, scaled_by
-from tpusim.diagnosis.causes import Cause, causes
+from tpusim.diagnosis.causes import Cause, accumulator_overflows, causes
 from tpusim.diagnosis.elements import Element, worst_elements
 from tpusim.diagnosis.judge import Judge, Judged, Measured
 from tpusim.diagnosis.losses import Loss, losses
@@ -21,6 +22,6 @@ from tpusim.diagnosis.reproducer import Reproducer
 
 __all__ = [
     "Broken", "Cause", "Change", "Element", "Judge", "Judged", "Loss", "Measured", "Mistaken", "PassCheck", "Prepared",
-    "Remedies", "Remedy", "Reproducer", "causes", "first_broken", "losses", "mistaken_scales",
+    "Remedies", "Remedy", "Reproducer", "accumulator_overflows", "causes", "first_broken", "losses", "mistaken_scales",
     "other_preprocessing", "scaled_by", "worst_elements",
 ]  # fmt: skip

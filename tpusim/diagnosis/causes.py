@@ -12,16 +12,18 @@ from typing import Literal
 import numpy as np
 from xdsl.ir import Operation
 
+from tpusim.diagnosis.accumulators import overflowed
 from tpusim.diagnosis.losses import Loss
 from tpusim.diagnosis.remedies import FITS, Change, Remedies, Remedy
 from tpusim.ir.attrs import op_name
 from tpusim.ir.types import is_tensor
+from tpusim.lowering.overflow import INT32
 from tpusim.ops.base import TopOp
 from tpusim.ops.structure import TopInput
 
 Kind = Literal[
     "other data in calibration", "clipped range", "wasted range", "mask constant", "outliers", "unlike operands",
-    "unlike channels", "sensitive op", "overflow", "wrong float",
+    "unlike channels", "sensitive op", "overflow", "wrong float", "accumulator overflow",
 ]  # fmt: skip
 
 OVERSHOT = 4.0
@@ -76,6 +78,22 @@ def causes(remedies: Remedies, found: Sequence[Loss], top: int) -> tuple[list[Ca
     named = {(cause.kind, cause.tensor) for cause in good}
     others = (c for c in measured if not c.remedy.holds and (c.kind, c.tensor) not in named)
     return good, ranked(others, before)
+
+
+def accumulator_overflows(remedies: Remedies) -> list[Cause]:
+    """Ops whose sums leave int32 on some sample, with what the network does when they are in float.
+
+    Whether the remedy gives something back says nothing here: the flat executor adds up in wider integers, the machine
+    refuses such a sample, and chips give other numbers.
+    """
+    found = overflowed(remedies.model, remedies.lowered(), remedies.judge.samples)
+    changes = [_changes(remedies, [one.name]) for one in found]
+    causes = list[Cause]()
+    for one, change, judged in zip(found, changes, remedies.judged(changes), strict=True):
+        seen = f"its sums reach {one.reach:,} on {one.samples} of {one.of} samples, int32 ends at {INT32.max:,}"
+        remedy = Remedy(change, judged, judged.holds_against(remedies.before))
+        causes.append(Cause("accumulator overflow", one.name, seen, remedy))
+    return causes
 
 
 def ranked(found: Iterable[Cause], before: float) -> list[Cause]:

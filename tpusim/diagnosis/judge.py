@@ -8,20 +8,22 @@ and it does not saturate as a cosine does. Scores from 0 to 1 next to boxes from
 error of the slices along each axis, each as a share of its own squares, is a second measure; neither may rise.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from xdsl.ir import SSAValue
 
-from tpusim.diagnosis.losses import least_similarity
 from tpusim.diagnosis.seen import Seen
 from tpusim.errors import CalibrationError
 from tpusim.inference import Gradual
 from tpusim.inference.reuse import Part, Reuse, fits_alone, parts_of
+from tpusim.inference.walk import Walk
 from tpusim.ir.attrs import value_name
 from tpusim.ir.module import Model
 from tpusim.verify.channels import LEAST_VALUES, MOST_SLICES
+from tpusim.verify.similarity import cosine_similarity
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -160,12 +162,9 @@ class Judge:
         self.shown: list[Tensors] = []
         self.seen: dict[str, Seen] = {}
         self.wanted: list[dict[str, np.ndarray]] = []
-        for sample, found in Gradual(top, "all" if look else self._names).each(samples):
+        for sample, found in self._looked(look=look):
             if len(self.shown) < SHOWN and not (self.shown and self.large):
                 self.shown.append(sample)
-            for name, tensor in found.items():
-                if look and tensor.dtype.kind == "f":
-                    self.seen.setdefault(name, Seen()).add(tensor)
             self.wanted.append({name: found[name] for name in self._names})
             if progress is not None:
                 progress(f"float network on sample {len(self.wanted)}")
@@ -173,6 +172,32 @@ class Judge:
             raise CalibrationError("samples: at least one sample is required, got none")
         self._energies = self._measured_energies()
         self._reuse = Reuse()
+
+    def _looked(self, *, look: bool) -> Iterator[tuple[Tensors, Tensors]]:
+        """Every sample and its float results. look: at all tensors too; large ones are dropped when they were seen."""
+
+        def at(name: str, tensor: np.ndarray) -> None:
+            if tensor.dtype.kind == "f":
+                self.seen.setdefault(name, Seen()).add(tensor)
+
+        def seen(value: SSAValue, tensor: np.ndarray) -> np.ndarray:
+            at(value_name(value), tensor)
+            return tensor
+
+        if not (look and self.large):
+            for sample, found in Gradual(self._top, "all" if look else self._names).each(self._samples):
+                for name, tensor in found.items() if look else ():
+                    at(name, tensor)
+                yield sample, found
+            return
+        for sample in self._samples:
+            walk = Walk(self._top, sample, self._names, seen)
+            yield sample, {name: walk.take(name) for name in self._names}
+
+    @property
+    def samples(self) -> Iterable[Tensors]:
+        """All of them, read again."""
+        return self._samples
 
     @property
     def count(self) -> int:
@@ -221,27 +246,51 @@ class Judge:
 
     # ------------------------------------------------------------------------------------------------------- errors
 
-    def _measured_energies(self) -> dict[str, tuple[float, list[tuple[int, np.ndarray]]]]:
-        """By result: its mean squares over the samples, and by axis those of its slices."""
-        found: dict[str, tuple[float, list[tuple[int, np.ndarray]]]] = {}
-        for name in self._names:
-            each = [_squares(sample[name]) for sample in self.wanted]
-            axes = _axes(self.wanted[0][name].shape)
-            slices = [(axis, np.mean([_along(one, axis) for one in each], axis=0)) for axis in axes]
-            found[name] = float(np.mean([one.sum() for one in each])), [(a, e) for a, e in slices if np.any(e > 0)]
-        return found
+    def _measured_energies(self) -> dict[str, "_Energies"]:
+        return {name: _Energies.of([sample[name] for sample in self.wanted]) for name in self._names}
 
     def _compared(self, results: Tensors, number: int) -> tuple[np.ndarray, float]:
-        """(errors, similarity) of one sample."""
-        wanted = self.wanted[number]
-        found = dict(zip(wanted, results.values(), strict=True))
-        wholes, slices = list[float](), list[float]()
-        for name, (energy, axes) in self._energies.items():
-            errors = _errors(found[name].reshape(wanted[name].shape), wanted[name])
-            wholes.append(float(errors.sum()) / energy if energy else float(np.any(errors > 0)))
-            each = (float(_shares(_along(errors, axis), energies).mean()) for axis, energies in axes)
+        """(errors, similarity) of one sample; that of the least similar result (`tpusim.diagnosis.losses`)."""
+        wholes, slices, similar = list[float](), list[float](), list[float]()
+        for (name, wanted), found in zip(self.wanted[number].items(), results.values(), strict=True):
+            energies = self._energies[name]
+            errors = _errors(found.reshape(wanted.shape), wanted)
+            wholes.append(float(errors.sum()) / energies.whole if energies.whole else float(np.any(errors > 0)))
+            along = [_along(errors, axis) for axis in energies.axes]
+            each = [float(_shares(*pair).mean()) for pair in zip(along, energies.slices, strict=True)]
             slices.append(max(each, default=wholes[-1]))
-        return np.array([*wholes, *slices]), least_similarity(found, wanted, self._names)
+            own = zip(along, energies.of_samples[number], strict=True)
+            kept = (1.0 - float(_shares(*pair).mean()) for pair in own if np.any(pair[1] > 0))
+            similar.append(min((_cosine(found, wanted), *kept)))
+        return np.array([*wholes, *slices]), float(np.nan_to_num(np.min(similar), nan=0.0))
+
+
+@dataclass(frozen=True)
+class _Energies:
+    """Squares of a result. whole: the mean over the samples; slices: the same by axis; of_samples: of each sample."""
+
+    whole: float
+    axes: list[int]
+    slices: list[np.ndarray]
+    of_samples: list[list[np.ndarray]]
+
+    @classmethod
+    def of(cls, samples: Sequence[np.ndarray]) -> "_Energies":
+        wholes, along, axes = list[float](), list[list[np.ndarray]](), _axes(samples[0].shape)
+        for sample in samples:
+            squares = _squares(sample)
+            wholes.append(float(squares.sum()))
+            along.append([_along(squares, axis) for axis in axes])
+        means = [np.mean(column, axis=0) for column in zip(*along, strict=True)]
+        lives = [i for i, mean in enumerate(means) if np.any(mean > 0)]
+        rows = [[row[i] for i in lives] for row in along]
+        return cls(float(np.mean(wholes)), [axes[i] for i in lives], [means[i] for i in lives], rows)
+
+
+def _cosine(found: np.ndarray, wanted: np.ndarray) -> float:
+    first, second = (array.astype(np.float32, copy=False).ravel() for array in (found, wanted))
+    with np.errstate(all="ignore"):
+        return 1.0 if np.array_equal(first, second) else cosine_similarity(first, second)
 
 
 def _errors(found: np.ndarray, wanted: np.ndarray) -> np.ndarray:

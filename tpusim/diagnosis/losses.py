@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tpusim.inference import dequantised, quantisation, run
-from tpusim.inference.executor import Environment, Steps, check_inputs, last_uses, real_of
+from tpusim.inference import quantisation
+from tpusim.inference.executor import real_of
+from tpusim.inference.walk import Walk
 from tpusim.ir.attrs import op_name, value_name
 from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
@@ -58,11 +59,10 @@ def losses(top: Model, tpu: Model, samples: Sequence[Tensors]) -> list[Loss]:
     top: a top module in any state; tpu: what it was lowered to, without layer groups. samples: by input name.
     """
     results = {value_name(value): (op, value) for op, value in _results(tpu)}
-    if len(samples) == 1:  # one tensor after the other: those of a large network are not all kept
-        found = {name: _loss(*results[name], arrays) for name, arrays in _lost(top, tpu, samples[0])}
-    else:
-        each = [dict(_lost(top, tpu, sample)) for sample in samples]
-        found = {name: _loss(*results[name], _joined([one[name] for one in each])) for name in each[0]}
+    found = dict[str, Loss]()
+    for rows in zip(*(_lost(top, tpu, sample) for sample in samples), strict=True):
+        name = rows[0][0]
+        found[name] = _loss(*results[name], _joined([arrays for _, arrays in rows]))
     return [found[name] for name in results if name in found]
 
 
@@ -72,16 +72,16 @@ Arrays = tuple[np.ndarray, ...]
 
 def _lost(top: Model, tpu: Model, inputs: Tensors) -> Iterator[tuple[str, Arrays]]:
     """The arrays of every tensor that both networks compute, in the order of the float one."""
-    floats, found, known = run(top, inputs), run(tpu, inputs), quantisation(tpu)
-    computed, operands = _alone(tpu, inputs, floats)
-    names = {value_name(value) for _, value in _results(tpu)}
+    known, both = quantisation(tpu), _names_of_both(top, tpu)
+    lowered, floats = Walk(tpu, inputs, both), Walk(top, inputs, both)
 
-    def real(name: str, stored: Tensors) -> np.ndarray:
-        return real_of(stored[name], *known[name]) if name in known else stored[name]
+    def real(name: str, stored: np.ndarray) -> np.ndarray:
+        return real_of(stored, *known[name]) if name in known else stored
 
-    for name, wanted in _wanted_alone(top, tpu, inputs, operands):
-        if name in computed and name in names and floats[name].size == found[name].size:
-            yield name, (found[name], real(name, found), floats[name], real(name, computed), wanted)
+    for name, computed, wanted in _alone(top, tpu, inputs, floats):
+        stored, whole = lowered.take(name), floats.take(name)
+        if whole.size == stored.size:
+            yield name, (stored, real(name, stored), whole, real(name, computed), wanted)
 
 
 def _joined(rows: Sequence[Arrays]) -> Arrays:
@@ -99,12 +99,16 @@ def isolated(
     Both are real values by tensor name, as `losses` holds them against each other under `alone`. names: of which
     tensors, None: of all.
     """
-    stored, operands = _alone(tpu, inputs, run(top, inputs))
-    asked = stored.keys() if names is None else set(names)
-    wanted = {n: array for n, array in _wanted_alone(top, tpu, inputs, operands) if n in asked}
+    asked, known = _names_of_both(top, tpu) if names is None else set(names), quantisation(tpu)
+    computed, wanted = dict[str, np.ndarray](), dict[str, np.ndarray]()
+    floats = Walk(top, inputs, _names_of_both(top, tpu))
+    for name, stored, float_one in _alone(top, tpu, inputs, floats):
+        floats.take(name)
+        if name in asked:
+            computed[name] = real_of(stored, *known[name]) if name in known else stored
+            wanted[name] = float_one
     order = [name for name in (value_name(value) for _, value in _results(tpu)) if name in wanted]
-    computed = dequantised(tpu, {name: stored[name] for name in order})
-    return computed, {name: wanted[name] for name in order}
+    return {name: computed[name] for name in order}, {name: wanted[name] for name in order}
 
 
 def _results(tpu: Model) -> Iterator[tuple[TpuOp, SSAValue]]:
@@ -146,42 +150,48 @@ def _similarity(found: np.ndarray, wanted: np.ndarray) -> tuple[float, float]:
         return cosine_similarity(found, wanted), sqnr_db(wanted, found)
 
 
-def _alone(tpu: Model, inputs: Tensors, floats: Tensors) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Every result, its op executed on ideal operands, and every tensor as an ideal operand, as they are stored."""
-    steps, ideal = Steps.of(tpu), Environment()
-    ideal.update(zip(tpu.body.args, check_inputs(tpu, inputs), strict=True))
-    found, rounded = dict[str, np.ndarray](), dict[str, np.ndarray]()
-    for op in tpu.ops:
-        steps.step(op, ideal)
-        if isinstance(op, TpuOp | TopInput):
-            results = {v: np.asarray(ideal[v]) for v in op.results if is_tensor(v)}
-            ideal.update((v, _ideal(v, array, floats)) for v, array in results.items())
-            found |= {value_name(v): array for v, array in results.items()}
-            rounded |= {value_name(v): np.asarray(ideal[v]) for v in results}
-    return found, rounded
+def _names_of_both(top: Model, tpu: Model) -> set[str]:
+    """Of tensors that both networks compute."""
+    return {value_name(v) for op in top.ops if isinstance(op, TopOp) for v in op.results} & {
+        value_name(value) for _, value in _results(tpu)
+    }
 
 
-def _wanted_alone(top: Model, tpu: Model, inputs: Tensors, operands: Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    """What every float op gives on those operands; a tensor that is not among them is as its op gave it."""
-    known, left = quantisation(tpu), last_uses(top)
-    steps, values = Steps.of(top), Environment()
-    values.update(zip(top.body.args, check_inputs(top, inputs), strict=True))
+def _alone(top: Model, tpu: Model, inputs: Tensors, floats: Walk) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Every tensor of both networks, its op executed on ideal operands: as stored, and what the float op gives there.
+
+    In the order of the float network. floats: that network as it is, from which ideal operands are made.
+    """
+    rounded, both = dict[str, np.ndarray](), _names_of_both(top, tpu)
+    inputs_too = both | {value_name(op.output) for op in tpu.ops if isinstance(op, TopInput)}
+
+    def ideal(value: SSAValue, computed: np.ndarray) -> np.ndarray:
+        found, name = _ideal(value, computed, floats.see(value_name(value))), value_name(value)
+        if name in inputs_too:
+            rounded[name] = found
+        return found
+
+    lowered, known = Walk(tpu, inputs, inputs_too, ideal), quantisation(tpu)
+
+    def as_rounded(value: SSAValue, result: np.ndarray) -> np.ndarray:
+        name = value_name(value)
+        if lowered.see(name) is None or rounded[name].size != result.size:
+            return result
+        operand = rounded[name]
+        real = real_of(operand, *known[name]) if name in known else operand
+        return real.reshape(result.shape).astype(result.dtype)
+
+    wanted = Walk(top, inputs, both, as_rounded)
     for op in top.ops:
-        steps.step(op, values)
-        for value in op.results if isinstance(op, TopOp) else ():
-            name, result = value_name(value), np.asarray(values[value])
-            operand = operands.get(name)
-            if operand is not None and operand.size == result.size:
-                real = real_of(operand, *known[name]) if name in known else operand
-                values[value] = real.reshape(result.shape).astype(result.dtype)
-            yield name, result
-        for value in left.get(op, ()):
-            values.pop(value, None)
+        for name in (value_name(v) for v in op.results if isinstance(op, TopOp)):
+            if name in both:
+                result = wanted.take(name)
+                yield name, lowered.take(name), result
+                rounded.pop(name)
 
 
-def _ideal(value: SSAValue, computed: np.ndarray, floats: Tensors) -> np.ndarray:
-    """The float tensor of that name as the value is stored; what was computed if there is none (casts)."""
-    wanted = floats.get(value_name(value))
+def _ideal(value: SSAValue, computed: np.ndarray, wanted: np.ndarray | None) -> np.ndarray:
+    """The float tensor as the value is stored; what was computed if there is none (casts)."""
     if wanted is None or wanted.size != computed.size:
         return computed
     wanted, uniform = wanted.reshape(computed.shape), uniform_of(value)

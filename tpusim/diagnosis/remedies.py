@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tpusim import chips
-from tpusim.diagnosis.judge import Judge, Judged, Measured
+from tpusim.diagnosis.judge import LEAST_GAIN, Judge, Judged, Measured
 from tpusim.diagnosis.losses import Tensors
 from tpusim.diagnosis.seen import Seen
 from tpusim.errors import ConfigError, ModeWarning
@@ -34,6 +35,8 @@ FEW = 1
 """Samples of a large network on which a change is tried first."""
 SERIOUS = 8
 """Changes of a large network that are judged on all samples, the best on those few."""
+UNION = 8
+"""Sets of ops of a large network that are made float at once, to see whether any of them counts."""
 TOGETHER = 16
 """Networks that are lowered and measured together: what they have in common is run once for each sample."""
 
@@ -159,6 +162,8 @@ class Remedies:
 
     def worth(self, changes: Sequence[tuple[Change, ...]]) -> list[Remedy]:
         """Those that are better on the samples that choose, the best first, with what all samples say of them."""
+        if self.few < self.judge.halves[0]:
+            changes = self._with_effect(changes)
         none, *found = self.tried([(), *changes])
         better = [(one.largest, place) for place, one in enumerate(found) if one.is_better_than(none)]
         serious = [changes[place] for _, place in sorted(better)]
@@ -170,8 +175,29 @@ class Remedies:
             (one for one in remedies if one.judged.judged.is_better_than(self.before.judged)), key=lambda one: one.error
         )
 
+    def _with_effect(self, changes: Sequence[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
+        """Without sets of ops that change nothing in float, though all of UNION sets are in float at once.
+
+        What a set gives back is small where more ops than these give back less than half of LEAST_GAIN.
+        """
+        floats = list(dict.fromkeys(one for one in changes if all(change.mode == self.mode for change in one)))
+        unions = {
+            tuple(dict.fromkeys(change for one in group for change in one)): group for group in _groups(floats, UNION)
+        }
+        none, *found = (one.largest for one in self.tried([(), *unions]))
+        pairs = zip(found, unions.values(), strict=True)
+        idle = {one for error, group in pairs if abs(error - none) < none * LEAST_GAIN / 2 for one in group}
+        return [one for one in changes if one not in idle]
+
     def lowered(self, changes: Sequence[Change] = ()) -> Model:
-        """The tpu module with these changes."""
+        """The tpu module with these changes; nobody may write to that without any, of which there is one."""
+        return self._lowered(changes) if changes else self._unchanged
+
+    @cached_property
+    def _unchanged(self) -> Model:
+        return self._lowered(())
+
+    def _lowered(self, changes: Sequence[Change]) -> Model:
         modes = modes_of(changes)
         with (
             nullcontext() if not changes else trusted(),  # others differ in scales and types alone
@@ -258,8 +284,8 @@ def _silent(text: str) -> None:
     del text
 
 
-def _groups(changes: Sequence[tuple[Change, ...]]) -> Iterator[Sequence[tuple[Change, ...]]]:
-    """In order, TOGETHER at a time."""
+def _groups(changes: Sequence[tuple[Change, ...]], size: int = TOGETHER) -> Iterator[Sequence[tuple[Change, ...]]]:
+    """In order, so many at a time."""
     left = iter(changes)
-    while group := list(islice(left, TOGETHER)):
+    while group := list(islice(left, size)):
         yield group

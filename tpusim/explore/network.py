@@ -20,6 +20,7 @@ from tpusim.errors import ConfigError, UnsupportedError, option
 from tpusim.explore.cache import Cache
 from tpusim.explore.space import VERIFIED, Space
 from tpusim.frontend import WHOLE, Cut, import_onnx, keeping_batch
+from tpusim.frontend.content import is_module
 from tpusim.frontend.onnx import read_onnx
 from tpusim.inference import input_specs
 from tpusim.ir.module import Model
@@ -96,7 +97,7 @@ class Network:
 
 def _with_own_shapes(config: RunConfig) -> RunConfig:
     """Without shapes of inputs that the model does not have: those are for another model."""
-    if not config.input_shapes or not config.model.is_file() or config.model.suffix == ".mlir":
+    if not config.input_shapes or not config.model.is_file() or is_module(config.model):
         return config
     names = {value.name for value in read_onnx(config.model).graph.input}
     return replace(config, input_shapes={n: shape for n, shape in config.input_shapes.items() if n in names})
@@ -105,7 +106,7 @@ def _with_own_shapes(config: RunConfig) -> RunConfig:
 def require_inputs(space: Space) -> None:
     """Raise ConfigError for a shape of an input that no model has."""
     models = [Path(model) for model in space.models]
-    files = [path for path in models if path.is_file() and path.suffix != ".mlir"]
+    files = [path for path in models if path.is_file() and not is_module(path)]
     known = {value.name for path in files if space.input_shapes for value in read_onnx(path).graph.input}
     if unknown := [name for name in space.input_shapes if name not in known]:
         had = ", ".join(sorted(known)) or "none"

@@ -1,6 +1,7 @@
 """What a file is that is no model, by its first bytes."""
 
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -38,6 +39,30 @@ def what_it_is(path: str | os.PathLike[str]) -> str:
         return f"zeros for its first {len(begin):,} bytes, as a download that broke off leaves them; download it again"
     known = next((what for magic, what in MAGIC.items() if begin.startswith(magic)), "")
     return known or _text(begin)
+
+
+def is_module(path: Path) -> bool:
+    """Whether a file, of whatever name, is the text of an MLIR module; one called .mlir is, whatever is in it."""
+    if path.suffix in (".mlir", ".onnx", ".tflite", ".tpusim"):
+        return path.suffix == ".mlir"
+    try:
+        with path.open("rb") as file:
+            lines = file.read(BEGIN).decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    first = next((line for line in map(str.strip, lines) if line and not line.startswith("//")), "")
+    return re.match(r'"?(builtin\.)?module"?\b', first) is not None
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file, of whatever name, is a program; one called .tpusim is, whatever is in it."""
+    if path.suffix in (".mlir", ".onnx", ".tflite", ".tpusim"):
+        return path.suffix == ".tpusim"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {"header.json", "tensors.json"} <= set(archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
 
 
 def _archive(path: Path) -> str:

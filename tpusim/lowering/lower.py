@@ -37,6 +37,7 @@ from tpusim.ir.weights import WeightStore
 from tpusim.lowering.borders import frames_of, strip_input_casts
 from tpusim.lowering.chip_forms import fuse_for_chip, require_known_ops, rewrite_for_chip
 from tpusim.lowering.marks import counts, float_marks, masks, parts
+from tpusim.lowering.overflow import warn_of_overflow
 from tpusim.lowering.own import mark_changed_scales
 from tpusim.lowering.propagate import make_symmetric, propagate
 from tpusim.lowering.qtable import read_qtable, table_for_chip
@@ -550,5 +551,6 @@ def lower(model: Model, config: LoweringConfig) -> tuple[Model, list[Fallback]]:
         strip_input_casts(lowered)
     fuse_for_chip(lowered, chip)
     mark_changed_scales(work, stage.quant, lowered)
+    warn_of_overflow(model, lowered)
     verify(lowered.module, "after lowering")
     return lowered, stage.fallbacks

@@ -341,6 +341,21 @@ class TpuOp(ShapedOp):
         del chip
         return self.inference(operands)
 
+    def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
+        """The smallest and the largest sum that an int32 accumulator of the op can reach, of any other operands.
+
+        constants: the operands that are constants, before weights are reordered. (0, 0): the op adds up no products.
+        """
+        del constants
+        return 0, 0
+
+    def sums(self, operands: Sequence[Array]) -> np.ndarray:
+        """What an int32 accumulator of the op holds before the requant, exact in int64, of ops that have such limits.
+
+        The channels are axis 1 of an image, the last axis of a matrix.
+        """
+        raise NotImplementedError
+
     def needs_concrete_weights(self) -> bool:
         """Whether `inference` must see the weights' data, not tracers (packed coefficients)."""
         return False

@@ -17,7 +17,8 @@ from xdsl.irdl import attr_def, operand_def, opt_attr_def, result_def
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, flag, int_attr, ints, value_name
 from tpusim.ir.modes import RequantModeAttr
-from tpusim.ir.types import element_of, shape_of, uniform_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype, uniform_of
+from tpusim.ops.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.base import Array, EmitContext, ReorderContext, Shape, TpuOp, is_none
 from tpusim.ops.conv.coeff import (
     bias_from_planes,
@@ -83,6 +84,11 @@ class PackedConvTpu(TpuOp):
         }  # fmt: skip
 
     @property
+    def linear(self) -> dict[str, Any]:
+        """The geometry without relu."""
+        return {**self.geometry, "do_relu": False}
+
+    @property
     def reach(self) -> tuple[int, ...]:
         """The extents that the dilated kernel covers: (k - 1) * dilation + 1."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.geometry["dilations"], strict=True))
@@ -111,6 +117,24 @@ class PackedConvTpu(TpuOp):
     def packed(self) -> bool:
         """Whether the coefficients are in the chip's layout."""
         return is_set(self.filter_packed)
+
+    def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
+        """Of a constant filter, over all that an output channel sees."""
+        _, filter, bias = constants
+        if not self.integer or self.packed or filter is None:
+            return 0, 0
+        axes = tuple(range(1, filter.ndim))
+        return limits_of_sums(filter, axes, bias, storage_dtype(element_of(self.input)))
+
+    def sums(self, operands: Sequence[Array]) -> np.ndarray:
+        """Over all windows, with the bias along axis 1."""
+        x, w, b, _ = self.unpacked(operands)
+        found = exact_sums(lambda filter: self._accumulated(x, filter), np.asarray(w))
+        return found if b is None else found + np.asarray(b, np.int64).reshape(-1, *(1,) * (found.ndim - 2))
+
+    def _accumulated(self, x: Array, filter: Array) -> Array:
+        """Sums of integer products without bias and relu, in int32."""
+        raise NotImplementedError
 
     def logical_filter_shape(self) -> Shape:
         """(oc, ic/g, kernel axes). Raises ValueError if the filter at hand does not fit the input."""

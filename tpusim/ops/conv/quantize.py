@@ -55,13 +55,18 @@ def int32_bias(
         return None
     offset = z_in * filter.reshape(len(filter), -1).astype(np.int64).sum(axis=1)
     real = np.zeros(len(filter)) if bias is None else bias.astype(np.float64) / scale
-    exact = round_half_away(real - offset)
-    found = saturate_np(exact, "int32")
-    if not np.array_equal(exact, found):
-        _warn_of_bias(op, bias, float(np.abs(exact).max()))
+    found = saturated_bias(op, bias, round_half_away(real - offset))
     return (
         found if filter.dtype == np.int8 else ctx.quirked(op, Quirk.UINT8_FILTER_ZP_ZERO, np.zeros_like(found), found)
     )
+
+
+def saturated_bias(op: Operation, bias: np.ndarray | None, exact: np.ndarray) -> np.ndarray:
+    """The bias in int32, with a ModeWarning where it saturates. bias: as floats; exact: in steps of the sums."""
+    found = saturate_np(exact, "int32")
+    if not np.array_equal(exact, found):
+        _warn_of_bias(op, bias, float(np.abs(exact).max()))
+    return found
 
 
 def _warn_of_bias(op: Operation, bias: np.ndarray | None, steps: float) -> None:

@@ -111,6 +111,13 @@ class TpuConv2D(PackedConvTpu):
         )  # fmt: skip
         return (y,)
 
+    def _accumulated(self, x: Array, filter: Array) -> Array:
+        """As `inference` adds up."""
+        if self.inserts is not None:
+            x = kernels.spread(x, zero_point(self.input), inserts=ints(self.inserts))
+        geometry = {name: value for name, value in self.geometry.items() if name != "do_relu"}
+        return kernels.conv2d_accumulate(x, filter, zero_point(self.input), **geometry)
+
     @property
     def _requant(self) -> str:
         """What the kernel calls the quant_mode."""

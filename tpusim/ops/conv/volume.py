@@ -55,6 +55,10 @@ class TpuConv3D(VolumeTpu, PackedConvTpu):
             return (kernels.conv3d_accumulate(x, w, b, zero_point(self.input), **self.geometry),)
         return (kernels.conv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
+    def _accumulated(self, x: Array, filter: Array) -> Array:
+        """As `inference` adds up."""
+        return kernels.conv3d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
+
     def macs(self) -> int:
         """As of any convolution (`tpusim.isa.multiplications`)."""
         return of_convolution(prod(shape_of(self.output)), self.channels[0], self.kernel)

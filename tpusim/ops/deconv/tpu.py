@@ -59,6 +59,10 @@ class TpuDeconv(DeconvBase):
         )  # fmt: skip
         return (y,)
 
+    def _accumulated(self, x: Array, filter: Array) -> Array:
+        """As `inference` adds up."""
+        return kernels.deconv2d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
+
     # ----------------------------------------------------------------------------------------------------- local memory
 
     def why_global(self, chip: ChipSpec) -> str | None:

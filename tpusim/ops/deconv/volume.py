@@ -32,6 +32,10 @@ class TpuDeconv3D(DeconvBase):
             return (kernels.deconv3d_accumulate(x, w, b, zero_point(self.input), **self.geometry),)
         return (kernels.deconv3d_float(x, w, b, relu_limit=relu_limit_of(self), **self.geometry),)
 
+    def _accumulated(self, x: Array, filter: Array) -> Array:
+        """As `inference` adds up."""
+        return kernels.deconv3d_accumulate(x, filter, None, zero_point(self.input), **self.linear)
+
     def why_global(self, chip: ChipSpec) -> str | None:
         """It always runs from global memory (layer_group.md 2)."""
         del chip

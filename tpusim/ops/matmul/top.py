@@ -39,7 +39,7 @@ from tpusim.ops.base import (
     is_none,
 )
 from tpusim.ops.building import names_op
-from tpusim.ops.conv.quantize import shift_and_bias
+from tpusim.ops.conv.quantize import saturated_bias, shift_and_bias
 from tpusim.ops.families import (
     is_set,
     limited,
@@ -284,7 +284,7 @@ def _lower_multiplier(op: TopMatMul, ctx: LoweringContext, output: Output) -> SS
     if bias is not None or x.zero_point:
         offset = x.zero_point * _column_sums(op, ctx, stored) if x.zero_point else np.zeros(shape_of(op.output)[-1])
         real = np.zeros(offset.shape) if bias is None else bias / (scale * x.scale)
-        int_bias = saturate_np(round_half_away(real - offset), "int32")
+        int_bias = saturated_bias(op, bias, round_half_away(real - offset))
     operands = [
         ctx.operand(op.input, "int8", op),
         ctx.weight(value_name(op.right) + "_int8", stored),
@@ -337,7 +337,7 @@ def _lower_activations(op: TopMatMul, ctx: LoweringContext, output: Output) -> S
     x, right, y = ctx.quant(op.input), ctx.quant(op.right), output.quant
     assert x is not None and right is not None  # held by _why_not_int8
     bias, scale = _bias(op, ctx, shape_of(op.output)[-1]), x.scale * right.scale
-    int_bias = None if bias is None else saturate_np(round_half_away(bias / scale), "int32")
+    int_bias = None if bias is None else saturated_bias(op, bias, round_half_away(bias / scale))
     operands = [*(ctx.operand(v, "int8", op) for v in (op.input, op.right)), _bias_operand(op, ctx, int_bias, "int32")]
     return op.build_tpu(ctx, operands, *_rescaling(output, *best_fit(scale / y.scale)))
 

@@ -14,12 +14,13 @@ from xdsl.pattern_rewriter import RewritePattern
 from tpusim.chips import ChipSpec
 from tpusim.ir.attrs import LayerGroupAttr, ints, op_name, value_name
 from tpusim.ir.modes import RequantModeAttr
-from tpusim.ir.types import element_of, shape_of
+from tpusim.ir.types import element_of, shape_of, storage_dtype
 from tpusim.ir.weights import WeightStore
 from tpusim.isa import commands as isa
 from tpusim.isa.layout import align, ceil_div
 from tpusim.isa.multiplications import of_product
 from tpusim.isa.region import View
+from tpusim.ops.accumulator import exact_sums, limits_of_sums
 from tpusim.ops.base import (
     Array,
     Axis,
@@ -153,6 +154,30 @@ class TpuMatMul(Product, TpuOp):
             do_relu=relu, out_dtype=value_dtype(self.output), requant="qdm" if self.qdm else "multiply_shift",
         )  # fmt: skip
         return (self.stored(y),)
+
+    def limits_of_sums(self, constants: Sequence[np.ndarray | None]) -> tuple[int, int]:
+        """Over the inner axis; a right operand that is computed may hold any of its integers."""
+        _, right, bias, *_ = constants
+        if self.scaling is None:
+            return 0, 0
+        stored = storage_dtype(element_of(self.right))
+        axis, ends = -1 if self.transposes[1] else -2, np.iinfo(stored)
+        if right is None or right.ndim < 2:  # noqa: PLR2004
+            right, axis = np.repeat([[ends.min, ends.max]], self.inner, axis=0).astype(stored), 0
+            bias = None if bias is None else bias.reshape(-1, 1)
+        elif bias is not None:
+            bias = bias.reshape(*self._matrices, -1)
+        return limits_of_sums(right, (axis,), bias, storage_dtype(element_of(self.input)))
+
+    def sums(self, operands: Sequence[Array]) -> np.ndarray:
+        """Of all matrices, as the result has them, with the bias along the columns."""
+        (x, w), b, (left, right) = self.factors(operands), operands[2], self.transposes
+        found = exact_sums(
+            lambda w: kernels.matmul_accumulate(x, w, left_transpose=left, right_transpose=right), np.asarray(w)
+        )
+        if b is not None:
+            found = found + np.asarray(b, np.int64).reshape(*self._matrices, *(1,) * bool(self._matrices), -1)
+        return np.asarray(self.stored(found))
 
     def for_kernel(self, index: int, constant: Any) -> Any:
         """A constant bias, or None, with the multiplier as the kernel takes them in int32; else as it is."""

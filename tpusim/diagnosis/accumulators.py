@@ -1,0 +1,54 @@
+"""int32 accumulators that samples overflow: lowering knows which ones can, running the samples says which ones do."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpusim.inference.executor import Environment, Steps, check_inputs, last_uses
+from tpusim.ir.module import Model
+from tpusim.lowering.overflow import overflows, possible_overflows
+from tpusim.ops.base import TpuOp
+
+
+@dataclass(frozen=True)
+class Overflowed:
+    """An op whose sums leave int32. name: in the quantisation table. reach: the largest magnitude, in int32's steps.
+
+    samples, of: on how many samples of how many.
+    """
+
+    name: str
+    reach: int
+    samples: int
+    of: int
+
+
+def overflowed(top: Model, lowered: Model, samples: Iterable[Mapping[str, np.ndarray]]) -> list[Overflowed]:
+    """In program order. top: what was lowered; lowered: without layer groups, its weights as lowering leaves them."""
+    possible = {one.op: one.name for one in possible_overflows(top, lowered)}
+    if not possible:
+        return []
+    reach, broken, count = dict.fromkeys(possible, 0), dict.fromkeys(possible, 0), 0
+    for sample in samples:
+        count += 1
+        for op, sums in _sums(lowered, set(possible), sample):
+            low, high = int(sums.min()), int(sums.max())
+            reach[op] = max(reach[op], -low, high)
+            broken[op] += overflows((low, high))
+    return [Overflowed(name, reach[op], broken[op], count) for op, name in possible.items() if broken[op]]
+
+
+def _sums(lowered: Model, asked: set[TpuOp], sample: Mapping[str, np.ndarray]) -> Iterable[tuple[TpuOp, np.ndarray]]:
+    """What the accumulators of these ops reach on one sample, each op on what the ops before it give."""
+    steps, values, last, left = Steps.of(lowered), Environment(), last_uses(lowered), len(asked)
+    values.update(zip(lowered.body.args, check_inputs(lowered, sample), strict=True))
+    for op in lowered.ops:
+        if isinstance(op, TpuOp) and op in asked:
+            yield op, op.sums([values[value] for value in op.operands])
+            left -= 1
+        if not left:
+            return
+        steps.step(op, values)
+        for value in last.get(op, ()):
+            values.pop(value, None)
