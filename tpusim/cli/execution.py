@@ -97,7 +97,8 @@ class Run(Command):
     """Which tensors of the sample the run writes: all, none, or any of outputs (the network's results), names of
     tensors and patterns such as 'layer4*'. All are computed and compared whatever it says."""
     out: OptionalPath = None
-    """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for."""
+    """Folder for the artefacts; default out/MODEL_CHIP_MODE, with _asym and _Ncores where they are asked for; of a run
+    that is run again its own."""
     to: str = "verify"
     """Last stage to run: import, canonicalize, calibrate, lower, group, assign, codegen, infer, simulate or verify."""
     start: Annotated[str | None, tyro.conf.arg(name="from")] = None

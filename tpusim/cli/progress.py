@@ -29,7 +29,7 @@ class RateColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Nothing until two are done."""
-        return Text(f"{task.speed:,.1f} images/s" if task.speed and not task.finished else "")
+        return Text(f"{task.speed:,.1f} per second" if task.speed and not task.finished else "")
 
 
 class LiveProgress:

@@ -147,10 +147,11 @@ def _show_failures(console: Output, report: Report) -> None:
         warning = comparison.warning()
         if warning:
             console.tell(f"{comparison.label}: {warning}", "yellow")
+        where = " on sample 0" if comparison.samples > 1 else ""
         for tensor in comparison.failures[:8]:
             note = f"; {tensor.note}" if tensor.note else ""
             console.tell(
-                f"{comparison.label}: {tensor.name} {tensor.verdict}, cosine {tensor.cosine:.6f}, "
+                f"{comparison.label}: {tensor.name} {tensor.verdict}{where}, cosine {tensor.cosine:.6f}, "
                 f"euclidean {tensor.euclidean:.6f}{note}",
                 "red",
             )

@@ -115,7 +115,7 @@ def summary_table(comparisons: Iterable[Comparison]) -> Table:
     """One row per comparison with its worst tensor, and one for its results where there are several samples."""
     table = Table("Verification (worst / median over the samples)")
     table.words("comparison").numbers("samples", "tensors", "cosine", "euclid").names("worst tensor")
-    table.words("exact", "tolerance", "verdict")
+    table.numbers("sample").words("exact", "tolerance", "verdict")
     for comparison in comparisons:
         results = [found for found in comparison.over_samples if found.is_result] if comparison.samples > 1 else []
         table.row(
@@ -132,27 +132,28 @@ def summary_table(comparisons: Iterable[Comparison]) -> Table:
     return table
 
 
-def _similarities(comparison: Comparison) -> tuple[str, str, Text]:
-    """Cosine, euclidean similarity and the tensor that is worst, over all samples if there are several."""
+def _similarities(comparison: Comparison) -> tuple[str, str, Text, str]:
+    """Cosine, euclidean similarity, the worst tensor and its sample, over all samples if there are several."""
     if comparison.empty:
-        return "-", "-", Text("-")
+        return "-", "-", Text("-"), ""
     if comparison.samples > 1:
         return _over_samples(comparison.over_samples, comparison)
-    return f"{comparison.min_cosine:.4f}", f"{comparison.min_euclidean:.4f}", Text(_worst_text(comparison))
+    return f"{comparison.min_cosine:.4f}", f"{comparison.min_euclidean:.4f}", Text(_worst_text(comparison)), ""
 
 
-def _over_samples(found: Sequence[OverSamples], comparison: Comparison | None = None) -> tuple[str, str, Text]:
+def _over_samples(found: Sequence[OverSamples], comparison: Comparison | None = None) -> tuple[str, str, Text, str]:
     """The same of the tensor that is worst on one of the samples, and on which."""
     worst = worst_of(found)
     if worst is None:
-        return "1.0000", "1.0000", Text("-")
+        return "1.0000", "1.0000", Text("-"), ""
     first = comparison.worst_tensor if comparison is not None else None
     channels = first.channels if first is not None and first.name == worst.name else None
     dead = f" ({channels})" if channels is not None and channels.lost else ""
     return (
         f"{worst.least_cosine:.4f} / {worst.median_cosine:.4f}",
         f"{worst.least_euclidean:.4f} / {worst.median_euclidean:.4f}",
-        Text(f"{worst.name}, sample {worst.worst}{dead}"),
+        Text(f"{worst.name}{dead}"),
+        str(worst.worst),
     )
 
 
