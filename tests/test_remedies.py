@@ -23,6 +23,8 @@ from tpusim.canonicalize import canonicalize
 from tpusim.cli import main
 from tpusim.cli.judging import rests_on, scoring
 from tpusim.diagnosis import (
+    Change,
+    Judge,
     Judged,
     Measured,
     Remedies,
@@ -94,6 +96,36 @@ def test_what_fits_one_sample_is_no_remedy(name: str) -> None:
     kinds = {c.kind for c in causes(alone, losses(model, alone.lowered(), given[:1]), 3)[0]}
     if name not in ("vit", "detector"):  # a LayerNorm and Sigmoids hide what is dim
         assert {"other data in calibration", "wasted range"} & kinds, "what one sample says"
+
+
+def test_a_large_network_is_seen_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen of its tensors, its float results and its errors are those of a small network."""
+    model, given = dimmed("residual")
+    small = Judge(model, given)
+    monkeypatch.setattr("tpusim.diagnosis.judge.fits_alone", lambda model: True)
+    large = Judge(model, given)
+    assert (small.large, large.large, len(large.shown)) == (False, True, 1)
+    assert large.seen.keys() == small.seen.keys()
+    for name, seen in small.seen.items():
+        assert (large.seen[name].reach, large.seen[name].count) == (seen.reach, seen.count)
+        np.testing.assert_array_equal(large.seen[name].bins, seen.bins)
+    lowered = lower(model, INT8)[0]
+    [ours], [theirs] = large.judged([lowered]), small.judged([lowered])
+    np.testing.assert_array_equal(ours.judged.errors, theirs.judged.errors)
+
+
+@pytest.mark.parametrize("name", ["residual", "vit", "detector"])
+def test_what_is_left_out_of_a_large_network_gives_nothing_back(name: str) -> None:
+    """Every remedy that is better by itself is still there when sets of ops are first tried together."""
+    model, given = dimmed(name)
+    remedies = Remedies(model, INT8, given)
+    sets = [(Change(one, remedies.mode),) for one in list(remedies.limits)[1:]]
+    every = remedies.worth(sets)
+    assert every
+    large = Remedies(model, INT8, given)
+    large.few = 3
+    kept = large.worth(sets)
+    assert [one.changes for one in kept[:3]] == [one.changes for one in every[:3]]
 
 
 def measured(*errors: float) -> Measured:

@@ -26,8 +26,8 @@ from tpusim.ops.base import Array, ShapedOp
 from tpusim.ops.structure import TopWeight
 
 Tensors = Mapping[str, np.ndarray]
-LIMIT = 512 << 20
-"""Bytes of results that are kept; the oldest go first."""
+LIMIT = 160 << 20
+"""Bytes of results that are kept, or twice those of the largest module; the oldest go first."""
 MODELS = 16
 """Modules whose signatures are remembered."""
 FEW = 8
@@ -82,7 +82,7 @@ class Reuse:
     def __init__(self, samples: Sequence[Tensors] = ()) -> None:
         self._parts = [Part((at,), (sample,)) for at, sample in enumerate(samples)]
         self._kept: OrderedDict[tuple[tuple[int, ...], bytes], list[Array]] = OrderedDict()
-        self._bytes = 0
+        self._bytes, self._limit = 0, LIMIT
         self._signed: OrderedDict[Operation, dict[Operation, bytes]] = OrderedDict()
 
     def results(self, model: Model, number: int | None = None) -> list[dict[str, np.ndarray]]:
@@ -141,6 +141,7 @@ class Reuse:
         """Those of a module; the last few modules' are remembered, for parts come one after the other."""
         if model.module not in self._signed:
             self._signed[model.module] = _signatures(model)
+            self._limit = max(self._limit, 2 * bytes_of(model, kept_names(model, "all")))
             if len(self._signed) > MODELS:
                 self._signed.popitem(last=False)
         return self._signed[model.module]
@@ -148,7 +149,7 @@ class Reuse:
     def _keep(self, key: tuple[tuple[int, ...], bytes], arrays: list[Array]) -> None:
         self._kept[key] = arrays
         self._bytes += sum(array.nbytes for array in arrays)
-        while self._bytes > LIMIT and len(self._kept) > 1:
+        while self._bytes > self._limit and len(self._kept) > 1:
             _, gone = self._kept.popitem(last=False)
             self._bytes -= sum(array.nbytes for array in gone)
 
