@@ -19,7 +19,7 @@ from tpusim.ir.module import Model
 from tpusim.ir.types import element_of, is_tensor, storage_dtype, uniform_of
 from tpusim.ops.base import TopOp, TpuOp
 from tpusim.ops.structure import TopInput
-from tpusim.verify.channels import channels_of, slices_of
+from tpusim.verify.channels import channels_of
 from tpusim.verify.similarity import cosine_similarity, sqnr_db
 
 Tensors = Mapping[str, np.ndarray]
@@ -206,24 +206,3 @@ def _ideal(value: SSAValue, computed: np.ndarray, wanted: np.ndarray | None) -> 
 def results_of(model: Model) -> list[str]:
     """Names of the network's results, by the ops that make them."""
     return [op_name(v.owner) for v in model.results if isinstance(v.owner, Operation)]
-
-
-def least_similarity(found: Tensors, wanted: Tensors, names: Sequence[str]) -> float:
-    """The smallest similarity of these tensors of two networks (`similarity`); 0 if one is no number."""
-    return float(np.nan_to_num(np.min([similarity(found[name], wanted[name]) for name in names]), nan=0.0))
-
-
-def similarity(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The cosine; less if the slices along an axis behind the first are less alike on average.
-
-    A slice counts by the energy of its error as a share of its own: 1 - |found - wanted|^2 / |wanted|^2, at least 0. So
-    scores from 0 to 1 count beside boxes from 0 to 640, whichever axis both lie along.
-    """
-    kept = (_mean_kept(*rows) for rows in slices_of(found, wanted))
-    return min((_similarity(found, wanted)[0], *kept))
-
-
-def _mean_kept(found: np.ndarray, wanted: np.ndarray) -> float:
-    errors = np.sum((found - wanted) ** 2, axis=1) / np.sum(wanted * wanted, axis=1)
-    kept: np.ndarray = 1.0 - np.minimum(errors, 1.0)
-    return float(kept.mean())
