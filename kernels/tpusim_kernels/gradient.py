@@ -49,31 +49,20 @@ def differentiable(exact: Callable[P, R], expression: Callable[P, R]) -> Callabl
 
 
 def _tangents(expression: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """Tangents of what `expression` gives. 64-bit types are enabled in both directions, whoever differentiates."""
+    """Tangents of what `expression` gives, with 64-bit types.
+
+    They consist of ordinary operations, so that every transform of JAX applies to them.
+    """
     at = [i for i, x in enumerate(primals) if is_float(x)]
 
-    def floats(primals: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any]]:
-        """The expression as a function of its float arguments that gives its float results, and those arguments."""
+    def floats(*given: Any) -> list[Any]:
+        """The float results as a function of the float arguments."""
+        filled = dict(zip(at, given, strict=True))
+        found = expression(*(filled.get(i, x) for i, x in enumerate(primals)))
+        return [y for y in jax.tree.leaves(found) if is_float(y)]
 
-        def function(*given: Any) -> list[Any]:
-            filled = dict(zip(at, given, strict=True))
-            found = expression(*(filled.get(i, x) for i, x in enumerate(primals)))
-            return [y for y in jax.tree.leaves(found) if is_float(y)]
-
-        return function, [primals[i] for i in at]
-
-    def forward(primals: Sequence[Any], moved: Sequence[Any]) -> list[Any]:
-        function, given = floats(primals)
-        with jax.enable_x64(True):
-            return cast("Any", jax).jvp(function, given, moved)[1]
-
-    def backward(primals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        function, given = floats(primals)
-        with jax.enable_x64(True):
-            return list(cast("Any", jax).vjp(function, *given)[1](cotangents))
-
-    linear_call: Any = cast("Any", jax).custom_derivatives.linear_call
-    moved = iter(linear_call(forward, backward, list(primals), [tangents[i] for i in at]))
+    with jax.enable_x64(True):
+        moved = iter(cast("Any", jax).jvp(floats, [primals[i] for i in at], [tangents[i] for i in at])[1])
     results, tree = jax.tree.flatten(cast("Any", jax).eval_shape(expression, *primals))
     zeros = (np.zeros(y.shape, cast("Any", jax).dtypes.float0) for y in results if not is_float(y))
     return tree.unflatten([next(moved if is_float(y) else zeros) for y in results])
