@@ -337,6 +337,10 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (ImportError("libjax.so: no segment"), "a library cannot be loaded, libjax.so", 1),
         (OSError(28, "No space left on device", "/tmp/x"), "/tmp/x: cannot be written, No space", 1),
         (OSError(122, "Disk quota exceeded"), "Disk quota exceeded; make room", 1),
+        (OSError(36, "File name too long", "/tmp/x"), "/tmp/x: cannot be used, File name too long; give another", 1),
+        (OSError(40, "Too many levels of symbolic links", "x"), "x: cannot be used, Too many levels", 1),
+        (PermissionError(13, "Permission denied", "/root/x"), "/root/x: cannot be used, Permission denied", 1),
+        (NotADirectoryError(20, "Not a directory", "a/b"), "a/b: cannot be used, Not a directory", 1),
         (KeyboardInterrupt(), "interrupted", 130),
         (BrokenPipeError(), "", 1),
     ],
@@ -363,3 +367,21 @@ SITUATIONS: list[Callable[..., None]] = [value for name, value in globals().item
 
 def test_there_are_at_least_twenty_five() -> None:
     assert len(SITUATIONS) >= 21  # the last of them has five
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "LONG"),
+        ("run", "LONG"),
+        ("run", "--again", "LONG"),
+        ("compare", "LONG", "LONG"),
+        ("infer", "LONG", "--input", "LONG"),
+        ("run", MODEL, "--data", "LONG"),
+        ("run", MODEL, "--qtable", "LONG"),
+        ("run", MODEL, "--out", "LONG"),
+    ],
+)
+def test_a_name_too_long_for_the_system_is_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["x" * 300 if word == "LONG" else str(word) for word in words]) == 1
+    assert "File name too long; give another path" in capsys.readouterr().err

@@ -33,6 +33,8 @@ MOST_WORDS = 3
 """More words than any command needs besides its options."""
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a system that cannot write any more."""
+PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+"""Errors of a path that the system does not follow, wherever it was to be looked at."""
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -150,6 +152,8 @@ def _explained(error: BaseException) -> str | None:
             return f"a library cannot be loaded, {error}; install it again, or give the process more memory"
         case OSError():
             where = error.filename or "standard output, or a temporary file"
+            if error.errno in PATH and error.filename:
+                return f"{where}: cannot be used, {error.strerror}; give another path"
             full = f"{where}: cannot be written, {error.strerror}; make room, or write elsewhere"
             return full if error.errno in DISK else None
         case _:
