@@ -94,12 +94,10 @@ def load_compiled(folder: str | Path) -> Compiled:
 
     Raises ConfigError for a folder of no run.
     """
-    from pathlib import Path
-
     from tpusim.compiled import Compiled
     from tpusim.network import open_run
 
-    return Compiled(open_run(Path(folder)))
+    return Compiled(open_run(folder))
 
 
 def compile(

@@ -25,7 +25,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.layer_group import LayerGroupConfig
 from tpusim.lowering import LoweringConfig
-from tpusim.network import Configure
+from tpusim.network import Configure, path_of
 from tpusim.simulator import SimulatorOptions
 
 T = TypeVar("T")
@@ -103,16 +103,23 @@ def preprocess_of(given: object) -> Preprocess:
     found = _kind("preprocess", given, (Mapping, Preprocess), "a Preprocess or a dict of its fields")
     if isinstance(found, Preprocess):
         return found
-    known = [f.name for f in fields(Preprocess) if f.name != "frame"]
+    known = {f.name: f.default for f in fields(Preprocess) if f.name != "frame"}
     stated = cast("Mapping[str, Any]", found)
     if unknown := [name for name in stated if name not in known]:
         raise ConfigError(f"preprocess: fields of {', '.join(known)} are required, got {', '.join(map(repr, unknown))}")
-    listed: dict[str, Any] = {name: _tuple(value) for name, value in stated.items()}
-    return Preprocess(**listed)
+    return Preprocess(**{name: _like(f"preprocess: {name}", value, known[name]) for name, value in stated.items()})
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+def _like(argument: str, given: object, default: object) -> Any:
+    """A value of the kind that its default is: numbers, a number, a switch, or a name."""
+    if isinstance(default, tuple):
+        numbers = tuple(cast("list[object]", _kind(argument, given, (tuple, list, np.ndarray), "a list of numbers")))
+        return tuple(_kind(argument, number, (int, float, np.number), "a list of numbers") for number in numbers)
+    if isinstance(default, bool):
+        return _kind(argument, given, bool, "True or False")
+    if isinstance(default, int | float):
+        return _kind(argument, given, (int, type(default)), "a number")
+    return _kind(argument, given, str, "a name") if isinstance(default, str) else given
 
 
 def shapes_of(given: object) -> dict[str, tuple[int, ...]]:
@@ -174,9 +181,20 @@ def run_config_of(given: object, options: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"{', '.join(unknown)}: arguments of {', '.join(sorted(taken))} are required")
     if isinstance(options.get("table"), CalibrationTable):
         raise ConfigError("table: the path of a calibration table is required, got a CalibrationTable; write it first")
-    rest = {name: value for name, value in options.items() if name in known and name not in _READ}
-    paths = {name: Path(rest[name]) for name in ("out", "labels") if isinstance(rest.get(name), str)}
-    return replace(configure(options)(given), **{**rest, **paths})
+    rest = {name: _plain(name, value) for name, value in options.items() if name in known and name not in _READ}
+    return replace(configure(options)(given), **rest)
+
+
+def _plain(argument: str, given: object) -> Any:
+    """A path, source, number or switch of RunConfig, as its default is one; None is one where that is the default."""
+    default = {f.name: f.default for f in fields(RunConfig)}[argument]
+    if given is None and default is None:
+        return None
+    if argument in ("out", "labels"):
+        return path_of(argument, given)
+    if argument in ("data", "test_data"):
+        return str(_kind(argument, given, (str, Path), "a file, a folder or 'random:N'"))
+    return given if isinstance(default, tuple) else _like(argument, given, default)
 
 
 def _kind(argument: str, given: object, kinds: type[T] | tuple[type[Any], ...], wanted: str) -> Any:

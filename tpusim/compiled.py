@@ -30,7 +30,7 @@ from tpusim.ir.module import Model
 from tpusim.isa.stream import Program
 from tpusim.levels import sample_for_chip
 from tpusim.lowering import lower
-from tpusim.network import Configure, Network, network_from
+from tpusim.network import Configure, Network, network_from, path_of
 from tpusim.pipeline import STAGES, make_report, write_run
 from tpusim.simulator import SimulationResult, Simulator, SimulatorOptions
 from tpusim.verify.compare import Comparison, Tolerance
@@ -249,7 +249,7 @@ class Compiled:
         `tpusim.load_compiled` and all commands read it. Raises ConfigError if the folder has files that no run wrote.
         """
         a = self._ready(self._artefacts.sample or self._sample(None))
-        return write_run(a, Path(folder))
+        return write_run(a, path_of("folder", folder))
 
     def _sample(self, inputs: Inputs | None) -> dict[str, np.ndarray]:
         """One sample as the network takes it. Raises CalibrationError for what does not fit."""

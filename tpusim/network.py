@@ -319,7 +319,9 @@ def network_from(
 
     Raises ConfigError for what is no network.
     """
-    if isinstance(given, str | Path | Model | ModelProto):
+    if isinstance(given, str | Path):
+        return open_network(path_of("model", given), configure)
+    if isinstance(given, Model | ModelProto):
         return open_network(given, configure)
     if hasattr(given, "training") and hasattr(given, "eval"):
         return open_network(import_torch(given, example, exporter=exporter), configure)
@@ -329,9 +331,18 @@ def network_from(
     )
 
 
-def open_run(folder: Path) -> Network:
+def path_of(argument: str, given: object) -> Path:
+    """A path that is not empty, which would be the working directory. Raises ConfigError for anything else."""
+    if not isinstance(given, str | Path):
+        raise ConfigError(f"{argument}: a path is required, got {type(given).__name__}")
+    if not str(given):
+        raise ConfigError(f"{argument}: a path is required, got an empty text")
+    return Path(given)
+
+
+def open_run(folder: str | Path) -> Network:
     """The network of a run's folder. Raises ConfigError for a folder of no run."""
-    return _of_run(folder, lambda config: config, None, assume=False, judged=False)
+    return _of_run(path_of("folder", folder), lambda config: config, None, assume=False, judged=False)
 
 
 def _of_framework(given: Any, label: str, configure: Configure, observer: Observer | None, *, assume: bool) -> Network:

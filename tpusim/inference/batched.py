@@ -11,7 +11,7 @@ from tpusim_kernels.store import Stored
 
 from tpusim.border import is_integer
 from tpusim.errors import ConfigError
-from tpusim.inference.executor import Graph, input_specs, inputs_of, quantisation, stored_input
+from tpusim.inference.executor import Graph, array_of, input_specs, inputs_of, quantisation, stored_input
 from tpusim.inference.layout import with_few_transpositions
 from tpusim.ir.attrs import op_name
 from tpusim.ir.module import Model
@@ -105,7 +105,7 @@ def _typed(op: TopInput, array: Array) -> Array:
     """As the module stores it; of an array on a device the values are not looked at."""
     if isinstance(array, jax.Array):
         return array.astype(storage_dtype(tensor_of(op.input).element_type))
-    return stored_input(op, np.asarray(array))
+    return stored_input(op, array_of(op, array))
 
 
 def _given(y: Array, dtype: np.dtype, scale: tuple[float, int] | None) -> Array:

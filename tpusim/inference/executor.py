@@ -55,11 +55,21 @@ def check_inputs(model: Model, inputs: Mapping[str, np.ndarray]) -> list[np.ndar
         name, shape = op_name(op), shape_of(op.output)
         if name not in inputs:
             raise ConfigError(f"input '{name}' is missing; given are {', '.join(sorted(inputs)) or '(none)'}")
-        array = np.asarray(inputs[name])
+        array = array_of(op, inputs[name])
         if array.shape != shape:
             raise ConfigError(f"input '{name}': shape {shape} is required, got {array.shape}")
         arrays.append(stored_input(op, array))
     return arrays
+
+
+def array_of(op: TopInput, given: object) -> np.ndarray:
+    """What is given for an input, as an array. Raises ConfigError for rows of unlike lengths."""
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ConfigError(
+            f"input '{op_name(op)}': an array of shape {shape_of(op.output)} is required: {error}"
+        ) from error
 
 
 def stored_input(op: TopInput, array: np.ndarray) -> np.ndarray:
