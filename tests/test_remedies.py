@@ -166,6 +166,26 @@ def test_no_other_error_may_rise() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("scores", "classes", "better"),
+    [
+        (0.2, 1, True),  # one sample's class is another before; the scores are better in all of them
+        (0.2, 4, True),
+        (0.2, 0, True),
+        (1.0, 1, False),  # the class of one sample alone may be chance
+        (0.999, 1, False),
+        (1.1, 1, False),  # the scores are worse
+        (0.2, -1, False),  # a class is another afterwards
+    ],
+)
+def test_a_class_of_one_sample_does_not_hide_better_scores(scores: float, classes: int, *, better: bool) -> None:
+    """Two results: scores, whose errors are between 0.001 and 0.003 as lowered, and a class, whose error is 0 or 2."""
+    count = 32
+    was = np.stack([np.linspace(0.001, 0.003, count), 2.0 * (np.arange(count) < classes)], axis=1)
+    now = np.stack([was[:, 0] * scores, 2.0 * (np.arange(count) < -classes)], axis=1)
+    assert Measured(now, np.ones(count), 2).is_better_than(Measured(was, np.ones(count), 2)) is better
+
+
 def test_a_batch_has_the_bits_of_single_samples() -> None:
     """More than eight small samples are run together; an op that was run is not run again."""
     model = apply_table(float_module("residual"), calibrate(float_module("residual"), samples("residual"), METHOD)[0])
