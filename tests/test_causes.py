@@ -59,7 +59,7 @@ def colors(name: str) -> tuple[Model, list[dict[str, np.ndarray]], np.ndarray]:
     top = (
         canonicalize(import_onnx(vit(patches=True)))[0] if name == "vit" else centred() if name == SEEDED else resnet()
     )
-    shape, count = (PATCHES, 60) if name == "vit" else (PHOTO, 12) if name == SEEDED else (IMAGE, 60)
+    shape, count = (PATCHES, 60) if name == "vit" else (PHOTO, 12) if name == SEEDED else (IMAGE, 120)
     given = [{next(iter(input_specs(top))): image} for image in pictures(shape, count)]
     result = value_name(top.results[0])
     labels = np.array([found[result].argmax() for _, found in Gradual(top).each(given)])
