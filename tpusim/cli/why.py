@@ -44,8 +44,8 @@ class Why(Command):
     the samples. Every suspected cause (ranges that do not fit, masks, outliers, unlike channels or operands under one
     scale, sensitive ops) is put to the test: the network is lowered with its remedy and run again. Every second sample
     is held out: remedies are ranked on the others, and one that does not lower the error on the held-out samples too is
-    not recommended. Then as many together as the asked similarity takes. The error is the squared error of the results
-    as a share of the mean of their squares over all samples.
+    not recommended. Then as many together as the asked similarity takes. The error is the squared error of the worst
+    result as a share of the mean of its squares over all samples.
     """
 
     says = (
