@@ -8,9 +8,10 @@ KEPT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(or $(XDG_CACHE_HOME),$(HO
 QUICK := tests/kernels tests/test_flat.py tests/test_gradients.py tests/test_compiled.py tests/test_pipeline.py tests/test_machine.py tests/test_xdsl.py
 PYTEST := $(KEPT) $(BIN)/python -m pytest -q
 
-# The newest Python that is here: on the path, or one of pyenv's.
+# The newest Python that is here: on the path, or one of pyenv's, whose folder of versions is next to its shims.
+PYENVS = $(wildcard $(foreach shims,$(filter %/shims,$(subst :, ,$(PATH))),$(dir $(shims))versions/3.1[2-9].*/bin/python3))
 NEWEST ?= $(firstword $(foreach name,python3.14 python3.13 python3.12,$(shell $(name) -c 'import sys; print(sys.executable)' 2>/dev/null)) \
-  $(lastword $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[2-4].*/bin/python3))))
+  $(lastword $(sort $(PYENVS))))
 
 .PHONY: help demo test newest release slow models zoo fuzz lint types bench support onnx-coverage exporters accuracy mutation right-programs hostile isa cli docs notebooks wheel-test golden groups conformance clock upstream-data digits clean
 help: ## this list
@@ -38,15 +39,18 @@ test: $(VENV)/.test ## the default tests
 	$(PYTEST) $(BALANCED)
 
 $(VENV)-newest/.test: pyproject.toml
-	$(if $(NEWEST),,$(error no Python above 3.11 is here: NEWEST=PATH names one))
 	$(NEWEST) -m venv $(VENV)-newest
 	$(VENV)-newest/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[test]'
 	@touch $@
 
-newest: $(VENV)-newest/.test ## the quick part of the tests on the newest Python that is here, with the newest JAX
+newest: $(if $(NEWEST),$(VENV)-newest/.test) ## the quick part of the tests on the newest Python that is here, with the newest JAX
+ifeq ($(NEWEST),)
+	@echo "make newest: not run: no Python above 3.11 is here (NEWEST=PATH names one)"
+else
 	$(VENV)-newest/bin/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)'
 	$(KEPT) $(VENV)-newest/bin/python -m pytest -q $(BALANCED) $(QUICK)
+endif
 
 slow: $(VENV)/.test ## the larger models, and what the default tests leave of rows and configurations
 	$(PYTEST) -m slow $(BALANCED)
