@@ -179,8 +179,8 @@ def test_the_command_writes_tables_that_mend_the_network(tmp_path: Path, capsys:
     assert read_table(tmp_path / "new_cali_table").entries["pointwise_Relu"].threshold > 2
     assert main([*asked, "--labels", str(tmp_path / "labels.npy")]) == 1
     assert "--labels: needs --data" in capsys.readouterr().err
-    assert main([*asked, *given[:2], "--sample", str(tmp_path / "inputs.npz")]) == 1
-    assert "so is --sample; give one" in capsys.readouterr().err
+    assert main([*asked, *given[:2], "--inputs", str(tmp_path / "inputs.npz")]) == 1
+    assert "it names tensors at which the network begins; samples are --data" in capsys.readouterr().err
     (tmp_path / "inputs.npz").unlink()
     assert main([*asked, *given[:2]]) == 0, "the first sample of --data"
 
