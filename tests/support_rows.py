@@ -20,7 +20,7 @@ from op_row import CHIPS
 from rows import SECONDARY, imported, top_for, tpu_ops
 
 from tpusim import chips
-from tpusim.errors import ModeWarning, UnsupportedError
+from tpusim.errors import ModeWarning, UnsupportedError, spelled_as_options
 from tpusim.fidelity.card import OpFidelity, fidelity_of
 from tpusim.fidelity.page import support_page
 from tpusim.fidelity.support import MODES, OpSupport, Outcome, Support, cell, encoded
@@ -87,7 +87,8 @@ def measure_cell(case: OpCase, settings: LoweringConfig) -> tuple[str, Found]:
     top = top_for(case.id, settings)
     kinds = {op_name(op): op.name for op in top.ops if isinstance(op, TopOp)}
     try:
-        tpu, _ = lower(top, settings)
+        with spelled_as_options():
+            tpu, _ = lower(top, settings)
     except UnsupportedError as error:
         return kinds["y"], ("refused", "", (), str(error))
     op = stands_for(case, tpu, kinds)
