@@ -9,6 +9,8 @@ from tpusim_kernels.prim import forms
 from tpusim_kernels.prim.bytedot import byte_dot
 from tpusim_kernels.prim.forms import CHUNK, FORMS, using
 
+from benchmarks import gpu
+
 RNG = np.random.default_rng(17)
 pytestmark = pytest.mark.every
 LONG = 2 * CHUNK + 5
@@ -135,3 +137,23 @@ def test_byte_products_are_what_the_processor_says(
     assert forms.has_byte_products.__wrapped__() is quick
     monkeypatch.setattr(forms.jax, "default_backend", lambda: "gpu")
     assert forms.has_byte_products.__wrapped__()
+
+
+def test_int8_sums_that_a_gpu_doubles_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jax.default_backend", lambda: "gpu")
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.delenv("TPUSIM_PRODUCTS", raising=False)
+    assert forms.form() == "bfloat16"
+    for name in ("int8", "library"):
+        with using(name), pytest.raises(ValueError, match=f"TPUSIM_PRODUCTS={name}: .* set it to bfloat16, or set XLA"):
+            forms.form()
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_dump_to=x {forms.WITHOUT_TRITON}")
+    with using("int8"):
+        assert forms.form() == "int8"
+
+
+def test_the_benchmark_counts_wrong_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu.wrong_products(8) == 0
+    right = gpu.matmul.matmul_accumulate
+    monkeypatch.setattr(gpu.matmul, "matmul_accumulate", lambda *operands, **flags: 2 * right(*operands, **flags))
+    assert gpu.wrong_products(8) == 8
