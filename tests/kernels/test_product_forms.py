@@ -108,7 +108,7 @@ def test_products_of_many_matrices() -> None:
 
 def test_the_form_is_the_backends_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert forms.form() == "library"
-    for backend, chosen in (("gpu", "int8"), ("tpu", "float32")):
+    for backend, chosen in (("gpu", "bfloat16"), ("tpu", "float32")):
         monkeypatch.setattr("jax.default_backend", lambda backend=backend: backend)
         assert forms.form() == chosen
     monkeypatch.setenv(forms.VARIABLE, "bfloat16")
