@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOTS = {"tpusim": ROOT / "tpusim", "tpusim_kernels": ROOT / "kernels" / "tpusim_kernels"}
 
 FOR_ALL = {"tpusim.errors", "tpusim.version", "tpusim.arrays", "tpusim.border", "tpusim.closeness", "tpusim.workers"}
-FOR_ALL |= {"tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
+FOR_ALL |= {"tpusim.registry", "tpusim.strategies", "tpusim.heap", "tpusim.threads", "tpusim.labels", "tpusim.tables"}
 IR = {"tpusim_kernels", "tpusim.ir"}
 CHIP = {"tpusim.isa", "tpusim.chips"}
 OPS = {*IR, *CHIP, "tpusim.ops"}
@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "tpusim.border": set(),
     "tpusim.closeness": set(),
     "tpusim.workers": set(),
+    "tpusim.registry": set(),
     "tpusim.strategies": set(),
     "tpusim.heap": set(),
     "tpusim.threads": set(),
