@@ -5,7 +5,7 @@ the entry is first asked for. A package adds entries by entry points in the grou
 from the package's metadata, and nothing is imported before it is used. A name that ships stays what it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
@@ -27,6 +27,8 @@ class Table(Generic[T]):
         self.noun = noun
         self.group = group
         self._entries: dict[str, T | str] = dict(shipped)
+        self._loaded: dict[str, T] = {}
+        self._waiting: dict[str, list[Callable[[T], object]]] = {}
 
     @cached_property
     def plugins(self) -> Mapping[str, EntryPoint]:
@@ -45,22 +47,42 @@ class Table(Generic[T]):
 
     def add(self, name: str, thing: T | str) -> None:
         """Register a thing. Raises ConfigError if the name stands for another thing already."""
-        present = self._entries.get(name)
-        if present is not None and present is not thing and present != thing:
+        if name in self and thing is not self._loaded.get(name) and thing != self._entries.get(name):
+            present = self._entries.get(name) or self.plugins[name].value
             raise ConfigError(f"{self.noun} '{name}' is registered already, as {present}; choose another name")
         self._entries[name] = thing
 
+    def is_loaded(self, name: str) -> bool:
+        """Whether the thing of that name has been asked for, so that its code is imported."""
+        return name in self._loaded
+
+    def when_loaded(self, name: str, callback: Callable[[T], object]) -> None:
+        """Call `callback` with the thing of that name when it is loaded, or now if it is loaded already.
+
+        The name need not be registered yet. Callbacks of a name run in the order of registration, once each.
+        """
+        if name in self._loaded:
+            callback(self._loaded[name])
+        else:
+            self._waiting.setdefault(name, []).append(callback)
+
     def get(self, name: str) -> T:
         """The thing of that name, imported if it was not. Raises ConfigError if there is none, or its import fails."""
+        if name not in self._loaded:
+            thing = self._loaded[name] = self._imported(name)
+            for callback in self._waiting.pop(name, ()):
+                callback(thing)
+        return self._loaded[name]
+
+    def _imported(self, name: str) -> T:
         if name in self._entries:
             thing = self._entries[name]
-            if isinstance(thing, str):
-                module, _, attribute = thing.partition(":")
-                thing = self._entries[name] = cast("T", getattr(import_module(module), attribute))
-            return thing
+            if not isinstance(thing, str):
+                return thing
+            module, _, attribute = thing.partition(":")
+            return cast("T", getattr(import_module(module), attribute))
         if name in self.plugins:
-            thing = self._entries[name] = cast("T", self._load(self.plugins[name]))
-            return thing
+            return cast("T", self._load(self.plugins[name]))
         near = get_close_matches(name, self.names(), 1)
         hint = f"; did you mean '{near[0]}'" if near else ""
         raise ConfigError(f"{self.noun}: one of {', '.join(self.names()) or 'none'} is required, got '{name}'{hint}")
@@ -73,3 +95,10 @@ class Table(Generic[T]):
                 f"{self.noun} '{entry.name}': {entry.value} could not be imported, {type(error).__name__}: {error}; "
                 "repair or uninstall its package"
             ) from error
+
+
+DIALECTS = Table[Any]("dialect", "tpusim.dialects", {"top": "tpusim.ops:Top", "tpu": "tpusim.ops:Tpu"})
+"""xDSL dialects by namespace."""
+
+when_loaded = DIALECTS.when_loaded
+"""`when_loaded(namespace, callback)`: call `callback` with the dialect when it is loaded, or now if it is loaded."""
