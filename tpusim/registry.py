@@ -73,3 +73,16 @@ class Table(Generic[T]):
                 f"{self.noun} '{entry.name}': {entry.value} could not be imported, {type(error).__name__}: {error}; "
                 "repair or uninstall its package"
             ) from error
+
+
+TARGETS = Table[Any](
+    "target",
+    "tpusim.targets",
+    {
+        "bm1684x": "tpusim.targets.bm1684x:TARGET",
+        "bm1690": "tpusim.targets.bm1684x:TARGET",
+        "bm1684": "tpusim.targets.bm1684:TARGET",
+        "cv18xx": "tpusim.targets.cv18xx:TARGET",
+    },
+)
+"""What each family of chips answers in place of the ops, a `tpusim.interfaces.Target`, by family."""
